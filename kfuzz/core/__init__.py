@@ -1,0 +1,1 @@
+"""Value types shared by every layer: frozen dataclasses, standard library only."""

@@ -1,0 +1,42 @@
+"""Limits of a search: how long, how many cases, how large the inputs."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class SizeBudget:
+    """Limits on the tensors of one case.
+
+    Attributes:
+        elements: greatest number of elements of one tensor.
+        rows: greatest product of the sizes outside the reduced axis, for
+            backends that pay per program; matmul counts 16 x 16 tiles.
+    """
+
+    elements: int
+    rows: int
+
+
+# Interpreter 64 programs (about 1 ms each), CPU 2^16
+# elements, GPU 2^22.
+SIZE_BUDGETS: Final = {
+    "interpret": SizeBudget(elements=1 << 16, rows=64),
+    "cpu": SizeBudget(elements=1 << 16, rows=1 << 12),
+    "cuda": SizeBudget(elements=1 << 22, rows=1 << 16),
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits of one campaign; the first one reached ends it.
+
+    Attributes:
+        max_time: seconds for the whole run, None for no limit.
+        max_cases: cases per kernel, None for no limit.
+        max_findings: findings over the whole run, None for no limit.
+    """
+
+    max_time: float | None = 60.0
+    max_cases: int | None = None
+    max_findings: int | None = None

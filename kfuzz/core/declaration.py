@@ -1,0 +1,138 @@
+"""What a kernel claims for itself; the judge holds it to nothing else."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.core.shape_class import ShapeClass
+
+ACCUMULATORS: Final = ("float64", "float32", "tf32", "float16", "bfloat16")
+
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "layouts": ("any", "inner_contiguous", "contiguous"),
+    "accumulator": ACCUMULATORS,
+    "intermediates": ("float32", "output"),
+    "overflow": ("inf", "nan", "saturate"),
+    "store": ("rne", "rz"),
+    "subnormals": ("preserve", "flush", "any"),
+    "determinism": ("bitwise", "run_to_run", "none"),
+    "nonfinite": ("propagate", "undefined"),
+}
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A kernel's claims, each with the default of DESIGN: see contracts/README.md.
+
+    Attributes:
+        dtypes: floating dtypes accepted for the data arguments.
+        dims: values accepted for the operator's `dim`; None means every dim.
+        layouts: "any", "inner_contiguous" (stride 1 in the last dim, no
+            overlap) or "contiguous".
+        alignment: bytes to which an unsliced argument is aligned.
+        shape_class: restriction on named dimensions, or None.
+        accumulator: format in which long sums are kept.
+        intermediates: "float32", or "output" where intermediate results are
+            rounded to the output's format.
+        overflow: what a result beyond the output's range becomes.
+        store: rounding of the final store.
+        subnormals: whether subnormal numbers keep their value.
+        determinism: what repeating a call promises.
+        nonfinite: "propagate" as IEEE 754 does, or "undefined".
+        inplace: parameters that the kernel overwrites with its result.
+        algorithm: named algorithm whose error class applies; "" is the default.
+    """
+
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
+    dims: tuple[int, ...] | None = None
+    layouts: str = "any"
+    alignment: int = 16
+    shape_class: ShapeClass | None = None
+    accumulator: str = "float32"
+    intermediates: str = "float32"
+    overflow: str = "inf"
+    store: str = "rne"
+    subnormals: str = "any"
+    determinism: str = "run_to_run"
+    nonfinite: str = "propagate"
+    inplace: tuple[str, ...] = ()
+    algorithm: str = ""
+
+    def declare(self, where: str, **claims: Any) -> "Declaration":
+        """Return a copy with the given claims checked and applied.
+
+        Args:
+            where: the kernel concerned, for error messages.
+            claims: keywords of `kfuzz.kernel`.
+
+        Raises:
+            BindingError: on an unknown keyword or value.
+        """
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        for key, value in claims.items():
+            if key not in values:
+                raise BindingError(
+                    f"unknown declaration {key!r}",
+                    where=where,
+                    fix=suggestion(key, values),
+                )
+            values[key] = _checked(key, value, where)
+        return Declaration(**values)
+
+
+def _checked(key: str, value: Any, where: str) -> Any:
+    if key in _CHOICES:
+        if value not in _CHOICES[key]:
+            raise BindingError(
+                f"{key}={value!r} is not a declaration",
+                where=where,
+                fix=suggestion(str(value), _CHOICES[key]),
+            )
+        return value
+    if key == "dtypes":
+        names = tuple(value) if isinstance(value, list | tuple | set) else (value,)
+        names = tuple(str(n).removeprefix("torch.") for n in names)
+        floats = [n for n, d in DTYPES.items() if d.kind == "float"]
+        for name in names:
+            if name not in floats:
+                raise BindingError(
+                    f"dtypes: {name!r} is not a floating dtype",
+                    where=where,
+                    fix=suggestion(name, floats),
+                )
+        if not names:
+            raise BindingError("dtypes is empty", where=where)
+        return tuple(n for n in floats if n in names)
+    if key == "shape_class":
+        if value is None or isinstance(value, ShapeClass):
+            return value
+        return ShapeClass.parse(value, where=where)
+    if key == "alignment":
+        if not isinstance(value, int) or value < 1 or value & (value - 1):
+            raise BindingError(
+                f"alignment={value!r} is not a power of two in bytes", where=where
+            )
+        return value
+    if key == "dims":
+        if value is None:
+            return None
+        if isinstance(value, int):
+            value = (value,)
+        if not value or not all(isinstance(d, int) for d in value):
+            raise BindingError(
+                f"dims={value!r} is not a set of integers",
+                where=where,
+                fix="for the last dim only: dims={-1}",
+            )
+        return tuple(sorted(set(value), reverse=True))
+    if key == "inplace":
+        names = (value,) if isinstance(value, str) else tuple(value)
+        if not all(isinstance(n, str) for n in names):
+            raise BindingError(
+                f"inplace={value!r} is not a tuple of parameter names", where=where
+            )
+        return names
+    if not isinstance(value, str):
+        raise BindingError(f"{key}={value!r} is not a string", where=where)
+    return value

@@ -1,0 +1,55 @@
+"""Errors that kfuzz shows to people: each says what, where and the way out."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class KfuzzError(Exception):
+    """An error with a cause, a place and a remedy, printed as one paragraph.
+
+    Attributes:
+        what: the fault, as a lower-case fragment.
+        where: file, section, field or argument concerned; may be empty.
+        fix: how to get out of it; may be empty.
+    """
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+        self.what, self.where, self.fix = what, where, fix
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        remedy = f". {self.fix}" if self.fix else ""
+        return f"{place}{self.what}{remedy}"
+
+
+class UsageError(KfuzzError):
+    """The command line or configuration cannot be obeyed (exit code 2)."""
+
+
+class BindingError(KfuzzError):
+    """An implementation does not fit its operator or declaration (exit code 2)."""
+
+
+class NothingToRunError(KfuzzError):
+    """The targets hold no kernel (exit code 4)."""
+
+
+class BackendError(KfuzzError):
+    """The device or backend asked for is missing (exit code 5)."""
+
+
+class DecodeError(KfuzzError):
+    """Stored or transmitted data is malformed; `where` is the path to the field."""
+
+
+class HarnessError(KfuzzError):
+    """kfuzz or the machine failed, not the kernel (verdict `error`)."""
+
+
+def suggestion(word: str, valid: Iterable[str]) -> str:
+    """Return "valid: …" preceded by the nearest valid word, if one is near."""
+    options = sorted(valid)
+    near = difflib.get_close_matches(word, options, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}valid: {', '.join(options)}"

@@ -1,0 +1,174 @@
+"""Recipes: everything needed to rebuild a kernel's input bit for bit, anywhere."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from kfuzz.core.dtypes import DTYPES
+
+
+@dataclass(frozen=True)
+class Fill:
+    """How the values of a tensor are generated; see `kfuzz.execution.fills`.
+
+    Attributes:
+        family: name of a value family, e.g. "randn", "tail_big".
+        seed: 64-bit seed of the counter-based generator.
+        axis: the axis along which the family is structured (the one that the
+            operator reduces), counted from the end (negative); -1 by default.
+        source: name of the argument that a correlated family copies from.
+    """
+
+    family: str
+    seed: int = 0
+    axis: int = -1
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One element overwritten after the fill.
+
+    Attributes:
+        at: logical index, one entry per axis.
+        bits: raw bits of the new value, in the tensor's dtype.
+    """
+
+    at: tuple[int, ...]
+    bits: int
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The recipe of one tensor argument.
+
+    Attributes:
+        shape: logical sizes.
+        axes: one name per axis; equal names across arguments are one dimension.
+        dtype: a key of `kfuzz.core.dtypes.DTYPES`.
+        strides: element strides, one per axis; None means C-contiguous.
+        offset: storage offset in elements.
+        fill: the value family, or None where `values` pins them.
+        plants: elements overwritten after the fill.
+        values: raw little-endian elements in C order (a pinned tensor).
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
+    fill: Fill | None = None
+    plants: tuple[Plant, ...] = ()
+    values: bytes | None = field(default=None, repr=False)
+
+    @property
+    def numel(self) -> int:
+        """Number of logical elements."""
+        return math.prod(self.shape)
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """Strides in elements, the contiguous ones where none are given."""
+        return contiguous_strides(self.shape) if self.strides is None else self.strides
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last addressed one, inclusive."""
+        if self.numel == 0:
+            return 0
+        steps = zip(self.shape, self.element_strides, strict=True)
+        return 1 + sum((n - 1) * s for n, s in steps)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps (as torch says)."""
+        expected = 1
+        steps = zip(self.shape, self.element_strides, strict=True)
+        for n, s in reversed(list(steps)):
+            if n != 1 and s != expected:
+                return self.numel == 0
+            expected *= n
+        return True
+
+    def problem(self) -> str | None:
+        """Return why this recipe is impossible, or None."""
+        if self.dtype not in DTYPES:
+            return f"unknown dtype {self.dtype!r}"
+        if len(self.axes) != len(self.shape):
+            return f"{len(self.axes)} axis names for {len(self.shape)} sizes"
+        if min(self.shape, default=0) < 0 or self.offset < 0:
+            return "negative size or offset"
+        strides = self.strides
+        if strides is not None and len(strides) != len(self.shape):
+            return f"{len(strides)} strides for {len(self.shape)} sizes"
+        if strides is not None and min(strides, default=0) < 0:
+            return "negative stride (torch has none)"
+        if (self.fill is None) == (self.values is None):
+            return "exactly one of fill and values must be given"
+        if self.values is not None:
+            want = self.numel * DTYPES[self.dtype].itemsize
+            if len(self.values) != want:
+                return f"values hold {len(self.values)} bytes, the shape needs {want}"
+            if self.dtype == "bool" and max(self.values, default=0) > 1:
+                return "values hold a bool that is neither 0 nor 1"
+        for plant in self.plants:
+            if len(plant.at) != len(self.shape) or any(
+                not 0 <= i < n for i, n in zip(plant.at, self.shape, strict=True)
+            ):
+                return f"plant at {plant.at} lies outside shape {self.shape}"
+            if plant.bits < 0 or plant.bits >> (8 * DTYPES[self.dtype].itemsize):
+                return f"plant {plant.bits:#x} is wider than {self.dtype}"
+        return None
+
+
+Scalar = bool | int | float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One concrete input of a kernel, as a recipe: same bits on every device.
+
+    Attributes:
+        tensors: the tensor arguments by parameter name, in operator order.
+        scalars: the scalar arguments by parameter name.
+        poison: what memory around the tensors and fresh memory hold, "nan" or
+            "finite"; None lets the first fill's seed decide.
+    """
+
+    tensors: Mapping[str, TensorSpec]
+    scalars: Mapping[str, Scalar] = field(default_factory=dict)
+    poison: str | None = None
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Size of every named dimension."""
+        return {
+            axis: n
+            for spec in self.tensors.values()
+            for axis, n in zip(spec.axes, spec.shape, strict=True)
+        }
+
+    @property
+    def elements(self) -> int:
+        """Logical elements over all tensor arguments."""
+        return sum(spec.numel for spec in self.tensors.values())
+
+    @property
+    def pinned(self) -> bool:
+        """Whether every tensor carries explicit values."""
+        return all(spec.values is not None for spec in self.tensors.values())
+
+    def with_tensor(self, name: str, spec: TensorSpec) -> "Case":
+        """Return a copy in which one tensor argument is replaced."""
+        return replace(self, tensors={**self.tensors, name: spec})
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return C-order element strides; size-0 dims count as 1, as in torch."""
+    strides: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))

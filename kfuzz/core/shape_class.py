@@ -1,0 +1,204 @@
+"""Restrictions on named dimensions: parsed to a whitelist, never evaluated as code."""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kfuzz.core.errors import BindingError
+
+_ALLOWED: Final = (
+    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub,
+    ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Compare,
+    ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Name, ast.Load,
+    ast.Constant,
+)  # fmt: skip
+# Longer than any sensible restriction; keeps a hostile one from deep recursion.
+MAX_LENGTH: Final = 500
+
+
+@dataclass(frozen=True)
+class ShapeClass:
+    """A predicate over dimension sizes, such as "N % 16 == 0 and N <= 4096".
+
+    Attributes:
+        expression: the source text.
+    """
+
+    expression: str
+
+    @classmethod
+    def parse(cls, expression: object, *, where: str = "") -> "ShapeClass":
+        """Check and wrap an expression.
+
+        Raises:
+            BindingError: on anything but integers, dimension names, + − * // %,
+                comparisons and and/or/not.
+        """
+        if not isinstance(expression, str) or len(expression) > MAX_LENGTH:
+            raise BindingError(
+                f"shape_class={expression!r:.60} is not a short expression",
+                where=where,
+                fix='write for example shape_class="N % 16 == 0 and N <= 4096"',
+            )
+        try:
+            tree = ast.parse(expression.strip(), mode="eval")
+        except (SyntaxError, ValueError, RecursionError) as error:
+            raise BindingError(
+                f"shape_class {expression!r} does not parse: {error}", where=where
+            ) from None
+        for node in ast.walk(tree):
+            integer = not isinstance(node, ast.Constant) or type(node.value) is int
+            if not isinstance(node, _ALLOWED) or not integer:
+                # Operators alone have no text of their own.
+                shown = ast.unparse(node) or type(node).__name__
+                raise BindingError(
+                    f"shape_class {expression!r} may not hold {shown!r}",
+                    where=where,
+                    fix="allowed: integers, dimension names, + - * // %, "
+                    "comparisons, and, or, not",
+                )
+        return cls(expression.strip())
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The dimension names that the expression speaks of."""
+        tree = ast.parse(self.expression, mode="eval")
+        return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+
+    def admits(self, dims: Mapping[str, int]) -> bool:
+        """Whether the sizes satisfy the restriction.
+
+        Raises:
+            BindingError: if a named dimension is not among `dims`, or a
+                division by zero occurs.
+        """
+        try:
+            tree = ast.parse(self.expression, mode="eval")
+            return bool(_evaluate(tree.body, dims))
+        except KeyError as error:
+            raise BindingError(
+                f"shape_class names the dimension {error.args[0]!r}",
+                fix=f"the operator has: {', '.join(sorted(dims)) or 'none'}",
+            ) from None
+        except ZeroDivisionError:
+            raise BindingError(
+                f"shape_class {self.expression!r} divides by zero"
+            ) from None
+
+    def bounds(self, name: str) -> tuple[int, int | None, int, int]:
+        """Return (least, greatest, modulus, remainder) demanded of one dimension.
+
+        They are what the terms of the top-level conjunction say: sizes outside
+        are never admitted, sizes inside need `admits`.
+        """
+        least, greatest, modulus, remainder = 0, None, 1, 0
+        body = ast.parse(self.expression, mode="eval").body
+        terms = [body]
+        if isinstance(body, ast.BoolOp) and isinstance(body.op, ast.And):
+            terms = list(body.values)
+        for term in terms:
+            if not isinstance(term, ast.Compare):
+                continue
+            operands = [term.left, *term.comparators]
+            for left, op, right in zip(operands, term.ops, operands[1:], strict=False):
+                mod = _modulus(left, name)
+                if mod and isinstance(op, ast.Eq) and isinstance(right, ast.Constant):
+                    modulus, remainder = mod, int(str(right.value)) % mod
+                    continue
+                low, high = _interval(left, op, right, name)
+                least = max(least, low)
+                if high is not None:
+                    greatest = high if greatest is None else min(greatest, high)
+        return least, greatest, modulus, remainder
+
+
+def _evaluate(node: ast.expr, dims: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Constant):
+        return int(str(node.value))
+    if isinstance(node, ast.Name):
+        return dims[node.id]
+    if isinstance(node, ast.UnaryOp):
+        value = _evaluate(node.operand, dims)
+        return -value if isinstance(node.op, ast.USub) else int(not value)
+    if isinstance(node, ast.BoolOp):
+        wanted = isinstance(node.op, ast.Or)
+        for term in node.values:
+            if bool(_evaluate(term, dims)) == wanted:
+                return int(wanted)
+        return int(not wanted)
+    if isinstance(node, ast.BinOp):
+        a, b = _evaluate(node.left, dims), _evaluate(node.right, dims)
+        match node.op:
+            case ast.Add():
+                return a + b
+            case ast.Sub():
+                return a - b
+            case ast.Mult():
+                return a * b
+            case ast.FloorDiv():
+                return a // b
+            case _:
+                return a % b
+    assert isinstance(node, ast.Compare)
+    values = [_evaluate(n, dims) for n in (node.left, *node.comparators)]
+    pairs = zip(values, node.ops, values[1:], strict=False)
+    return int(all(_compare(a, op, b) for a, op, b in pairs))
+
+
+def _compare(a: int, op: ast.cmpop, b: int) -> bool:
+    match op:
+        case ast.Eq():
+            return a == b
+        case ast.NotEq():
+            return a != b
+        case ast.Lt():
+            return a < b
+        case ast.LtE():
+            return a <= b
+        case ast.Gt():
+            return a > b
+        case _:
+            return a >= b
+
+
+def _modulus(node: ast.expr, name: str) -> int:
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and isinstance(node.left, ast.Name)
+        and node.left.id == name
+        and isinstance(node.right, ast.Constant)
+    ):
+        return int(str(node.right.value))
+    return 0
+
+
+def _interval(
+    left: ast.expr, op: ast.cmpop, right: ast.expr, name: str
+) -> tuple[int, int | None]:
+    """Return the (least, greatest) that `left op right` demands of `name`."""
+    mirror: dict[type[ast.cmpop], ast.cmpop] = {
+        ast.Lt: ast.Gt(), ast.LtE: ast.GtE(), ast.Gt: ast.Lt(), ast.GtE: ast.LtE(),
+        ast.Eq: ast.Eq(),
+    }  # fmt: skip
+    if isinstance(right, ast.Name) and right.id == name and type(op) in mirror:
+        left, right, op = right, left, mirror[type(op)]
+    if not (isinstance(left, ast.Name) and left.id == name):
+        return 0, None
+    if not isinstance(right, ast.Constant):
+        return 0, None
+    bound = int(str(right.value))
+    match op:
+        case ast.Lt():
+            return 0, bound - 1
+        case ast.LtE():
+            return 0, bound
+        case ast.Gt():
+            return bound + 1, None
+        case ast.GtE():
+            return bound, None
+        case ast.Eq():
+            return bound, bound
+        case _:
+            return 0, None

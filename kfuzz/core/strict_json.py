@@ -1,0 +1,78 @@
+"""JSON text from strangers to plain values, and plain values to readable text."""
+
+import json
+from typing import Any, Final
+
+from kfuzz.core.errors import DecodeError
+
+# A finding nests 6 deep; deeper text is hostile and would exhaust the stack of
+# whatever walks it.
+MAX_DEPTH: Final = 32
+
+
+def loads(text: bytes | str, *, where: str = "") -> Any:
+    """Parse strict JSON: no NaN or Infinity, no duplicate keys, bounded depth.
+
+    Args:
+        text: a document, UTF-8 where it is bytes.
+        where: the file or channel, for error messages.
+
+    Raises:
+        DecodeError: on anything else.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        value = json.loads(
+            text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates
+        )
+    # ValueError covers bad UTF-8, bad JSON and integers beyond Python's limit.
+    except (ValueError, RecursionError, MemoryError) as error:
+        reason = str(error) or type(error).__name__
+        raise DecodeError(f"not JSON: {reason}", where=where) from None
+    level, depth = [value], 0
+    while level := [
+        inner
+        for outer in level
+        if isinstance(outer, dict | list)
+        for inner in (outer.values() if isinstance(outer, dict) else outer)
+    ]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise DecodeError(f"nested deeper than {MAX_DEPTH} levels", where=where)
+    return value
+
+
+def dumps(value: Any) -> str:
+    """Return readable strict JSON: one line per field, flat lists on one line.
+
+    Raises:
+        ValueError: if a number is not finite.
+    """
+    return _pretty(value, "") + "\n"
+
+
+def _pretty(value: Any, indent: str) -> str:
+    inner = indent + "  "
+    if isinstance(value, dict) and value:
+        rows = [f"{json.dumps(str(k))}: {_pretty(v, inner)}" for k, v in value.items()]
+        return _block("{", rows, "}", indent)
+    if isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
+        return _block("[", [_pretty(v, inner) for v in value], "]", indent)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _block(opening: str, rows: list[str], closing: str, indent: str) -> str:
+    body = ",\n".join(f"{indent}  {row}" for row in rows)
+    return f"{opening}\n{body}\n{indent}{closing}"
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("an object names a field twice")
+    return fields

@@ -1,0 +1,159 @@
+"""Verdicts, kinds of failure and signatures: the closed vocabularies of a judgement."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What is known about a contract; never folded into one another."""
+
+    VIOLATES = "violates"
+    ERROR = "error"
+    CONFORMS = "conforms"
+    UNDER_SPECIFIED = "under_specified"
+    NOT_APPLICABLE = "not_applicable"
+
+
+class Kind(StrEnum):
+    """How a failure shows; part of the signature and kept by the reducer.
+
+    `raises` carries the exception's type in `Failure.detail`.
+    """
+
+    HANG = "hang"
+    CRASH = "crash"
+    DEVICE_FAULT = "device_fault"
+    RAISES = "raises"
+    WRITE_OUTSIDE = "write_outside"
+    WRONG_TYPE = "wrong_type"
+    WRONG_SHAPE = "wrong_shape"
+    WRONG_DTYPE = "wrong_dtype"
+    WRONG_DEVICE = "wrong_device"
+    INPUT_MODIFIED = "input_modified"
+    UNWRITTEN = "unwritten"
+    NAN_MISSING = "nan_missing"
+    NAN_UNEXPECTED = "nan_unexpected"
+    INF_MISSING = "inf_missing"
+    INF_UNEXPECTED = "inf_unexpected"
+    INF_SIGN = "inf_sign"
+    VALUE = "value"
+
+
+class State(StrEnum):
+    """Where a finding stands in its life."""
+
+    NEW = "new"
+    CONFIRMED = "confirmed"
+    FLAKY = "flaky"
+    UNREPRODUCED = "unreproduced"
+    KNOWN = "known"
+    FIXED = "fixed"
+
+
+class Feature(StrEnum):
+    """What a failing input needs: the closed list that buckets are made of."""
+
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
+    SIXTEEN_BIT = "16-bit"
+    EIGHT_BIT = "8-bit"
+    NON_CONTIGUOUS = "non-contiguous"
+    MISALIGNED = "misaligned"
+    TAIL = "tail"
+    ZERO_SIZE = "zero-size"
+    BEYOND_TILE = "beyond-tile"
+    NAN = "nan"
+    INF = "inf"
+    SUBNORMAL = "subnormal"
+    MAGNITUDE = "magnitude"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a finding is an instance of; the reducer keeps it.
+
+    Attributes:
+        kernel: the kernel's bound name.
+        contract: the contract class, e.g. "C-EXC-01".
+        kind: how it fails.
+        output: the output concerned, "" where none is.
+        detail: for `raises` the exception's type name, for `crash` the signal.
+    """
+
+    kernel: str
+    contract: str
+    kind: Kind
+    output: str = ""
+    detail: str = ""
+
+    @property
+    def symptom(self) -> tuple[str, Kind, str, str]:
+        """The part that shows without attribution: all but the contract."""
+        return self.kernel, self.kind, self.output, self.detail
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One violated promise on one case.
+
+    Attributes:
+        contract: the contract class that the failure breaks.
+        kind: how it shows.
+        message: one line for people.
+        output: name of the output concerned, "" where none is.
+        detail: exception type or signal name, part of the signature.
+        index: logical index of the worst element, where there is one.
+        got: the kernel's value there.
+        expected: the reference value there.
+        low: least admissible value there, after rounding.
+        high: greatest admissible value there, after rounding.
+        ratio: |error| / tolerance there; None where the tolerance is 0.
+        elements: how many output elements fail.
+        trace: the kernel's traceback or a child's last output, if any.
+    """
+
+    contract: str
+    kind: Kind
+    message: str
+    output: str = ""
+    detail: str = ""
+    index: tuple[int, ...] | None = None
+    got: float | None = None
+    expected: float | None = None
+    low: float | None = None
+    high: float | None = None
+    ratio: float | None = None
+    elements: int = 0
+    trace: str = ""
+
+    def signature(self, kernel: str) -> Signature:
+        """Return the signature of this failure for the named kernel."""
+        return Signature(kernel, self.contract, self.kind, self.output, self.detail)
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """What one judged case taught, sent from the child to the campaign.
+
+    Attributes:
+        verdicts: per contract class; classes that say nothing here are absent.
+        failure: the violated promise, attributed; None if there is none.
+        refusal: why the kernel declined the case, None if it did not.
+        unsupported: why this backend cannot judge the case, None if it can.
+        error: what failed in kfuzz or the machine, None if nothing did.
+        ratio: largest |error| / tolerance over all outputs, 0 where exact.
+        kernel_s: seconds inside the kernel's calls.
+        programs: Triton programs launched by the base call (interpreter only).
+        friendly: "gone" if a miss vanishes at every friendly shape, "persists"
+            if not, None if that was not probed.
+    """
+
+    verdicts: dict[str, Verdict]
+    failure: Failure | None = None
+    refusal: str | None = None
+    unsupported: str | None = None
+    error: str | None = None
+    ratio: float = 0.0
+    kernel_s: float = 0.0
+    programs: int = 0
+    friendly: str | None = None

@@ -1,0 +1,286 @@
+"""One entry of the corpus: a finding as three files, and back.
+
+    finding.json         "format" first; the finding but for `first`; values of
+                         more than `INLINE_ELEMENTS` elements only by reference
+    inputs.safetensors   elements of every pinned tensor of the minimal case
+    first.json           the case as first found
+
+`finding.json` names the inputs by their hash, so that replacing it is what
+commits a change of both; see `kfuzz.corpus`.
+"""
+
+import base64
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, TypeVar
+
+from kfuzz.core import strict_json, tensorfile
+from kfuzz.core.codec import INLINE_ELEMENTS, decode, encode
+from kfuzz.core.errors import DecodeError
+from kfuzz.core.finding import Finding, Target
+from kfuzz.core.recipe import Case
+from kfuzz.core.tensorfile import StoredTensor
+from kfuzz.core.verdict import Signature
+
+T = TypeVar("T")
+
+FORMAT: Final = 1
+FINDING: Final = "finding.json"
+INPUTS: Final = "inputs.safetensors"
+FIRST: Final = "first.json"
+STAGED: Final = ".staged-"
+
+# Two pinned operands of the largest budget (2^22 float64) as base64 need 90 MB;
+# what is far beyond is hostile, and reading it would only fill the memory.
+MAX_BYTES: Final = 1 << 29
+# Between reading finding.json and its inputs a writer may replace both.
+_READ_ATTEMPTS: Final = 20
+_READ_PAUSE_SECONDS: Final = 0.002
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+_DERIVED: Final = ("id", "bucket", "input_elements", "nonzero_elements")
+
+
+class UnknownFormatError(DecodeError):
+    """The entry was written in a format that this version does not know."""
+
+
+class _MissingError(DecodeError):
+    """A file of the entry is not there."""
+
+
+def files_of(finding: Finding) -> dict[str, bytes]:
+    """Return the content of an entry's files by name."""
+    files = {}
+    pinned = {
+        name: StoredTensor(spec.dtype, spec.shape, spec.values)
+        for name, spec in finding.case.tensors.items()
+        if spec.values is not None
+    }
+    inputs = None
+    if pinned:
+        files[INPUTS] = tensorfile.dump(pinned)
+        inputs = {"file": INPUTS, "sha256": _sha256(files[INPUTS])}
+    fields = encode(finding)
+    del fields["first"]
+    for name, spec in finding.case.tensors.items():
+        if spec.values is not None and spec.numel > INLINE_ELEMENTS:
+            fields["case"]["tensors"][name]["values"] = {"file": INPUTS}
+    derived = {key: getattr(finding, key) for key in _DERIVED}
+    document = {"format": FORMAT, **derived, **fields, "inputs": inputs}
+    files[FINDING] = strict_json.dumps(document).encode()
+    first = {"format": FORMAT, "case": encode(finding.first)}
+    files[FIRST] = strict_json.dumps(first).encode()
+    return files
+
+
+def staged_name(content: bytes) -> str:
+    """Return the name under which new inputs wait for their finding.json."""
+    return STAGED + _sha256(content)[:16]
+
+
+def read_entry(folder: Path) -> Finding:
+    """Read the finding stored in a folder.
+
+    Raises:
+        UnknownFormatError: if its format number is not `FORMAT`.
+        DecodeError: if a file is missing, unreadable, malformed or does not fit
+            the others, or a path in it leads outside the project.
+    """
+    path = folder / FINDING
+    for attempt in range(1, _READ_ATTEMPTS + 1):
+        version = _version(path)
+        try:
+            return _parse(folder, _read(path))
+        except DecodeError as error:
+            # Unless a writer came between the files, they are what is wrong.
+            if _version(path) == version:
+                raise
+            failure = error
+            time.sleep(attempt * _READ_PAUSE_SECONDS)
+    raise failure
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes whenever a file is replaced, by equal content too."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _parse(folder: Path, content: bytes) -> Finding:
+    where = f"{folder / FINDING}: "
+    document = _document(content, folder / FINDING)
+    inputs = _read_inputs(folder, document.pop("inputs", "unsaid"))
+    for key in _DERIVED:
+        document.pop(key, None)
+    _insert_values(document, inputs, where)
+    document["first"] = document.get("case")
+    finding = _decode(Finding, document, where)
+    _check_inputs(finding.case, inputs, f"{folder / INPUTS}: ")
+    if problem := unsafe_reference(finding):
+        raise DecodeError(problem[1], where=where + problem[0])
+    # A lone finding.json, passed on in a message, is complete enough to replay.
+    if os.path.lexists(folder / FIRST):
+        first = _document(_read(folder / FIRST), folder / FIRST)
+        case = _decode(Case, first.get("case"), f"{folder / FIRST}: ", "case")
+        finding = replace(finding, first=case)
+    return finding
+
+
+def unsafe_reference(finding: Finding) -> tuple[str, str] | None:
+    """Return (field, why) where a name or path must not be trusted."""
+    target, signature = finding.target, finding.signature
+    path = PurePosixPath(target.file)
+    if path.is_absolute() or ".." in path.parts or "\\" in target.file:
+        return "target.file", (
+            f"{target.file!r:.80} leads outside the project; it must be relative"
+        )
+    parts = target.module.split(".") if target.module else []
+    if not all(part.isidentifier() for part in parts):
+        return "target.module", f"{target.module!r:.80} is not a dotted module name"
+    for owner, label in ((target, "target"), (signature, "signature")):
+        for field, text in _texts(owner):
+            if not text.isprintable():
+                return f"{label}.{field}", f"{text!r:.80} holds control characters"
+    return None
+
+
+def _texts(owner: Target | Signature) -> list[tuple[str, str]]:
+    return [(k, v) for k, v in vars(owner).items() if isinstance(v, str)]
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _decode(cls: type[T], data: Any, where: str, path: str = "") -> T:
+    try:
+        return decode(cls, data, path)
+    except DecodeError as error:
+        raise DecodeError(error.what, where=where + error.where) from None
+
+
+def _document(content: bytes, path: Path) -> dict[str, Any]:
+    document = strict_json.loads(content, where=str(path))
+    if not isinstance(document, dict):
+        raise DecodeError("not an object", where=str(path))
+    if "format" not in document:
+        raise DecodeError("missing field", where=f"{path}: format")
+    number = document.pop("format")
+    if isinstance(number, bool) or number != FORMAT:
+        raise UnknownFormatError(
+            f"format {number!r:.20} is not known to this version, which reads {FORMAT}",
+            where=f"{path}: format",
+            fix="use the kfuzz that wrote it, or a newer one",
+        )
+    return document
+
+
+def _read_inputs(folder: Path, said: Any) -> dict[str, StoredTensor]:
+    """Read the inputs that finding.json names."""
+    where = f"{folder / FINDING}: inputs"
+    path = folder / INPUTS
+    if said is None:
+        return {}
+    if said == "unsaid":  # written by hand
+        return _tensors(_read(path), path) if os.path.lexists(path) else {}
+    if not isinstance(said, dict) or said.get("file") != INPUTS:
+        raise DecodeError(f"expected null or a reference to {INPUTS}", where=where)
+    digest = said.get("sha256")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise DecodeError("expected 64 hexadecimal digits", where=f"{where}.sha256")
+    staged = folder / (STAGED + digest[:16])
+    # Twice the first: the staged file may take its place between the two looks.
+    for candidate in (path, staged, path):
+        if os.path.lexists(candidate):
+            with contextlib.suppress(_MissingError):
+                content = _read(candidate)
+                if _sha256(content) == digest:
+                    return _tensors(content, candidate)
+    # Say what is wrong with the file itself, where something is.
+    _tensors(_read(path), path)
+    raise DecodeError(
+        f"its hash is not the one that {FINDING} names",
+        where=str(path),
+        fix="restore both files from the same version",
+    )
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, StoredTensor]:
+    return tensorfile.load(content, where=str(path))
+
+
+def _insert_values(
+    document: dict[str, Any], inputs: dict[str, StoredTensor], where: str
+) -> None:
+    case = document.get("case")
+    tensors = case.get("tensors") if isinstance(case, dict) else None
+    for name, spec in tensors.items() if isinstance(tensors, dict) else ():
+        if not isinstance(spec, dict) or not isinstance(spec.get("values"), dict):
+            continue
+        place = f"{where}case.tensors.{name}.values"
+        if spec["values"] != {"file": INPUTS}:
+            raise DecodeError(f"may only refer to {INPUTS}", where=place)
+        if name not in inputs:
+            raise DecodeError(f"{INPUTS} holds no tensor {name!r:.80}", where=place)
+        spec["values"] = base64.b64encode(inputs[name].data).decode()
+
+
+def _check_inputs(case: Case, inputs: dict[str, StoredTensor], where: str) -> None:
+    for name, tensor in inputs.items():
+        spec = case.tensors.get(name)
+        if spec is None or spec.values is None:
+            raise DecodeError(
+                "the case pins no such tensor", where=f"{where}header.{name}"
+            )
+        for field in ("dtype", "shape"):
+            ours, theirs = getattr(spec, field), getattr(tensor, field)
+            if ours != theirs:
+                raise DecodeError(
+                    f"{theirs!r:.80} differs from the case's {ours!r:.80}",
+                    where=f"{where}header.{name}.{field}",
+                )
+        if tensor.data != spec.values:
+            raise DecodeError(
+                f"elements differ from those in {FINDING}",
+                where=f"{where}header.{name}",
+            )
+
+
+def _read(path: Path) -> bytes:
+    """Read a plain file; links, devices and pipes are refused."""
+    where = str(path)
+    try:
+        # O_NONBLOCK: opening a pipe must not wait for its writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise _MissingError("the file is missing", where=where) from None
+    except OSError as error:
+        raise DecodeError(
+            "is a link, which is not followed"
+            if path.is_symlink()
+            else f"cannot be read: {error.strerror}",
+            where=where,
+        ) from None
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise DecodeError("is not a plain file", where=where)
+        if status.st_size > MAX_BYTES:
+            raise DecodeError(
+                f"{status.st_size} bytes are more than any entry needs", where=where
+            )
+        with open(handle, "rb", closefd=False) as file:
+            return file.read(MAX_BYTES)
+    except OSError as error:
+        raise DecodeError(f"cannot be read: {error.strerror}", where=where) from None
+    finally:
+        os.close(handle)

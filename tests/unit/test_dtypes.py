@@ -1,0 +1,119 @@
+"""Element types: every narrow bit pattern against torch, wide ones against struct."""
+
+import math
+import struct
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kfuzz.core.dtypes import (
+    DTYPES,
+    bits_to_number,
+    canonical_nan,
+    number_to_bits,
+    pack_bits,
+    unpack_bits,
+)
+
+NARROW = [name for name, d in DTYPES.items() if d.itemsize <= 2 and name != "bool"]
+FLOATS = [name for name, d in DTYPES.items() if d.kind == "float"]
+
+
+def torch_values(dtype: str) -> list[float | int]:
+    """Return torch's reading of every bit pattern, in the order of the bits."""
+    width = 8 * DTYPES[dtype].itemsize
+    patterns = np.arange(1 << width, dtype=f"uint{width}").view(f"int{width}")
+    tensor = torch.from_numpy(patterns).view(getattr(torch, dtype))
+    wide = torch.float64 if DTYPES[dtype].kind == "float" else torch.int64
+    values: list[float | int] = tensor.to(wide).tolist()
+    return values
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_every_narrow_pattern_reads_as_in_torch(dtype: str) -> None:
+    for bits, expected in enumerate(torch_values(dtype)):
+        got = bits_to_number(bits, dtype)
+        same = got == expected and math.copysign(1, got) == math.copysign(1, expected)
+        assert same or (math.isnan(got) and math.isnan(expected)), hex(bits)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_every_narrow_value_finds_its_pattern_again(dtype: str) -> None:
+    for bits in range(1 << (8 * DTYPES[dtype].itemsize)):
+        number = bits_to_number(bits, dtype)
+        if math.isnan(number):
+            assert number_to_bits(number, dtype) == canonical_nan(dtype)
+        else:
+            assert number_to_bits(number, dtype) == bits
+
+
+def test_float16_agrees_with_struct() -> None:
+    for bits in range(1 << 16):
+        expected = struct.unpack("<e", bits.to_bytes(2, "little"))[0]
+        got = bits_to_number(bits, "float16")
+        assert got == expected or (math.isnan(got) and math.isnan(expected)), hex(bits)
+
+
+@given(st.floats(width=32))
+@example(math.inf)
+@example(-0.0)
+@example(2.0**-149)
+def test_float32_agrees_with_struct(value: float) -> None:
+    bits = int.from_bytes(struct.pack("<f", value), "little")
+    if not math.isnan(value):
+        assert number_to_bits(value, "float32") == bits
+    again = bits_to_number(bits, "float32")
+    assert struct.pack("<d", again) == struct.pack("<d", value) or math.isnan(value)
+
+
+@given(st.floats())
+def test_only_numbers_of_float32_are_accepted(value: float) -> None:
+    with np.errstate(over="ignore"):
+        held = float(np.float32(value)) == value or math.isnan(value)
+    if held:
+        number_to_bits(value, "float32")
+    else:
+        with pytest.raises(ValueError, match="is not a value of float32"):
+            number_to_bits(value, "float32")
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (65520.0, "float16"),
+        (2.0**-25, "float16"),
+        (1 + 2.0**-8, "bfloat16"),
+        (math.inf, "float8_e4m3fn"),
+        (480.0, "float8_e4m3fn"),
+        (464.0, "float8_e4m3fn"),
+        (128, "int8"),
+        (-1, "uint8"),
+        (2, "bool"),
+        (0.5, "int32"),
+        (2**63, "int64"),
+    ],
+)
+def test_a_value_that_the_dtype_lacks_is_refused(value: float, dtype: str) -> None:
+    with pytest.raises(ValueError, match=f"is not a value of {dtype}"):
+        number_to_bits(value, dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_canonical_nan_is_quiet_positive_and_nan_in_torch(dtype: str) -> None:
+    raw = bytearray(canonical_nan(dtype).to_bytes(DTYPES[dtype].itemsize, "little"))
+    tensor = torch.frombuffer(raw, dtype=getattr(torch, dtype)).to(torch.float64)
+    assert tensor.isnan().all()
+    assert math.copysign(1, bits_to_number(canonical_nan(dtype), dtype)) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(data=st.data())
+def test_packing_and_unpacking_are_inverse(dtype: str, data: st.DataObject) -> None:
+    top = (1 << 8 * DTYPES[dtype].itemsize) - 1
+    patterns = data.draw(st.lists(st.integers(0, top), max_size=8))
+    raw = pack_bits(patterns, dtype)
+    assert len(raw) == len(patterns) * DTYPES[dtype].itemsize
+    assert unpack_bits(raw, dtype) == patterns

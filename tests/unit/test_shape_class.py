@@ -1,0 +1,104 @@
+"""Shape classes: parsed to a whitelist, evaluated exactly, bounds that are sound."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfuzz.core.errors import BindingError
+from kfuzz.core.shape_class import MAX_LENGTH, ShapeClass
+
+SIZES = st.integers(0, 70)
+COMPARISONS = ["==", "!=", "<", "<=", ">", ">="]
+
+
+@st.composite
+def terms(draw: st.DrawFn) -> str:
+    left = draw(st.sampled_from(["N", "M", "N % 4", "M % 3", "N + M", "N * 2", "-N"]))
+    op, right = draw(st.sampled_from(COMPARISONS)), draw(st.integers(0, 64))
+    if draw(st.booleans()):
+        return f"{right} {op} {left}"
+    if draw(st.booleans()):
+        return f"{draw(st.integers(0, 8))} <= {left} {op} {right}"
+    return f"{left} {op} {right}"
+
+
+@st.composite
+def expressions(draw: st.DrawFn) -> str:
+    parts = draw(st.lists(terms(), min_size=1, max_size=3))
+    text = draw(st.sampled_from([" and ", " or "])).join(parts)
+    return f"not ({text})" if draw(st.integers(0, 3)) == 0 else text
+
+
+@given(expressions(), SIZES, SIZES)
+def test_admits_what_python_says(text: str, n: int, m: int) -> None:
+    wanted = bool(eval(text, {"__builtins__": {}}, {"N": n, "M": m}))
+    assert ShapeClass.parse(text).admits({"N": n, "M": m}) is wanted
+
+
+@given(expressions(), SIZES, SIZES)
+def test_no_admitted_size_lies_outside_the_bounds(text: str, n: int, m: int) -> None:
+    shape_class = ShapeClass.parse(text)
+    if shape_class.admits({"N": n, "M": m}):
+        least, greatest, modulus, remainder = shape_class.bounds("N")
+        assert least <= n
+        assert greatest is None or n <= greatest
+        assert n % modulus == remainder
+
+
+def test_bounds_and_moduli_are_read_from_the_conjunction() -> None:
+    shape_class = ShapeClass.parse("N % 16 == 4 and 32 <= N < 4096 and M > N")
+    assert shape_class.bounds("N") == (32, 4095, 16, 4)
+    assert shape_class.bounds("M") == (0, None, 1, 0)
+    assert ShapeClass.parse("8 < N").bounds("N") == (9, None, 1, 0)
+    assert ShapeClass.parse("N == 7").bounds("N") == (7, 7, 1, 0)
+    assert shape_class.names == {"N", "M"}
+
+
+@pytest.mark.parametrize(
+    ("text", "culprit"),
+    [
+        ("N ** 2 < 9", "Pow"),
+        ("N / 2 == 3", "Div"),
+        ("f(N)", "f(N)"),
+        ("N.real > 0", "N.real"),
+        ("N[0]", "N[0]"),
+        ("N < 4.5", "4.5"),
+        ("N == True", "True"),
+        ("N == 'x'", "'x'"),
+        ("(lambda: 1)", "lambda"),
+        ("__import__('os')", "__import__"),
+        ("N is 3", "Is"),
+    ],
+)
+def test_anything_else_is_refused_by_name(text: str, culprit: str) -> None:
+    with pytest.raises(BindingError) as caught:
+        ShapeClass.parse(text, where="my_kernel")
+    assert culprit in caught.value.what.split("may not hold")[1]
+    assert caught.value.where == "my_kernel"
+    assert "allowed: integers" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "N <", "N := 3", "N\0", "(" * 240 + "N" + ")" * 240, 3, None, b"N",
+        "N" * (MAX_LENGTH + 1),
+    ],
+)  # fmt: skip
+def test_what_does_not_parse_is_refused(text: object) -> None:
+    with pytest.raises(BindingError):
+        ShapeClass.parse(text)
+
+
+def test_deep_expressions_within_the_length_evaluate() -> None:
+    assert ShapeClass.parse("-" * 490 + "N").admits({"N": 3})
+
+
+def test_an_unknown_dimension_names_the_known_ones() -> None:
+    with pytest.raises(BindingError, match="the operator has: M, N"):
+        ShapeClass.parse("K > 3").admits({"N": 1, "M": 1})
+
+
+def test_a_division_by_zero_is_an_error_of_the_declaration() -> None:
+    with pytest.raises(BindingError, match="divides by zero"):
+        ShapeClass.parse("N % M == 0").admits({"N": 4, "M": 0})
