@@ -1,0 +1,278 @@
+"""A kernel's own allocations: poisoned, and between guard zones."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kfuzz.execution.poison import Poison, fill_poison, poison_word
+from kfuzz.execution.zones import (
+    Slot,
+    guard_bytes,
+    next_slot,
+    raw_memory,
+    rounded,
+    slot_room,
+)
+
+BLOCK_BYTES: Final = 256 * 1024
+"""Memory is taken from torch in blocks of this size: a dozen small tensors each."""
+
+TOTAL_BYTES: Final = 1 << 30
+"""Guarded memory is kept until checked; past this much, allocations go unguarded
+rather than exhaust the machine."""
+
+CPU_ALIGNMENT: Final = 64  # what torch's CPU allocator gives
+DEVICE_ALIGNMENT: Final = 512  # what its CUDA caching allocator gives
+
+_aten = torch.ops.aten
+_ALLOCATORS: Final = frozenset(
+    (
+        _aten.empty.memory_format,  # the legacy constructors arrive here too
+        _aten.empty_like.default,
+        _aten.empty_strided.default,
+        _aten.new_empty.default,
+        _aten.new_empty_strided.default,
+        _aten.empty_permuted.default,
+    )
+)
+_RESIZE: Final = _aten.resize_.default
+
+Side = Literal["before", "after"]
+
+
+@dataclass(frozen=True)
+class AllocationTouch:
+    """Bytes that were changed outside a tensor that the kernel allocated.
+
+    Attributes:
+        allocation: which one, counted from 0 in the order of allocation.
+        shape: its shape when allocated.
+        dtype: its dtype, as torch calls it without the prefix.
+        where: "before" or "after" its storage.
+        count: elements changed there.
+        distance: elements from the nearest changed one to the storage: 1 is one
+            past the end.
+    """
+
+    allocation: int
+    shape: tuple[int, ...]
+    dtype: str
+    where: Side
+    count: int
+    distance: int
+
+    def describe(self) -> str:
+        """Return which allocation, how many elements, and where."""
+        some = f"{self.count} element{'s' if self.count != 1 else ''}"
+        side = "past the end" if self.where == "after" else "before the start"
+        return (
+            f"{self.dtype}{list(self.shape)}, {some} {side}, "
+            f"the nearest by {self.distance}"
+        )
+
+
+@dataclass(frozen=True)
+class _Allocation:
+    block: Tensor
+    slot: Slot
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode in which `torch.empty` and its kin return guarded, poisoned storage.
+
+    Shapes, strides, dtypes and storage sizes are those that torch gives. Empty
+    tensors, other devices, pinned memory and layouts other than strided pass
+    through, as does every other operator. Its memory is kept until the mode object
+    goes, so a write through a stale pointer is still seen.
+
+    Limits: what C++ code allocates within an operator, what torch.compile
+    generates, and `UntypedStorage` constructors are below the mode and go
+    unguarded; `UntypedStorage.resize_` refuses to grow guarded storage.
+
+    Attributes:
+        device: whose allocations are guarded.
+        poison: what they are filled with.
+        unguarded: allocations let through because `TOTAL_BYTES` was reached.
+    """
+
+    def __init__(self, device: torch.device | str, poison: Poison) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.device = torch.device(device)
+        self.poison = poison
+        self.unguarded = 0
+        self._allocations: list[_Allocation] = []
+        self._owned: set[int] = set()
+        self._block: Tensor | None = None
+        self._used = 0
+        self._total = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator, replacing the storage of what it allocates."""
+        kwargs = {} if kwargs is None else kwargs
+        if func in _ALLOCATORS:
+            made = func(*args, **kwargs)
+            if not kwargs.get("pin_memory"):
+                self._guard(made)
+            return made
+        if func is _RESIZE:
+            return self._resize(args, kwargs)
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            # An `out=` that torch must enlarge: guarded storage cannot grow. torch
+            # resizes before it computes, so the operator can be run again.
+            outs = [v for v in kwargs.values() if self._owns(v)]
+            if not (outs and _refused(error)):
+                raise
+            for out in outs:
+                _release(out)
+            return func(*args, **kwargs)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let torch.compile compile: under other modes it silently runs eagerly."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap each call and import torch._dynamo, which takes seconds.
+        return False
+
+    def touches(self) -> list[AllocationTouch]:
+        """Return the writes outside all allocations so far; waits for the device."""
+        allocations = list(self._allocations)
+        if not allocations:
+            return []
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        changed = [
+            (zone != value).any()
+            for made in allocations
+            for zone, value in self._zones(made)
+        ]
+        flags = torch.stack(changed).tolist()
+        return [
+            touch
+            for number, made in enumerate(allocations)
+            if flags[2 * number] or flags[2 * number + 1]
+            for touch in self._compare(number, made)
+        ]
+
+    def _guard(self, made: Tensor) -> None:
+        """Move a fresh tensor to guarded storage of the same size, if it qualifies."""
+        if made.numel() and self._covers(made):
+            self._adopt(made, keep=0)
+
+    def _covers(self, tensor: Tensor) -> bool:
+        device = tensor.device
+        return (
+            type(tensor) is Tensor
+            and tensor.layout is torch.strided
+            and device.type == self.device.type
+            and self.device.index in (None, device.index)
+        )
+
+    def _owns(self, value: object) -> bool:
+        return (
+            isinstance(value, Tensor)
+            and value.layout is torch.strided
+            and value.untyped_storage().data_ptr() in self._owned
+        )
+
+    def _adopt(self, tensor: Tensor, *, keep: int) -> None:
+        """Give a tensor guarded storage, copying its first `keep` bytes."""
+        old = tensor.untyped_storage()
+        nbytes = old.nbytes()
+        guard = guard_bytes(nbytes)
+        align = CPU_ALIGNMENT if tensor.device.type == "cpu" else DEVICE_ALIGNMENT
+        room = slot_room(nbytes, guard, align)
+        if self._total + room > TOTAL_BYTES:
+            self.unguarded += 1
+            return
+        self._total += room
+        block = self._block
+        if block is None or self._used + room > block.numel():
+            block = raw_memory(max(room, BLOCK_BYTES), tensor.device)
+            self._block, self._used = block, 0
+        slot = next_slot(
+            block.data_ptr(), self._used, nbytes, guard, alignment=align, exact=False
+        )
+        self._used = rounded(slot.end)
+        fill_poison(block[slot.start : slot.end], tensor.dtype, self.poison)
+        storage = block.untyped_storage()[slot.base : slot.stop]
+        if keep:
+            storage[:keep].copy_(old[:keep])
+        self._owned.add(storage.data_ptr())
+        shape = tuple(tensor.shape)
+        self._allocations.append(_Allocation(block, slot, shape, tensor.dtype))
+        tensor.set_(storage, tensor.storage_offset(), shape, tensor.stride())
+
+    def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `resize_`; what grows from nothing or from guarded storage is guarded."""
+        tensor: Tensor = args[0]
+        if not self._covers(tensor):
+            return _RESIZE(*args, **kwargs)
+        before = tensor.untyped_storage().nbytes()
+        owned = self._owns(tensor)
+        try:
+            result = _RESIZE(*args, **kwargs)
+        except RuntimeError as error:
+            if not (owned and _refused(error)):
+                raise
+            _release(tensor)
+            result = _RESIZE(*args, **kwargs)
+        if tensor.untyped_storage().nbytes() > before and (owned or not before):
+            self._adopt(tensor, keep=before)
+        return result
+
+    def _zones(self, made: _Allocation) -> list[tuple[Tensor, int]]:
+        """Return the zones before and after as words, and the word they should hold."""
+        word, value = poison_word(made.dtype, self.poison)
+        slot = made.slot
+        parts = ((slot.start, slot.base), (slot.stop, slot.end))
+        return [(made.block[a:b].view(word), value) for a, b in parts]
+
+    def _compare(self, number: int, made: _Allocation) -> list[AllocationTouch]:
+        """Locate the changed elements around one allocation."""
+        found = []
+        name = str(made.dtype).removeprefix("torch.")
+        sides: tuple[Side, Side] = ("before", "after")
+        for where, (zone, value) in zip(sides, self._zones(made), strict=True):
+            words = (zone != value).nonzero().flatten().cpu()
+            origin = zone.numel() if where == "before" else 0
+            moved = (words - origin) * zone.itemsize // made.dtype.itemsize
+            moved = torch.unique(moved)
+            if moved.numel():
+                near = -int(moved[-1]) if where == "before" else int(moved[0]) + 1
+                found.append(
+                    AllocationTouch(
+                        number, made.shape, name, where, moved.numel(), near
+                    )
+                )
+        return found
+
+
+def _refused(error: RuntimeError) -> bool:
+    return "not resizable" in str(error)
+
+
+def _release(tensor: Tensor) -> None:
+    """Give a tensor whose resize was refused plain storage, to be resized again.
+
+    The refusal leaves its sizes larger than its storage, so it is emptied; the bytes
+    stay, as for `resize_`. Its views keep the old storage.
+    """
+    storage = tensor.untyped_storage().clone()  # type: ignore[no-untyped-call]
+    tensor.set_(storage, tensor.storage_offset(), (0,), (1,))

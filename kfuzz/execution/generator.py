@@ -1,0 +1,185 @@
+"""Counter-based random numbers that are the same bits on every device.
+
+Every number is a function of (seed, stream, counter) only, made of int64
+additions, multiplications that stay below 2**63, shifts and xors, and of exact
+float64 operations: no random state, no transcendental function, nothing that a
+device or a torch version may round in its own way.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.numerics.formats import Format
+
+_MASK32: Final = (1 << 32) - 1
+_MASK64: Final = (1 << 64) - 1
+# The 32-bit mixer of C. Wellons' hash-prospector with the least measured bias
+# among two-round ones whose multipliers are below 2**31, so that a 32-bit word
+# times a multiplier fits a signed 64-bit integer.
+_MULTIPLIERS: Final = (0x21F0AAAD, 0x735A2D97)
+# Mean of the sum of four 16-bit fields, the centre of the normal approximation.
+_BELL_CENTRE: Final = 2 * 0xFFFF
+
+
+def _splitmix64(state: int) -> int:
+    """Return one output of SplitMix64 (Steele, Lea, Flood 2014)."""
+    z = (state + 0x9E3779B97F4A7C15) & _MASK64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return z ^ (z >> 31)
+
+
+def words(seed: int, stream: int, counter: Tensor) -> Tensor:
+    """Return one 32-bit word per counter.
+
+    Args:
+        seed: 64-bit seed.
+        stream: which of the independent sequences of this seed.
+        counter: int64, any shape, non-negative; taken modulo 2**32.
+
+    Returns:
+        int64 in [0, 2**32), of the counter's shape and device.
+    """
+    key = _splitmix64(_splitmix64(seed & _MASK64) ^ stream)
+    # Half of the key enters between the rounds: with the other half alone all
+    # streams would be windows of one and the same sequence.
+    x = counter + (key & _MASK32)
+    x &= _MASK32
+    x ^= x >> 16
+    x *= _MULTIPLIERS[0]
+    x += key >> 32
+    x &= _MASK32
+    x ^= x >> 15
+    x *= _MULTIPLIERS[1]
+    x &= _MASK32
+    x ^= x >> 15
+    return x
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The logical elements of a tensor as rows along its structured axis.
+
+    Attributes:
+        rows: product of the sizes outside the axis, at least 1.
+        n: size of the axis, at least 1.
+        fmt: format of the values.
+        seed: 64-bit seed.
+        device: where the numbers are made.
+    """
+
+    rows: int
+    n: int
+    fmt: Format
+    seed: int
+    device: torch.device
+
+    @cached_property
+    def position(self) -> Tensor:
+        """Index along the axis, int64 of shape (1, n)."""
+        return torch.arange(self.n, device=self.device).view(1, self.n)
+
+    @cached_property
+    def row(self) -> Tensor:
+        """Index of the row, int64 of shape (rows, 1)."""
+        return torch.arange(self.rows, device=self.device).view(self.rows, 1)
+
+    @cached_property
+    def _counter(self) -> Tensor:
+        count = torch.arange(self.rows * self.n, device=self.device)
+        return count.view(self.rows, self.n)
+
+    def pick(self, stream: int, count: int) -> int:
+        """Return one integer of 0..count-1 for the whole tensor."""
+        return _splitmix64(_splitmix64(~self.seed & _MASK64) ^ stream) % count
+
+    def words(self, stream: int) -> Tensor:
+        """Return a 32-bit word per element, (rows, n)."""
+        return words(self.seed, stream, self._counter)
+
+    def words_at(self, stream: int, position: Tensor) -> Tensor:
+        """Return words that repeat wherever `position` (1, n) repeats."""
+        return words(self.seed, stream, self.row * self.n + position)
+
+    def row_words(self, stream: int) -> Tensor:
+        """Return a 32-bit word per row, (rows, 1)."""
+        return words(self.seed, stream, self.row)
+
+    def wide(self, first: Tensor, stream: int) -> Tensor:
+        """Return 52-bit integers whose upper 32 bits are `first` (rows, n)."""
+        return (first << 20) | (self.words(stream) >> 12)
+
+    def fraction(self, stream: int) -> Tensor:
+        """Return float64 uniform in [0, 1), (rows, n), finer than the format."""
+        word = self.words(stream)
+        if self.fmt.precision > 24:
+            return self.wide(word, stream + 1).to(torch.float64) * 2.0**-52
+        return word.to(torch.float64) * 2.0**-32
+
+    def signs(self, stream: int) -> Tensor:
+        """Return float64 +1 or -1 per element, (rows, n)."""
+        return signs(self.words(stream) >> 31)
+
+    def normal(self, stream: int) -> Tensor:
+        """Return nearly normal float64, (rows, n): mean 0, deviation 1.155.
+
+        The sum of four 16-bit fields of two words, with lower bits appended so
+        that the values fill the significand of the format: numbers with few
+        bits would make sums exact and hide rounding errors. All lie in (-4, 4).
+        """
+        # Both words from one call: on small tensors calls are what costs.
+        count = 2 * self.rows * self.n
+        both = torch.arange(count, device=self.device).view(2, self.rows, self.n)
+        both = words(self.seed, stream, both)
+        fields = (both & 0xFFFF) + (both >> 16)
+        bell = fields[0] + fields[1]
+        low = (both[0] ^ (both[1] >> 8)) & 0xFFFF
+        total = ((bell - _BELL_CENTRE) << 16) + low - 0x8000
+        values = total.to(torch.float64) * 2.0**-31
+        if self.fmt.precision > 24:
+            # 32 bits more, rounded once by the addition.
+            low = self.words(stream + 1).to(torch.float64) * 2.0**-63
+            values = values + low
+        return values
+
+
+def signs(bit: Tensor) -> Tensor:
+    """Return float64 +1 where the int64 bit is 0, -1 where it is 1."""
+    return 1.0 - 2.0 * bit.to(torch.float64)
+
+
+def greatest_exponent(fmt: Format) -> int:
+    """Return floor(log2) of the greatest finite value."""
+    return math.frexp(fmt.max_finite)[1] - 1
+
+
+def narrow(x: Tensor, fmt: Format) -> Tensor:
+    """Round float64 to nearest even and convert, for values within the range.
+
+    Adding and subtracting 1.5 * 2**k, k chosen per element so that the sum's
+    last place is the format's, rounds once and needs a third of the operations
+    of `kfuzz.numerics.formats.round_to`, with which it agrees (but a negative
+    number that rounds to zero becomes +0).
+
+    Args:
+        x: finite float64 whose rounding is within the format's range.
+        fmt: a format with a torch dtype of its name.
+
+    Returns:
+        The rounded values in the format's dtype.
+    """
+    if fmt.precision >= 24:
+        # One conversion of IEEE 754, or none.
+        return x.to(fmt.dtype)
+    exponent = (x.contiguous().view(torch.int64) >> 52) & 0x7FF
+    exponent.clamp_(min=fmt.emin + 1023)
+    exponent += 53 - fmt.precision
+    exponent <<= 52
+    exponent |= 1 << 51
+    magic = exponent.view(torch.float64)
+    return (x + magic).sub_(magic).to(fmt.dtype)

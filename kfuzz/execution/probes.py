@@ -1,0 +1,233 @@
+"""One execution of a kernel on one case, and what it left behind."""
+
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.recipe import Case, Scalar
+from kfuzz.core.verdict import Kind
+from kfuzz.execution.allocations import AllocationTouch, GuardedAllocations
+from kfuzz.execution.interpreter import is_interpreter_failure, watch
+from kfuzz.execution.memory import Arena, place
+from kfuzz.execution.poison import Poison
+from kfuzz.execution.touches import Touch
+
+# Enough to see the kernel's own frames; a recursion error has thousands.
+TRACE_LIMIT: Final = 4000
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception that left the kernel.
+
+    Attributes:
+        type: its class name.
+        message: its first line.
+        traceback: as Python prints it, cut to `TRACE_LIMIT` characters.
+        backend: whether it came from inside Triton's interpreter.
+        memory: whether it says that memory ran out.
+    """
+
+    type: str
+    message: str
+    traceback: str
+    backend: bool = False
+    memory: bool = False
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What is wrong with a result before any value is read."""
+
+    kind: Kind
+    output: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Metadata that one output must have.
+
+    Attributes:
+        shape: sizes.
+        dtype: element type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one execution left.
+
+    Attributes:
+        outputs: cloned, contiguous results by output name; empty if it raised
+            or returned something else.
+        raised: the exception, if one left the kernel.
+        metadata: what is wrong with the result's metadata, if anything.
+        touches: writes to its arguments' memory.
+        strays: writes around its own allocations.
+        seconds: time inside the call.
+        programs: Triton programs interpreted.
+        unreliable: format that the backend computes in wrongly, or "".
+        poison: what fresh memory held.
+    """
+
+    poison: Poison
+    outputs: Mapping[str, Tensor] = field(default_factory=dict)
+    raised: Raised | None = None
+    metadata: Metadata | None = None
+    touches: tuple[Touch, ...] = ()
+    strays: tuple[AllocationTouch, ...] = ()
+    seconds: float = 0.0
+    programs: int = 0
+    unreliable: str = ""
+
+    @property
+    def returned(self) -> bool:
+        """Whether the call came back without an exception."""
+        return self.raised is None
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there are results of the right metadata."""
+        return self.returned and self.metadata is None
+
+
+def execute(
+    call: Callable[..., Any],
+    case: Case,
+    values: Mapping[str, Tensor],
+    expected: Mapping[str, Expected],
+    *,
+    arena: Arena,
+    alignment: int,
+    around: Poison,
+    fresh: Poison,
+    scalars: Mapping[str, Scalar],
+    inplace: Sequence[str] = (),
+) -> Run:
+    """Run a kernel once on guarded, poisoned memory.
+
+    Args:
+        call: takes the tensors positionally and the scalars by keyword.
+        case: gives order and layout of the tensors.
+        values: their logical elements, contiguous, on the arena's device.
+        expected: metadata of each output, in order.
+        arena: memory to place the arguments in; it is overwritten.
+        alignment: bytes to which unsliced arguments are aligned.
+        around: what lies around and between the arguments' elements.
+        fresh: what memory holds that the kernel allocates.
+        scalars: the scalars that the implementation takes.
+        inplace: arguments whose bytes become the result.
+    """
+    placement = place(
+        case.tensors, values, device=arena.device, alignment=alignment,
+        poison=around, arena=arena,
+    )  # fmt: skip
+    allocations = GuardedAllocations(arena.device, fresh)
+    arguments = list(placement.tensors.values())
+    with watch() as launches:
+        start = time.perf_counter()
+        try:
+            with torch.no_grad(), allocations:
+                returned = call(*arguments, **scalars)
+            _synchronize(arena.device)
+        except (Exception, SystemExit) as error:
+            return Run(
+                poison=fresh,
+                raised=_raised(error),
+                seconds=time.perf_counter() - start,
+                programs=launches.programs,
+                unreliable=launches.unreliable,
+            )
+        seconds = time.perf_counter() - start
+    if inplace and returned is None:
+        returned = placement.tensors[inplace[0]]
+    outputs, problem = read_outputs(returned, expected, arena.device)
+    return Run(
+        poison=fresh,
+        outputs=outputs,
+        metadata=problem,
+        touches=tuple(placement.touches(inplace=inplace)),
+        strays=tuple(allocations.touches()),
+        seconds=seconds,
+        programs=launches.programs,
+        unreliable=launches.unreliable,
+    )
+
+
+def read_outputs(
+    returned: object, expected: Mapping[str, Expected], device: torch.device
+) -> tuple[dict[str, Tensor], Metadata | None]:
+    """Return cloned results by name, or what is wrong with them."""
+    names = list(expected)
+    if not names:  # the oracle has no result here: values are not judged
+        return {}, None
+    items: Sequence[object] = (returned,)
+    if len(names) > 1 or (isinstance(returned, tuple | list) and len(returned) == 1):
+        if not isinstance(returned, tuple | list) or len(returned) != len(names):
+            what = _described(returned)
+            return {}, Metadata(
+                Kind.WRONG_TYPE, "", f"returns {what}, expected {len(names)} tensors"
+            )
+        items = returned
+    outputs = {}
+    for name, item in zip(names, items, strict=True):
+        problem = _problem(name, item, expected[name], device)
+        if problem is not None:
+            return {}, problem
+        assert isinstance(item, Tensor)
+        outputs[name] = item.detach().clone(memory_format=torch.contiguous_format)
+    return outputs, None
+
+
+def _problem(
+    name: str, item: object, expected: Expected, device: torch.device
+) -> Metadata | None:
+    if not isinstance(item, Tensor) or type(item) not in (Tensor, torch.nn.Parameter):
+        what = f"{name} is {_described(item)}, expected torch.Tensor"
+        return Metadata(Kind.WRONG_TYPE, name, what)
+    if item.layout is not torch.strided or item.is_quantized:
+        what = f"{name} has layout {item.layout}, expected dense"
+        return Metadata(Kind.WRONG_TYPE, name, what)
+    if tuple(item.shape) != expected.shape:
+        what = f"{name} has shape {tuple(item.shape)}, expected {expected.shape}"
+        return Metadata(Kind.WRONG_SHAPE, name, what)
+    if item.dtype != expected.dtype:
+        what = f"{name} is {item.dtype}, expected {expected.dtype}"
+        return Metadata(Kind.WRONG_DTYPE, name, what)
+    if item.device.type != device.type:
+        what = f"{name} is on {item.device}, expected {device}"
+        return Metadata(Kind.WRONG_DEVICE, name, what)
+    return None
+
+
+def _described(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return type(value).__name__
+
+
+def _raised(error: BaseException) -> Raised:
+    text = "".join(traceback.format_exception(error))
+    lines = str(error).strip().splitlines()
+    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return Raised(
+        type=type(error).__name__,
+        message=lines[0][:300] if lines else "",
+        traceback=text[-TRACE_LIMIT:],
+        backend=is_interpreter_failure(error),
+        memory=out_of_memory,
+    )
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

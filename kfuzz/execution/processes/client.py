@@ -1,0 +1,292 @@
+"""The campaign's side of the zygote: start it, fork from it, outlive it."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kfuzz.execution.processes import table
+from kfuzz.execution.processes.child import Child
+from kfuzz.execution.processes.faults import ZygoteError
+from kfuzz.execution.processes.output import Output, Sink
+from kfuzz.execution.processes.wire import Channel, Message, WireError, WireTimeout
+
+# More than zygote.PRELOAD_SECONDS, so that its own alarm comes first.
+START_SECONDS = 200.0
+
+# A fork copies page tables: tens of milliseconds with torch loaded, more under load.
+REPLY_SECONDS = 30.0
+
+# For the zygote to end its children and itself; more than zygote.END_SECONDS.
+STOP_SECONDS = 3.0
+
+# Looks for what a dead zygote left; the left-overs may be forking meanwhile.
+SWEEPS = 20
+
+_MODULE = "kfuzz.execution.processes.zygote"
+
+
+class Zygote:
+    """Starts a zygote by exec and forks children from it.
+
+    The process starts on entering the context (or at the first `fork`) and loads
+    its modules while the campaign goes on. If it died, the next `fork` starts
+    another. Leaving the context ends it and every child, hung ones too. If the
+    campaign is killed, zygote and children end by themselves.
+
+    Args:
+        serve: "module:function"; called once in each child, it returns the
+            handler that is called once per request.
+        env: the whole environment, to which only the place of kfuzz is added at
+            the front of PYTHONPATH (and by Python LC_CTYPE, where no locale is set).
+        preload: modules to import before any child is forked. Importing them must
+            start no threads and touch no device.
+        output: takes what the zygote and its children print, from daemon threads
+            and up to a cap for each; None writes it to file descriptor 2.
+    """
+
+    def __init__(
+        self,
+        serve: str,
+        *,
+        env: Mapping[str, str],
+        preload: Sequence[str] = (),
+        output: Sink | None = None,
+    ) -> None:
+        home = str(Path(__file__).resolve().parents[3])
+        path = [home, env["PYTHONPATH"]] if env.get("PYTHONPATH") else [home]
+        self._env = {**env, "PYTHONPATH": os.pathsep.join(path)}
+        self._serve = serve
+        self._preload = tuple(preload)
+        self._sink = output
+        self._running: _Running | None = None
+        # A child keeps the warden of its own zygote, not of the next one.
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the zygote, None if none is running."""
+        return self._running.pid if self._running else None
+
+    def start(self) -> None:
+        """Start the process, if none is running, without waiting for it."""
+        with self._lock:
+            self._start()
+
+    def fork(self) -> Child:
+        """Return a new child; starts the zygote first if it is not there.
+
+        Raises:
+            ZygoteError: it cannot start (with what it printed) or cannot fork.
+        """
+        with self._lock:
+            fresh = self._running is None
+            running = self._start()
+            try:
+                return running.fork()
+            except _Gone as gone:
+                if fresh or not running.was_ready:
+                    self._stop()
+                    raise gone.error from None
+            # It worked before and died since: one new start.
+            self._stop()
+            try:
+                return self._start().fork()
+            except _Gone as gone:
+                self._stop()
+                raise gone.error from None
+
+    def close(self) -> None:
+        """End the zygote and every child of it, at once."""
+        with self._lock:
+            self._stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self) -> "_Running":
+        if self._running is None:
+            self._running = _Running(self._serve, self._env, self._preload, self._sink)
+        return self._running
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+
+
+class _Gone(Exception):
+    """The zygote process is not there any more, or was never ready."""
+
+    def __init__(self, error: ZygoteError) -> None:
+        self.error = error
+        super().__init__()
+
+
+class _Running:
+    """One zygote process, from its start to its burial; `Warden` of its children."""
+
+    def __init__(
+        self,
+        serve: str,
+        env: Mapping[str, str],
+        preload: Sequence[str],
+        sink: Sink | None,
+    ) -> None:
+        self.was_ready = False
+        self._asked = 0
+        self._sink = sink
+        self._children: dict[int, Child] = {}
+        self._lock = threading.RLock()
+        self._output = Output(sink, "the zygote")
+        ours, theirs = socket.socketpair()
+        # -P keeps the working directory, which holds users' files, off sys.path.
+        command = [sys.executable, "-P", "-m", _MODULE]
+        command += ["--control", str(theirs.fileno()), "--serve", serve]
+        command += ["--preload", ",".join(preload)]
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output.writer,
+                stderr=self._output.writer,
+                pass_fds=[theirs.fileno()],
+                # Out of reach of the terminal's Ctrl-C; and its session tells
+                # which processes came from it.
+                start_new_session=True,
+            )
+        self._output.close_writer()
+        self._control = Channel(ours)
+        self.pid = self._process.pid
+
+    def fork(self) -> Child:
+        with self._lock:
+            self._await_ready()
+            output = Output(self._sink, "a child")
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs:
+                    descriptors = [theirs.fileno(), output.writer]
+                    reply = self._ask({"do": "fork"}, descriptors)
+                output.close_writer()
+                if "pid" not in reply:
+                    raise ZygoteError(str(reply.get("error")))
+            except BaseException:
+                ours.close()
+                output.finish()
+                raise
+            output.name = f"child {reply['pid']}"
+            child = Child(reply["pid"], ours, output, self)
+            self._children[child.pid] = child
+            return child
+
+    def exit_of(self, pid: int) -> int | None:
+        with self._lock:
+            try:
+                found = self._ask({"do": "status", "pid": pid})["exit"]
+            except _Gone as gone:
+                raise gone.error from None
+            return found if isinstance(found, int) else None
+
+    def kill(self, pid: int) -> None:
+        with self._lock:
+            try:
+                self._ask({"do": "kill", "pid": pid})
+            except _Gone as gone:
+                raise gone.error from None
+
+    def forget(self, pid: int) -> None:
+        with self._lock:
+            self._children.pop(pid, None)
+
+    def stop(self) -> None:
+        """End everything; called once."""
+        with self._lock:
+            self._control.close()
+            self._bury(STOP_SECONDS)
+            for child in list(self._children.values()):
+                child.abandon()
+            self._output.finish()
+
+    def _await_ready(self) -> None:
+        if self.was_ready:
+            return
+        try:
+            self._control.receive(START_SECONDS)
+        except WireError as error:
+            raise self._gone("did not start", error) from None
+        self.was_ready = True
+
+    def _ask(self, request: Message, descriptors: Sequence[int] = ()) -> Message:
+        self._asked += 1
+        try:
+            self._control.send({**request, "number": self._asked}, REPLY_SECONDS)
+            if descriptors:
+                socket.send_fds(self._control.socket, [b"\0"], list(descriptors))
+            # A reply that Ctrl-C kept us from taking is still there: pass it over.
+            while (reply := self._control.receive(REPLY_SECONDS)).get(
+                "number"
+            ) != self._asked:
+                pass
+            return reply
+        except (WireError, OSError) as error:
+            raise self._gone("died", error) from None
+
+    def _gone(self, what: str, error: Exception) -> _Gone:
+        late = isinstance(error, WireTimeout)
+        code = self._bury(0.0 if late else STOP_SECONDS)
+        self._output.finish()
+        cause = f"{error}" if late else f"exit status {code}"
+        return _Gone(
+            ZygoteError(
+                f"the process that children are forked from {what} ({cause})",
+                output_tail=self._output.tail,
+                fix="`kfuzz doctor` tells what is missing here"
+                if not self.was_ready
+                else "",
+            )
+        )
+
+    def _bury(self, seconds: float) -> int:
+        """Reap the process, killed after `seconds`, and kill all it left."""
+        if self._process.returncode is not None:
+            return self._process.returncode
+        deadline = time.monotonic() + seconds
+        while not self._ended() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        self._process.kill()
+        while not self._ended():
+            time.sleep(0.002)
+        # Not reaped yet, so the number of its session belongs to no one else.
+        killed: set[int] = set()
+        for _ in range(SWEEPS):
+            new = set(table.session_of(self.pid)) - killed
+            for pid in new:
+                table.kill(pid)
+            killed |= new
+            if not new:
+                break
+        return self._process.wait()
+
+    def _ended(self) -> bool:
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.pid, options) is not None
+        return True  # reaped by someone else

@@ -1,0 +1,109 @@
+"""The child's side: what a process does between its fork and its end."""
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from kfuzz.execution.processes import serving
+from kfuzz.execution.processes.wire import Channel, Handler, WireClosed, WireError
+
+# prctl(2) numbers, from <linux/prctl.h>.
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+# From <stdio.h> of glibc and musl: line buffering.
+_IOLBF = 1
+
+# sysexits.h EX_SOFTWARE: the serving loop itself failed, not the handler.
+_EXIT_SOFTWARE = 70
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prctl(option: int, value: int) -> None:
+    """Set a property of this process, as the C function of this name does.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def run(
+    serve: serving.Serve, sock: socket.socket, output: int, zygote: int
+) -> NoReturn:
+    """Answer requests on `sock` until it closes, then end the process.
+
+    Args:
+        serve: called once; gives the handler.
+        sock: the child's end of its own connection to the campaign.
+        output: descriptor that becomes 1 and 2.
+        zygote: pid of the process that forked this one.
+    """
+    code = _EXIT_SOFTWARE
+    try:
+        _settle(output, zygote)
+        channel = Channel(sock)
+        # A process forked by the code under test must not hold the connection:
+        # the campaign would not see that this one died.
+        os.register_at_fork(after_in_child=channel.close)
+        _answer_all(channel, serving.start(serve))
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(BaseException):
+            _flush()
+        # No atexit hooks, no joining of threads: foreign code left those behind.
+        os._exit(code)
+
+
+def _settle(output: int, zygote: int) -> None:
+    os.setpgid(0, 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != zygote:  # it died before prctl took effect
+        os._exit(_EXIT_SOFTWARE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # If memory runs out, the kernel under test goes first, not the campaign.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    # Lines printed before a crash must be in the pipe when it comes.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, "stdout"), None, _IOLBF, 0)
+    faulthandler.enable(file=2)
+
+
+def _answer_all(channel: Channel, handler: Handler) -> None:
+    while True:
+        try:
+            message = channel.receive()
+        except WireClosed:
+            return
+        envelope = serving.answer(handler, message)
+        with contextlib.suppress(BaseException):
+            _flush()
+        try:
+            channel.send(envelope)
+        except WireClosed:
+            return
+        except WireError as error:  # the reply is not JSON, or too long
+            channel.send(serving.refusal(error))
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _libc.fflush(None)

@@ -1,0 +1,97 @@
+"""What `kfuzz doctor` tries out in a child: torch, devices and guard zones.
+
+`python -m kfuzz.execution.self_check` runs a kernel in Triton's interpreter.
+"""
+
+import os
+import sys
+from typing import Any, Final
+
+from kfuzz.execution.processes.wire import Handler, Message
+
+# Two programs, the second one partly masked.
+_ELEMENTS: Final = 7
+_BLOCK: Final = 4
+
+
+def serve() -> Handler:
+    """Return the handler of a child: answers "torch", "devices" and "guards"."""
+    return _answer
+
+
+def _answer(message: Message) -> Message:
+    match message["do"]:
+        case "torch":
+            return {"sum": _torch_sum()}
+        case "devices":
+            return {"devices": _devices()}
+        case "guards":
+            return {"seen": _planted_write_is_seen()}
+        case other:
+            raise ValueError(f"unknown request {other!r}")
+
+
+def _torch_sum() -> float:
+    import torch
+
+    return float(torch.ones(_ELEMENTS).sum())
+
+
+def _devices() -> list[str]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    count = torch.cuda.device_count()
+    return [torch.cuda.get_device_name(index) for index in range(count)]
+
+
+def _planted_write_is_seen() -> bool:
+    """Write one element past the end of a tensor, within its guard zone."""
+    import torch
+
+    from kfuzz.core.recipe import Fill, TensorSpec
+    from kfuzz.execution.memory import Arena, place
+    from kfuzz.execution.poison import Poison
+
+    spec = TensorSpec((_ELEMENTS,), ("N",), "float32", fill=Fill("zeros"))
+    arena = Arena("cpu")
+    placement = place(
+        {"x": spec},
+        {"x": torch.zeros(_ELEMENTS)},
+        device="cpu",
+        alignment=16,
+        poison=Poison.NAN,
+        arena=arena,
+    )
+    if placement.touches():
+        return False  # sees writes that never were
+    x = placement.tensors["x"]
+    past_the_end = x.data_ptr() + x.nbytes - arena.live.data_ptr()
+    arena.live[past_the_end] = 0
+    return [touch.where for touch in placement.touches()] == ["after"]
+
+
+def _interpret() -> None:
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def add_one(x, y, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = index < n
+        tl.store(y + index, tl.load(x + index, mask=mask) + 1.0, mask=mask)
+
+    x = torch.arange(_ELEMENTS, dtype=torch.float32)
+    y = torch.zeros(_ELEMENTS)
+    programs = -(-_ELEMENTS // _BLOCK)
+    kernel: Any = add_one
+    kernel[(programs,)](x, y, _ELEMENTS, BLOCK=_BLOCK)
+    if not torch.equal(y, x + 1):
+        sys.exit(f"a kernel that adds 1 gave {y.tolist()}")
+
+
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
+    _interpret()

@@ -1,0 +1,83 @@
+"""Guarded slots in one block of memory: how they are laid out."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+GUARD_BYTES: Final = 4096
+"""Smallest guard zone: a 1024-wide float32 tile stored without a mask stays in it."""
+
+GUARD_LIMIT_BYTES: Final = 64 * 1024
+"""Largest guard zone: beyond it, filling and comparing would outweigh the kernel."""
+
+ROUND_BYTES: Final = 64
+"""Slots are rounded to this, so that they can be compared in 8-byte words."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Byte offsets of one guarded region within its block.
+
+    Attributes:
+        start: first byte of the guard zone in front.
+        base: first byte of the storage.
+        stop: one past the last byte of the storage.
+        end: one past the last byte of the guard zone behind.
+    """
+
+    start: int
+    base: int
+    stop: int
+    end: int
+
+
+def guard_bytes(reach: int) -> int:
+    """Return the width of a guard zone.
+
+    Args:
+        reach: bytes that a kernel with wrong index arithmetic could plausibly
+            overshoot by: one row, or all elements of an expanded tensor.
+    """
+    return min(max(rounded(reach), GUARD_BYTES), GUARD_LIMIT_BYTES)
+
+
+def next_slot(
+    address: int, used: int, nbytes: int, guard: int, *, alignment: int, exact: bool
+) -> Slot:
+    """Lay out the next slot of a block.
+
+    Args:
+        address: address of the block's first byte.
+        used: bytes of the block already taken, a multiple of `ROUND_BYTES`.
+        nbytes: size of the storage.
+        guard: width of each guard zone, a multiple of `ROUND_BYTES`.
+        alignment: power of two that the storage's address is a multiple of.
+        exact: whether the address must not be a multiple of 2 * `alignment`.
+    """
+    base = _up(address + used + guard, 2 * alignment if exact else alignment)
+    if exact:
+        base += alignment
+    base -= address
+    stop = base + nbytes
+    return Slot(base - guard, base, stop, stop + guard)
+
+
+def slot_room(nbytes: int, guard: int, alignment: int) -> int:
+    """Return an upper bound of the bytes that `next_slot` takes, rounding included."""
+    return rounded(nbytes + 2 * guard + 3 * alignment)
+
+
+def raw_memory(nbytes: int, device: torch.device) -> Tensor:
+    """Return uninitialised uint8 memory, its size rounded up to `ROUND_BYTES`."""
+    return torch.empty(rounded(nbytes), dtype=torch.uint8, device=device)
+
+
+def rounded(nbytes: int) -> int:
+    """Return a size rounded up to `ROUND_BYTES`."""
+    return _up(nbytes, ROUND_BYTES)
+
+
+def _up(number: int, step: int) -> int:
+    return -(-number // step) * step

@@ -1,0 +1,157 @@
+"""What an operator's error model admits for a case, element by element."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.recipe import Scalar
+from kfuzz.numerics.formats import Format
+
+# Classes of a value, as bits of `Acceptance.classes`.
+FINITE: Final = 1
+NAN: Final = 2
+POSITIVE_INF: Final = 4
+NEGATIVE_INF: Final = 8
+ANY: Final = FINITE | NAN | POSITIVE_INF | NEGATIVE_INF
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The very inputs a kernel was given, as the oracle sees them.
+
+    Attributes:
+        tensors: float64 copies by parameter name, shape [members, *shape];
+            absent where the implementation omits an optional argument.
+        scalars: scalar arguments; `dim` counts from the end (negative).
+        format: format of the data arguments.
+        output: format in which results are stored.
+        declaration: what the kernel claims.
+        attribution: the acceptance is asked for to attribute a miss to a
+            narrower format: bounds stay finite where they are vacuous.
+    """
+
+    tensors: Mapping[str, Tensor]
+    scalars: Mapping[str, Scalar]
+    format: Format
+    output: Format
+    declaration: Declaration
+    attribution: bool = False
+
+    def number(self, name: str) -> float:
+        """Return a scalar argument as float."""
+        return float(self.scalars[name])
+
+    def axis(self, name: str = "dim") -> int:
+        """Return a dimension argument, negative."""
+        return int(self.scalars[name])
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The admissible results of one output, before the final store.
+
+    All tensors have the shape [members, *output shape]. A result is admitted
+    if its class is, and, where it is finite, if it lies between the correctly
+    rounded ends of [low, high]: rounding is monotone, so this
+    is exact for every kernel whose value before the store lies in [low, high].
+
+    Attributes:
+        reference: float64, the exact result as far as float64 holds it.
+        low: float64, least admissible value before the store.
+        high: float64, greatest admissible value before the store.
+        classes: uint8, admitted classes before the store.
+        undecidable: bool, the bound is vacuous: never judged.
+        ambiguous: bool, some order or a naive square overflows: a miss there
+            is undecided (range-limited).
+        output: the format of the result.
+        overflow: "inf", "nan" or "saturate", the declared policy.
+        store: "rne" or "rz", the declared rounding of the store.
+        flush: whether a subnormal result may be stored as zero.
+    """
+
+    reference: Tensor
+    low: Tensor
+    high: Tensor
+    classes: Tensor
+    undecidable: Tensor
+    ambiguous: Tensor
+    output: Format
+    overflow: str = "inf"
+    store: str = "rne"
+    flush: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the output, without the member dimension."""
+        return tuple(self.reference.shape[1:])
+
+
+def classes_of(x: Tensor) -> Tensor:
+    """Return the class bit of every element of a float64 tensor, uint8."""
+    out = torch.full(x.shape, FINITE, dtype=torch.uint8, device=x.device)
+    out = torch.where(torch.isnan(x), NAN, out)
+    out = torch.where(x == float("inf"), POSITIVE_INF, out)
+    return torch.where(x == float("-inf"), NEGATIVE_INF, out).to(torch.uint8)
+
+
+def around(
+    problem: Problem,
+    reference: Tensor,
+    error: Tensor | float,
+    *,
+    classes: Tensor | None = None,
+    ambiguous: Tensor | None = None,
+    undecidable: Tensor | None = None,
+) -> Acceptance:
+    """Return the acceptance of [reference - error, reference + error].
+
+    Args:
+        problem: the inputs and the declaration.
+        reference: float64 [members, *shape]; NaN and infinities are classes.
+        error: half-width, absolute; infinite or NaN means vacuous.
+        classes: admitted classes; those of the reference by default.
+        ambiguous: range-limited elements; none by default.
+        undecidable: elements that cannot be judged besides the vacuous ones.
+    """
+    width = torch.as_tensor(error, dtype=torch.float64, device=reference.device)
+    width = width.expand_as(reference)
+    return between(
+        problem, reference, reference - width, reference + width,
+        classes=classes, ambiguous=ambiguous, undecidable=undecidable,
+    )  # fmt: skip
+
+
+def between(
+    problem: Problem,
+    reference: Tensor,
+    low: Tensor,
+    high: Tensor,
+    *,
+    classes: Tensor | None = None,
+    ambiguous: Tensor | None = None,
+    undecidable: Tensor | None = None,
+) -> Acceptance:
+    """Return the acceptance of an interval; arguments as in `around`."""
+    none = torch.zeros_like(reference, dtype=torch.bool)
+    admitted = classes_of(reference) if classes is None else classes
+    bounded = torch.isfinite(low) & torch.isfinite(high)
+    vacuous = ((admitted & FINITE) != 0) & ~bounded
+    if undecidable is not None:
+        vacuous = vacuous | undecidable
+    d = problem.declaration
+    return Acceptance(
+        reference=reference,
+        low=torch.where(bounded, low, torch.zeros_like(low)),
+        high=torch.where(bounded, high, torch.zeros_like(high)),
+        classes=admitted,
+        undecidable=vacuous,
+        ambiguous=none if ambiguous is None else ambiguous,
+        output=problem.output,
+        overflow=d.overflow,
+        store=d.store,
+        flush=d.subnormals != "preserve",
+    )

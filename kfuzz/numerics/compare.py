@@ -1,0 +1,168 @@
+"""The comparator: classes before numbers, and nothing that lets a NaN pass.
+
+The same code runs on host and device. Every operation in it is exact (class
+tests, scaling by powers of two, comparisons, boolean algebra), so the outcomes
+are equal bit for bit; `tests/gpu` holds it to that.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.verdict import Kind
+from kfuzz.numerics.acceptance import (
+    FINITE,
+    NAN,
+    NEGATIVE_INF,
+    POSITIVE_INF,
+    Acceptance,
+    classes_of,
+)
+from kfuzz.numerics.formats import round_to
+
+
+class Outcome(IntEnum):
+    """What became of one output element; the misses are ordered by severity."""
+
+    OK = 0
+    UNDECIDED = 1
+    VALUE = 2
+    INF_SIGN = 3
+    INF_MISSING = 4
+    INF_UNEXPECTED = 5
+    NAN_MISSING = 6
+    NAN_UNEXPECTED = 7
+
+
+KIND_OF = {
+    Outcome.VALUE: Kind.VALUE,
+    Outcome.INF_SIGN: Kind.INF_SIGN,
+    Outcome.INF_MISSING: Kind.INF_MISSING,
+    Outcome.INF_UNEXPECTED: Kind.INF_UNEXPECTED,
+    Outcome.NAN_MISSING: Kind.NAN_MISSING,
+    Outcome.NAN_UNEXPECTED: Kind.NAN_UNEXPECTED,
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of every element of one output.
+
+    Attributes:
+        outcomes: uint8 `Outcome` codes, [members, *shape].
+        error: float64 |y - reference| where both are finite, else 0.
+        tolerance: float64, the interval's half-width including the rounding of
+            the store (E + u(|ref| + E) + eta/2), 0 where the
+            result must be exact.
+        low: float64, least admissible stored value.
+        high: float64, greatest admissible stored value.
+    """
+
+    outcomes: Tensor
+    error: Tensor
+    tolerance: Tensor
+    low: Tensor
+    high: Tensor
+
+    @property
+    def missed(self) -> Tensor:
+        """Bool mask of the elements that violate."""
+        return self.outcomes >= Outcome.VALUE
+
+    @property
+    def ratio(self) -> Tensor:
+        """|error| / tolerance, 0 where the tolerance is 0 or undecided."""
+        usable = (self.tolerance > 0) & (self.outcomes != Outcome.UNDECIDED)
+        safe = torch.where(usable, self.tolerance, torch.ones_like(self.tolerance))
+        return torch.where(usable, self.error / safe, torch.zeros_like(self.error))
+
+
+def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
+    """Hold a kernel's output against its acceptance.
+
+    Args:
+        y: the stored output, [members, *shape], in the output's dtype.
+        acceptance: of the same shape.
+
+    Raises:
+        ValueError: if the shapes differ (metadata is judged before).
+    """
+    a = acceptance
+    if y.shape != a.reference.shape:
+        raise ValueError(f"output {tuple(y.shape)}, acceptance {a.reference.shape}")
+    fmt = a.output
+    value = y.to(torch.float64)
+    lower_mode, upper_mode = ("rne", "rne") if a.store == "rne" else ("rd", "ru")
+    low, high = round_to(a.low, fmt, lower_mode), round_to(a.high, fmt, upper_mode)
+
+    expects_finite = (a.classes & FINITE) != 0
+    beyond_top = expects_finite & (high == float("inf"))
+    beyond_bottom = expects_finite & (low == float("-inf"))
+    to_top = ((a.classes & POSITIVE_INF) != 0) | beyond_top
+    to_bottom = ((a.classes & NEGATIVE_INF) != 0) | beyond_bottom
+    policies = _policies(a)
+    admitted = torch.where((a.classes & NAN) != 0, NAN, 0).to(torch.uint8)
+    if "inf" in policies:
+        admitted = torch.where(to_top, admitted | POSITIVE_INF, admitted)
+        admitted = torch.where(to_bottom, admitted | NEGATIVE_INF, admitted)
+    if "nan" in policies:
+        admitted = torch.where(to_top | to_bottom, admitted | NAN, admitted)
+
+    y_class = classes_of(value)
+    inside = expects_finite & (value >= low) & (value <= high)
+    if "saturate" in policies:
+        inside = inside | (to_top & (value == fmt.max_finite))
+        inside = inside | (to_bottom & (value == -fmt.max_finite))
+    if a.flush:
+        normal = fmt.min_normal
+        crosses = expects_finite & (a.low < normal) & (a.high > -normal)
+        inside = inside | (crosses & (value == 0.0))
+    is_finite = y_class == FINITE
+    ok = torch.where(is_finite, inside, (y_class & admitted) != 0)
+
+    outcomes = _miss_codes(y_class, admitted, expects_finite)
+    outcomes = torch.where(ok, Outcome.OK, outcomes)
+    unsure = a.undecidable | (a.ambiguous & ~ok)
+    outcomes = torch.where(unsure, Outcome.UNDECIDED, outcomes).to(torch.uint8)
+    error, tolerance = _error_and_tolerance(value, a, is_finite & expects_finite)
+    return Comparison(outcomes, error, tolerance, low, high)
+
+
+def _policies(a: Acceptance) -> frozenset[str]:
+    """Return the overflow policies in force.
+
+    A format without Inf admits NaN and saturation unless the kernel declares
+    one of them.
+    """
+    if not a.output.has_inf and a.overflow == "inf":
+        return frozenset({"nan", "saturate"})
+    return frozenset({a.overflow})
+
+
+def _miss_codes(y_class: Tensor, admitted: Tensor, expects_finite: Tensor) -> Tensor:
+    """Return the code each element would have if it misses."""
+    infinities = POSITIVE_INF | NEGATIVE_INF
+    wants_nan = ~expects_finite & ((admitted & infinities) == 0)
+    wants_inf = ~expects_finite & ((admitted & infinities) != 0)
+    nan_first = torch.where(wants_nan, Outcome.NAN_MISSING, Outcome.INF_MISSING)
+    code = torch.where(expects_finite, int(Outcome.VALUE), nan_first)
+    is_inf = (y_class & infinities) != 0
+    code = torch.where(is_inf & expects_finite, Outcome.INF_UNEXPECTED, code)
+    code = torch.where(is_inf & wants_nan, Outcome.NAN_MISSING, code)
+    code = torch.where(is_inf & wants_inf, Outcome.INF_SIGN, code)
+    return torch.where(y_class == NAN, Outcome.NAN_UNEXPECTED, code)
+
+
+def _error_and_tolerance(
+    value: Tensor, a: Acceptance, both_finite: Tensor
+) -> tuple[Tensor, Tensor]:
+    zero = torch.zeros_like(value)
+    reference = torch.where(both_finite, a.reference, zero)
+    error = torch.where(both_finite, (value - reference).abs(), zero)
+    half = torch.maximum(a.high - a.reference, a.reference - a.low)
+    half = torch.where(both_finite & torch.isfinite(half), half, zero).clamp(min=0)
+    rounding = a.output.unit * (reference.abs() + half) + a.output.min_subnormal / 2
+    tolerance = torch.where(half > 0, half + rounding, zero)
+    return error, tolerance

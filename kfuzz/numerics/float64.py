@@ -1,0 +1,89 @@
+"""Running a reference in float64 even where it asks for a narrower float."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kfuzz.core.errors import BindingError
+
+_NARROW: Final = frozenset(
+    {
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+    }
+)
+
+
+class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode in which casts to, and constructors of, narrower floats give float64.
+
+    A reference may say `x.float()` or `torch.zeros(n)`; as an oracle it must not
+    lose bits by it.
+    """
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator with every narrow `dtype` argument widened."""
+        kwargs = dict(kwargs or {})
+        if kwargs.get("dtype") in _NARROW:
+            kwargs["dtype"] = torch.float64
+        args = tuple(
+            torch.float64 if isinstance(a, torch.dtype) and a in _NARROW else a
+            for a in args
+        )
+        out = func(*args, **kwargs)
+        # Constructors without a dtype take torch's default, float32.
+        if isinstance(out, Tensor) and out.dtype in _NARROW and not _holds(args):
+            out = out.to(torch.float64)
+        return out
+
+
+def _holds(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(a, Tensor) for a in args)
+
+
+def in_float64(
+    oracle: Callable[..., Any],
+    tensors: Sequence[Tensor],
+    scalars: dict[str, Any],
+    *,
+    name: str,
+) -> tuple[Tensor, ...]:
+    """Return an oracle's results on one member, all float64.
+
+    Args:
+        oracle: takes the tensors positionally and the scalars by keyword.
+        tensors: float64 copies without a member dimension.
+        scalars: keyword arguments.
+        name: the operator's name, for error messages.
+
+    Raises:
+        BindingError: if a floating result is not float64, or is no tensor.
+    """
+    with torch.no_grad(), KeepFloat64():  # type: ignore[no-untyped-call]
+        returned = oracle(*tensors, **scalars)
+    results = returned if isinstance(returned, tuple | list) else (returned,)
+    for result in results:
+        if not isinstance(result, Tensor):
+            raise BindingError(
+                f"the oracle returns {type(result).__name__}, not a tensor",
+                where=f"operator {name}",
+            )
+        if result.is_floating_point() and result.dtype is not torch.float64:
+            raise BindingError(
+                f"the oracle returns {result.dtype} for float64 inputs",
+                where=f"operator {name}",
+                fix="write it in plain torch without casts to narrower floats",
+            )
+    return tuple(results)

@@ -1,0 +1,156 @@
+"""Floating-point formats and correct rounding from float64, the same on every device.
+
+Everything here is made of IEEE float64 operations that are exact (scaling by
+powers of two, round to integral, comparison) and of integer operations on bit
+patterns, so the results are the same bits on CPU and GPU. Torch's own narrowing
+is not used for rounding: float64 -> float16 goes through float32 and rounds
+twice.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format.
+
+    Attributes:
+        name: torch's dtype name, or "tf32".
+        precision: significand bits, the hidden one included (p).
+        emin: exponent of the least normal number (lambda = 2**emin).
+        max_finite: greatest finite value (Omega).
+        has_inf: whether infinities exist.
+    """
+
+    name: str
+    precision: int
+    emin: int
+    max_finite: float
+    has_inf: bool = True
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff u = 2**-p."""
+        return 2.0**-self.precision
+
+    @property
+    def min_normal(self) -> float:
+        """Least positive normal number, lambda."""
+        return 2.0**self.emin
+
+    @property
+    def min_subnormal(self) -> float:
+        """Least positive number, eta."""
+        return 2.0 ** (self.emin - self.precision + 1)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The torch dtype of the same name (float32 for tf32)."""
+        name = "float32" if self.name == "tf32" else self.name
+        dtype = getattr(torch, name)
+        assert isinstance(dtype, torch.dtype)
+        return dtype
+
+
+# Parameters: IEEE 754-2019 and the OCP 8-bit floating point specification 1.0.
+FORMATS: Final = {
+    f.name: f
+    for f in (
+        Format("float64", 53, -1022, (2 - 2.0**-52) * 2.0**1023),
+        Format("float32", 24, -126, (2 - 2.0**-23) * 2.0**127),
+        Format("tf32", 11, -126, (2 - 2.0**-10) * 2.0**127),
+        Format("float16", 11, -14, 65504.0),
+        Format("bfloat16", 8, -126, (2 - 2.0**-7) * 2.0**127),
+        Format("float8_e5m2", 3, -14, 57344.0),
+        Format("float8_e4m3fn", 4, -6, 448.0, has_inf=False),
+    )
+}
+
+
+def format_of(dtype: torch.dtype) -> Format:
+    """Return the format of a torch floating dtype.
+
+    Raises:
+        KeyError: if the dtype is not one of `FORMATS`.
+    """
+    return FORMATS[str(dtype).removeprefix("torch.")]
+
+
+def power_of_two(exponent: Tensor) -> Tensor:
+    """Return 2**exponent as float64, for int64 exponents in [-1022, 1023]."""
+    return ((exponent + 1023) << 52).view(torch.float64)
+
+
+def exponent_of(x: Tensor) -> Tensor:
+    """Return floor(log2|x|) as int64, for float64 x.
+
+    Zeros and subnormals give -1023, infinities and NaN 1024.
+    """
+    return ((x.contiguous().view(torch.int64) >> 52) & 0x7FF) - 1023
+
+
+def round_to(x: Tensor, fmt: Format, mode: str = "rne") -> Tensor:
+    """Round float64 values to a format, correctly, in one rounding.
+
+    Args:
+        x: float64, any shape; NaN and infinities are kept.
+        fmt: the target format.
+        mode: "rne" (nearest, ties to even), "rd" (towards minus infinity),
+            "ru" (towards plus infinity) or "rz" (towards zero).
+
+    Returns:
+        float64 values of the format; beyond its range, infinities where the
+        mode rounds there (for "rne": above the midpoint past the greatest
+        finite value, and at it where that value is odd, as in every IEEE 754
+        format; also in formats without infinities), else the greatest finite
+        value.
+    """
+    if fmt.name == "float64":
+        return x.clone()
+    finite = torch.isfinite(x)
+    safe = torch.where(finite, x, torch.zeros_like(x))
+    ulp_exponent = torch.clamp(
+        exponent_of(safe) - (fmt.precision - 1), min=fmt.emin - fmt.precision + 1
+    )
+    scaled = safe * power_of_two(-ulp_exponent)
+    match mode:
+        case "rne":
+            integral = torch.round(scaled)
+        case "rd":
+            integral = torch.floor(scaled)
+        case "ru":
+            integral = torch.ceil(scaled)
+        case _:
+            integral = torch.trunc(scaled)
+    rounded = integral * power_of_two(ulp_exponent)
+    limit = torch.full_like(x, fmt.max_finite)
+    infinite = torch.full_like(x, float("inf"))
+    up = infinite if mode in ("rne", "ru") else limit
+    down = infinite if mode in ("rne", "rd") else limit
+    rounded = torch.where(rounded > fmt.max_finite, up, rounded)
+    rounded = torch.where(rounded < -fmt.max_finite, -down, rounded)
+    # A result of zero keeps the sign of x, as IEEE 754 rounding does.
+    rounded = torch.copysign(rounded, safe)
+    return torch.where(finite, rounded, x)
+
+
+def lowest_bit_exponent(x: Tensor) -> Tensor:
+    """Return the exponent of the lowest set bit of each finite float64.
+
+    Returns:
+        int64 e such that x is an odd multiple of 2**e; 1 << 20 for zeros,
+        which are multiples of every power.
+    """
+    bits = x.contiguous().view(torch.int64)
+    field = (bits >> 52) & 0x7FF
+    fraction = bits & ((1 << 52) - 1)
+    significand = torch.where(field > 0, fraction | (1 << 52), fraction)
+    lowest = significand & -significand
+    # The lowest set bit is a power of two below 2**53: exact as float64.
+    trailing = exponent_of(lowest.to(torch.float64))
+    exponent = torch.clamp(field, min=1) - 1075 + trailing
+    return torch.where(significand == 0, torch.full_like(exponent, 1 << 20), exponent)

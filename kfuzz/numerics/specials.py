@@ -1,0 +1,71 @@
+"""Classes of sums with special terms, decided without doing the arithmetic."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kfuzz.numerics.acceptance import (
+    FINITE,
+    NAN,
+    NEGATIVE_INF,
+    POSITIVE_INF,
+    Problem,
+)
+from kfuzz.numerics.formats import FORMATS
+
+
+@dataclass(frozen=True)
+class SumClasses:
+    """What the special terms of a sum make of it.
+
+    Attributes:
+        admitted: uint8 class bits.
+        reference: float64 NaN, +Inf or -Inf; 0 where the sum is finite.
+        finite: bool, no special term.
+        ambiguous: bool, some order overflows: a miss is undecided.
+    """
+
+    admitted: Tensor
+    reference: Tensor
+    finite: Tensor
+    ambiguous: Tensor
+
+
+def sum_classes(
+    nan: Tensor, plus: Tensor, minus: Tensor, may_overflow: Tensor
+) -> SumClasses:
+    """Return the classes of sums (README.md here, special values).
+
+    Args:
+        nan: bool, a term is NaN.
+        plus: bool, a term is +Inf.
+        minus: bool, a term is -Inf.
+        may_overflow: bool, the finite terms overflow in some order. A sum with
+            one infinity may then turn NaN; that too is undecided.
+    """
+    is_nan = nan | (plus & minus)
+    admitted = torch.full(nan.shape, FINITE, dtype=torch.uint8, device=nan.device)
+    admitted = torch.where(plus, POSITIVE_INF, admitted)
+    admitted = torch.where(minus, NEGATIVE_INF, admitted)
+    admitted = torch.where(is_nan, NAN, admitted).to(torch.uint8)
+    reference = torch.zeros(nan.shape, dtype=torch.float64, device=nan.device)
+    reference = torch.where(plus, float("inf"), reference)
+    reference = torch.where(minus, float("-inf"), reference)
+    reference = torch.where(is_nan, float("nan"), reference)
+    return SumClasses(
+        admitted=admitted,
+        reference=reference,
+        finite=~(is_nan | plus | minus),
+        ambiguous=may_overflow & ~is_nan,
+    )
+
+
+def intermediate_unit(problem: Problem) -> float:
+    """Return the unit roundoff of intermediate results, as declared."""
+    unit = FORMATS["float32"].unit
+    if problem.declaration.accumulator == "float64":
+        unit = FORMATS["float64"].unit
+    if problem.declaration.intermediates == "output":
+        unit = max(unit, problem.output.unit)
+    return unit

@@ -1,0 +1,191 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from kfuzz.core.declaration import Declaration
+from kfuzz.numerics.bounds import (
+    U64,
+    Accumulation,
+    can_overflow,
+    exactly_summable,
+    gamma,
+    growth,
+    overflow_in_some_order,
+    sum_error,
+)
+from kfuzz.numerics.formats import FORMATS
+
+SINGLE = Accumulation(FORMATS["float32"])
+HALF = Accumulation(FORMATS["float16"])
+U = 2.0**-24
+TOP = FORMATS["float32"].max_finite
+
+
+def wide(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def orders(values: list[float], dtype: type[np.floating]) -> set[float]:
+    """Every result that adding in some order and tree can have, in dtype."""
+    found: dict[frozenset[int], set[float]] = {}
+    everything = frozenset(range(len(values)))
+    for size in range(1, len(values) + 1):
+        for chosen in map(frozenset, itertools.combinations(everything, size)):
+            if size == 1:
+                (i,) = chosen
+                found[chosen] = {float(dtype(values[i]))}
+                continue
+            results: set[float] = set()
+            rest = sorted(chosen)[1:]
+            for k in range(len(rest)):
+                for others in itertools.combinations(rest, k):
+                    left = frozenset({min(chosen), *others})
+                    for x in found[left]:
+                        for y in found[chosen - left]:
+                            results.add(float(dtype(x) + dtype(y)))
+            found[chosen] = results
+    return found[everything]
+
+
+def test_gamma_is_highams() -> None:
+    assert gamma(0, U) == 0
+    assert gamma(-3, U) == 0
+    assert gamma(1, U) == U / (1 - U)
+    assert gamma(1000, U) == pytest.approx(1000 * U / (1 - 1000 * U), rel=1e-15)
+
+
+def test_gamma_is_vacuous_where_half_the_digits_are_gone() -> None:
+    assert math.isfinite(gamma(2**23 - 1, U))
+    assert gamma(2**23, U) == math.inf
+    assert growth(2**23, U) == 0.5
+    assert growth(1000, U) == gamma(1000, U)
+
+
+def test_attribution_keeps_a_vacuous_bound_finite() -> None:
+    assert HALF.coefficient(4096) == math.inf
+    lenient = Accumulation(FORMATS["float16"], attribution=True)
+    assert lenient.coefficient(4096) == 4096 * 2.0**-11
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16"])
+def test_the_declared_accumulator_is_the_one_used(name: str) -> None:
+    acc = Accumulation.declared(Declaration(accumulator=name))
+    assert acc.format.name == name
+    assert not acc.tf32
+
+
+def test_tf32_accumulates_in_float32_with_short_operands() -> None:
+    acc = Accumulation.declared(Declaration(accumulator="tf32"))
+    assert acc.tf32
+    assert acc.format.name == "float32"
+    assert acc.coefficient(5) == SINGLE.coefficient(5)
+
+
+element = st.floats(
+    -(2.0**120), 2.0**120, width=32, allow_nan=False, allow_infinity=False
+)
+
+
+@given(st.lists(element, min_size=1, max_size=5))
+@settings(max_examples=80, deadline=None)
+def test_no_order_of_a_float32_sum_leaves_the_bound(values: list[float]) -> None:
+    terms = wide(*values)
+    bound = float(sum_error(terms, -1, SINGLE, flush=False))
+    reference = float(terms.sum(-1))
+    for result in orders(values, np.float32):
+        assert abs(result - reference) <= bound
+
+
+half_element = st.floats(-100, 100, width=16)
+
+
+@given(st.lists(half_element, min_size=1, max_size=5))
+@settings(max_examples=80, deadline=None)
+def test_no_order_of_a_float16_sum_leaves_the_bound(values: list[float]) -> None:
+    terms = wide(*values)
+    bound = float(sum_error(terms, -1, HALF, flush=False))
+    for result in orders(values, np.float16):
+        assert abs(result - math.fsum(values)) <= bound
+
+
+@given(
+    st.lists(st.integers(-600, 600), min_size=1, max_size=5),
+    st.integers(-24, 4),
+)
+@settings(max_examples=80, deadline=None)
+def test_where_the_exactness_test_holds_every_order_is_exact(
+    integers: list[int], exponent: int
+) -> None:
+    values = [math.ldexp(i, exponent) for i in integers]
+    if any(float(np.float16(v)) != v for v in values):
+        return
+    if bool(exactly_summable(wide(*values), -1, HALF, flush=False)):
+        assert orders(values, np.float16) == {math.fsum(values)}
+        assert float(sum_error(wide(*values), -1, HALF, flush=False)) == 0
+
+
+def test_the_exactness_test_knows_its_edge() -> None:
+    exact = wide(2.0**24 - 1, 1.0)
+    assert bool(exactly_summable(exact, -1, SINGLE, flush=False))
+    # 2^24 + 1 needs 25 bits.
+    assert not bool(exactly_summable(wide(2.0**24, 1.0), -1, SINGLE, flush=False))
+    assert float(sum_error(wide(2.0**24, 1.0), -1, SINGLE, flush=False)) > 0
+
+
+def test_the_exactness_test_sees_cancelling_partial_sums() -> None:
+    # The sum is 1, but 2^24 + 1 is met on the way.
+    terms = wide(2.0**24, 1.0, -(2.0**24))
+    assert not bool(exactly_summable(terms, -1, SINGLE, flush=False))
+    assert orders(terms.tolist(), np.float32) == {0.0, 1.0}
+
+
+def test_the_exactness_test_minds_overflow_and_flushed_subnormals() -> None:
+    assert not bool(exactly_summable(wide(TOP, TOP), -1, SINGLE, flush=False))
+    small = wide(2.0**-127, 2.0**-127)
+    assert bool(exactly_summable(small, -1, SINGLE, flush=False))
+    assert not bool(exactly_summable(small, -1, SINGLE, flush=True))
+    assert float(sum_error(small, -1, SINGLE, flush=True)) >= 2.0**-126
+
+
+def test_sums_of_nothing_one_and_zeros_are_exact() -> None:
+    for terms in (wide(), wide(0.3125), wide(0.0, 0.0, -0.0)):
+        assert float(sum_error(terms, -1, SINGLE, flush=True)) == 0
+
+
+def test_a_sum_in_float64_is_held_to_float64() -> None:
+    acc = Accumulation(FORMATS["float64"])
+    terms = wide(1.0, 2.0**-60, 3.0)
+    assert 0 < float(sum_error(terms, -1, acc, flush=False)) <= 20 * U64
+
+
+@given(st.lists(st.sampled_from([TOP, TOP / 2, -TOP, -TOP / 2, 1.0]), min_size=1,
+                max_size=5))  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_what_no_order_can_overflow_never_does(values: list[float]) -> None:
+    if not bool(overflow_in_some_order(wide(*values), -1, SINGLE)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            assert all(math.isfinite(r) for r in orders(values, np.float32))
+
+
+def test_overflow_in_some_order_sees_what_cancels() -> None:
+    assert bool(overflow_in_some_order(wide(TOP, TOP, -TOP), -1, SINGLE))
+    assert not bool(overflow_in_some_order(wide(TOP / 4, -TOP / 4), -1, SINGLE))
+    assert bool(overflow_in_some_order(wide(60000.0, 60000.0, -60000.0), -1, HALF))
+
+
+def test_overflow_allows_for_rounding_on_the_way() -> None:
+    just_below = wide(TOP * (1 - 2.0**-24))
+    assert bool(can_overflow(just_below, wide(0.0), 1000, SINGLE))
+    assert not bool(can_overflow(wide(TOP / 2), wide(TOP / 2), 1000, SINGLE))
+
+
+def test_a_flushed_partial_sum_of_normal_terms_is_allowed_for() -> None:
+    terms = wide(1.5 * 2.0**-126, -(2.0**-126))
+    assert float(sum_error(terms, -1, SINGLE, flush=True)) >= 2.0**-127
+    assert float(sum_error(terms, -1, SINGLE, flush=False)) == 0
