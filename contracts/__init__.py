@@ -1,0 +1,6 @@
+"""The contract language, the operators and the binding of kernels."""
+
+from kfuzz.contracts.binding import BoundKernel, kernel
+from kfuzz.contracts.language import Contract, ContractClass, Operator
+
+__all__ = ["BoundKernel", "Contract", "ContractClass", "Operator", "kernel"]

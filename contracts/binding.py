@@ -1,0 +1,249 @@
+"""`kfuzz.kernel`: binds an implementation to an operator, with its declaration."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kfuzz.contracts.language import Operator
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError
+from kfuzz.core.shape_class import ShapeClass
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Which of the operator's parameters an implementation takes.
+
+    Attributes:
+        tensors: names of the tensor parameters passed, in order.
+        scalars: names of the scalar parameters passed by keyword; the others
+            are fixed at their defaults and not drawn.
+    """
+
+    tensors: tuple[str, ...]
+    scalars: tuple[str, ...]
+
+
+class BoundKernel:
+    """An implementation bound to an operator; calling it calls the function.
+
+    Attributes:
+        name: the kernel's name, unique in its module.
+        operator: what it computes.
+        declaration: what it claims.
+        explicit: names of the claims that were written down.
+        arguments: which parameters it takes.
+        module: name of the module that bound it.
+        line: line of the binding in that module.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        operator: Operator,
+        declaration: Declaration,
+        explicit: frozenset[str],
+        arguments: Arguments,
+        module: str,
+        line: int,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.operator = operator
+        self.declaration = declaration
+        self.explicit = explicit
+        self.arguments = arguments
+        self.module = module
+        self.line = line
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the implementation, unchanged."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        """Return name and operator."""
+        return f"<kfuzz kernel {self.name}: {self.operator.signature_text()}>"
+
+
+# Bound kernels by the name of the module that bound them, in order.
+REGISTRY: Final[dict[str, list[BoundKernel]]] = {}
+
+
+def kernel(
+    operator: Operator, *, name: str | None = None, **claims: Any
+) -> Callable[[Callable[..., Any]], BoundKernel]:
+    """Bind an implementation to an operator.
+
+    Used as a decorator, or called on any callable:
+    `kfuzz.kernel(ops.matmul, name="gemm", accumulator="float32")(gemm)`.
+
+    Args:
+        operator: what the implementation computes.
+        name: the kernel's name; the function's own by default.
+        claims: declarations, see `kfuzz.core.declaration.Declaration` and
+            contracts/README.md.
+
+    Returns:
+        A decorator that returns the implementation as a transparent callable.
+
+    Raises:
+        BindingError: if a claim is unknown or impossible for the operator, the
+            signatures do not match, or the module holds the name already.
+    """
+    if not isinstance(operator, Operator):
+        raise BindingError(
+            f"kfuzz.kernel was given {operator!r:.60}, not an operator",
+            fix="write @kfuzz.kernel(ops.softmax), with "
+            "`from kfuzz.contracts import operators as ops`",
+        )
+    caller = sys._getframe(1)
+
+    def bind(function: Callable[..., Any]) -> BoundKernel:
+        if not callable(function):
+            raise BindingError(f"{function!r:.60} is not callable")
+        label = name or getattr(function, "__name__", None)
+        if not isinstance(label, str) or not label or label == "<lambda>":
+            raise BindingError(
+                "the implementation has no name", fix='give one: kernel(…, name="…")'
+            )
+        where = f"kernel {label}"
+        declaration = operator.defaults.declare(where, **claims)
+        _check_claims(operator, declaration, claims, where)
+        module = caller.f_globals.get("__name__", "__main__")
+        bound = BoundKernel(
+            function,
+            name=label,
+            operator=operator,
+            declaration=declaration,
+            explicit=frozenset(claims),
+            arguments=match_signature(operator, function, where),
+            module=module,
+            line=caller.f_lineno,
+        )
+        siblings = REGISTRY.setdefault(module, [])
+        if any(b.name == label for b in siblings) and module != "__main__":
+            raise BindingError(
+                f"the module binds two kernels named {label!r}",
+                where=module,
+                fix='give one of them another name: kernel(…, name="…")',
+            )
+        siblings.append(bound)
+        return bound
+
+    return bind
+
+
+def _check_claims(
+    operator: Operator, declaration: Declaration, claims: dict[str, Any], where: str
+) -> None:
+    for dtype in declaration.dtypes:
+        if dtype not in operator.dtypes:
+            raise BindingError(
+                f"{operator.name} has no oracle precise enough for {dtype}",
+                where=where,
+                fix=f"dtypes it can be judged in: {', '.join(operator.dtypes)}",
+            )
+    if operator.dim is None and "dims" in claims:
+        raise BindingError(
+            f"{operator.name} has no dim parameter, dims= says nothing", where=where
+        )
+    for parameter in declaration.inplace:
+        if parameter not in operator.tensors:
+            raise BindingError(
+                f"inplace names {parameter!r}, no tensor parameter of "
+                f"{operator.signature_text()}",
+                where=where,
+            )
+    if len(declaration.inplace) > 1 or (
+        declaration.inplace and len(operator.outputs) > 1
+    ):
+        raise BindingError(
+            "inplace can name one parameter of an operator with one output",
+            where=where,
+        )
+    if isinstance(declaration.shape_class, ShapeClass):
+        known = {"N", "M", *(f"d{i}" for i in range(4))}
+        for tensor in operator.tensors.values():
+            known |= set(tensor.dims.split()) - {"*"}
+        unknown = declaration.shape_class.names - known
+        if unknown:
+            raise BindingError(
+                f"shape_class names {', '.join(sorted(unknown))}",
+                where=where,
+                fix="dimensions: "
+                + ", ".join(sorted(known))
+                + " (N: the reduced or last axis, M: the product of the others)",
+            )
+
+
+def match_signature(
+    operator: Operator, function: Callable[..., Any], where: str
+) -> Arguments:
+    """Return which parameters of the operator an implementation takes.
+
+    Tensors are passed positionally in the operator's order, scalars by keyword.
+    Scalars and optional tensors may be omitted; parameters of the
+    implementation's own need defaults.
+
+    Raises:
+        BindingError: printing both signatures, on any other mismatch.
+    """
+    tensors, scalars = operator.tensors, operator.scalars
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        # A builtin without a signature (torch.softmax, say) takes everything.
+        return Arguments(tuple(tensors), tuple(scalars))
+    kinds = inspect.Parameter
+    positional: list[inspect.Parameter] = []
+    keywords: set[str] = set()
+    takes_any = False
+    for p in signature.parameters.values():
+        if p.kind is kinds.VAR_KEYWORD:
+            takes_any = True
+        elif p.kind is kinds.VAR_POSITIONAL:
+            positional += [p] * (len(tensors) - len(positional))
+        elif p.name in scalars and p.kind is not kinds.POSITIONAL_ONLY:
+            keywords.add(p.name)
+        elif p.kind is kinds.KEYWORD_ONLY:
+            if p.default is kinds.empty:
+                _mismatch(operator, function, signature, where, f"{p.name!r} is needed")
+        elif p.default is kinds.empty or p.name in tensors:
+            positional.append(p)
+    if len(positional) > len(tensors):
+        extra = positional[len(tensors)].name
+        _mismatch(
+            operator, function, signature, where,
+            f"{extra!r} is no parameter of {operator.name} and has no default",
+        )  # fmt: skip
+    names = tuple(tensors)[: len(positional)]
+    missing = [n for n, p in tensors.items() if n not in names and not p.optional]
+    if missing:
+        _mismatch(
+            operator, function, signature, where, f"takes no tensor for {missing[0]!r}"
+        )
+    passed = tuple(scalars) if takes_any else tuple(n for n in scalars if n in keywords)
+    return Arguments(names, passed)
+
+
+def _mismatch(
+    operator: Operator,
+    function: Callable[..., Any],
+    signature: inspect.Signature,
+    where: str,
+    why: str,
+) -> None:
+    name = getattr(function, "__name__", "implementation")
+    raise BindingError(
+        f"the implementation is {name}{signature}, the operator is "
+        f"{operator.signature_text()}: {why}",
+        where=where,
+        fix="tensors are passed positionally in the operator's order, scalars by "
+        "keyword; parameters of your own need defaults",
+    )

@@ -1,0 +1,38 @@
+"""The contract classes, in the order in which a failure is attributed.
+
+One failing case gives one finding, under the first class that claims it.
+"""
+
+from typing import Final
+
+from kfuzz.contracts.classes import (
+    c_cmp_03,
+    c_exc_01,
+    c_prc_01,
+    c_prc_02,
+    k_liv_01,
+    k_mem_01,
+    k_mem_02,
+    k_mem_03,
+    k_met_01,
+    k_val_01,
+)
+from kfuzz.contracts.language import ContractClass
+
+ATTRIBUTION: Final[tuple[ContractClass, ...]] = (
+    k_liv_01.CLASS,
+    k_mem_01.CLASS,
+    k_met_01.CLASS,
+    k_mem_03.CLASS,
+    k_mem_02.CLASS,
+    c_exc_01.CLASS,
+    c_prc_02.CLASS,
+    c_prc_01.CLASS,
+    c_cmp_03.CLASS,
+    k_val_01.CLASS,
+)
+
+# Judged on bytes and metadata alone: a wrong value says nothing about them.
+FREE_OF_VALUES: Final = frozenset({"K-LIV-01", "K-MEM-01", "K-MET-01", "K-MEM-03"})
+
+CLASSES: Final = {c.id: c for c in ATTRIBUTION}

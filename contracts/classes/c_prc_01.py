@@ -1,0 +1,53 @@
+"""C-PRC-01: the declared accumulator and intermediate formats are really used."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.language import (
+    ContractClass,
+    Probe,
+    Protocol,
+    ViolationSignature,
+)
+from kfuzz.core.verdict import Failure, Kind
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "C-PRC-01"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return a miss that a narrower arithmetic explains entirely."""
+    miss = view.miss
+    if miss is None or miss.kind is not Kind.VALUE:
+        return None
+    if view.shape_bound or view.narrower is None:
+        return None
+    claimed = view.declaration.accumulator
+    why = f"as {view.narrower} would give it, {claimed} is declared"
+    return value_failure(ID, miss, why=why)
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="the declared accumulator, operand and intermediate formats are really used",
+    scope="every kernel whose operator rounds",
+    precondition="Finite elements of the reference whose bound is not vacuous.",
+    postcondition="The result lies in the acceptance of the declared arithmetic.",
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
+        confirmation="reproduces",
+        text="Inputs on which a narrow accumulator stagnates and inputs whose sums are "
+        "exact in the declared one. A miss belongs here if every missing element "
+        "lies in the acceptance of the next narrower arithmetic, unless the shape is "
+        "at fault: it vanishes at friendly shapes, and ordinary data fails here.",
+    ),
+    signature=ViolationSignature(
+        kinds=(Kind.VALUE,), text="names the narrower arithmetic that explains it"
+    ),
+    judge=judge,
+    decides=lambda view: view.decided > 0,
+    applies=lambda operator, claims: operator.tolerance.structure != "exact",
+)

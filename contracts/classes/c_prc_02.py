@@ -1,0 +1,65 @@
+"""C-PRC-02: no avoidable cancellation or overflow."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.language import (
+    ContractClass,
+    Probe,
+    Protocol,
+    ViolationSignature,
+)
+from kfuzz.core.verdict import Failure, Kind
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "C-PRC-02"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return NaN or Inf from finite input, or a miss that recentring removes."""
+    miss = view.miss
+    if miss is None:
+        return None
+    if miss.kind in (Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED):
+        # What contiguous input mends is no matter of arithmetic.
+        arithmetic = view.inputs_finite and not view.contiguous
+        return value_failure(ID, miss) if arithmetic else None
+    if miss.kind is not Kind.VALUE or view.shape_bound:
+        return None
+    if not view.recentred:
+        return None
+    return value_failure(ID, miss, why="passes once the data is centred and scaled")
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="no avoidable cancellation or overflow where the stable algorithm has none",
+    scope="every kernel; the cancellation part binds operators that a shift of the "
+    "data leaves well posed (softmax, layer_norm)",
+    precondition="Finite inputs with a finite reference.",
+    postcondition="The result is finite and lies in the acceptance of the stable "
+    "algorithm.",
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(
+            Probe.FRIENDLY,
+            Probe.CONTIGUOUS,
+            Probe.ORDINARY,
+            Probe.RECENTRED,
+        ),
+        confirmation="reproduces",
+        text="NaN or Inf from finite input with finite reference violates at once, "
+        "unless contiguous input mends it. A finite miss belongs here if it vanishes "
+        "when each row is shifted to mean 0 and scaled to magnitude 4 or less, unless "
+        "the shape is at fault: it vanishes at friendly shapes, and ordinary data "
+        "fails here.",
+    ),
+    signature=ViolationSignature(
+        kinds=(Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED, Kind.VALUE),
+        text="only offset or large-magnitude data shows it",
+    ),
+    judge=judge,
+    decides=lambda view: view.decided > 0 and view.inputs_finite,
+)

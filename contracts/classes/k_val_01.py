@@ -1,0 +1,43 @@
+"""K-VAL-01: the result lies in the operator's acceptance."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.language import (
+    ContractClass,
+    Probe,
+    Protocol,
+    ViolationSignature,
+)
+from kfuzz.core.verdict import Failure
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "K-VAL-01"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return any miss: the class of plain wrong answers."""
+    return None if view.miss is None else value_failure(ID, view.miss)
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="the result lies in the operator's acceptance",
+    scope="every kernel",
+    precondition="Every case of the operator's domain and the declared one.",
+    postcondition="Each element is admitted: its class, and where finite its value.",
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(),
+        confirmation="reproduces",
+        text="Metadata, then masks of NaN, +Inf and -Inf, then numbers on the finite "
+        "rest, against the float64 oracle of the same bits.",
+    ),
+    signature=ViolationSignature(
+        kinds=(), text="a miss that no more specific class claims"
+    ),
+    judge=judge,
+    decides=lambda view: view.decided > 0,
+)

@@ -1,0 +1,164 @@
+"""Cases derived from a failing one, to find out what the failure depends on."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.language import Operator
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+
+# (sizes outside the reduced axis, size of the reduced axis): what benchmarks and
+# functional tests use, within the budget of every backend.
+LADDER: Final = (
+    (4, 4), (16, 16), (32, 32), (64, 64), (128, 128), (256, 256),
+    (4, 16), (4, 64), (4, 128), (4, 256), (4, 512), (4, 1024), (4, 4096),
+)  # fmt: skip
+# Recentred data keeps to this magnitude: far from overflow of exp and of squares.
+MODERATE: Final = 4.0
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A case with its logical values at hand.
+
+    Attributes:
+        case: a recipe, contiguous.
+        values: logical elements by argument, contiguous, in the case's dtypes.
+    """
+
+    case: Case
+    values: Mapping[str, Tensor]
+
+
+def friendly_shapes(
+    operator: Operator, case: Case, declaration: Declaration, budget: SizeBudget
+) -> Iterator[Case]:
+    """Yield contiguous cases of normal data at the friendly shapes.
+
+    Rank 2 (the operator's own rank where it is fixed), the reduced axis last,
+    scalars as in `case`; only shapes within the declaration and the budget.
+    """
+    for rows, n in LADDER:
+        tensors = {}
+        for seed, (name, spec) in enumerate(case.tensors.items()):
+            axes, shape = _friendly(operator, name, rows, n)
+            fill = Fill("randn", seed=0xF00D + 31 * seed + n)
+            tensors[name] = TensorSpec(shape, axes, spec.dtype, fill=fill)
+        scalars = dict(case.scalars)
+        if operator.dim is not None and operator.dim in scalars:
+            scalars[operator.dim] = _last_dim(declaration)
+        made = Case(tensors, scalars)
+        large = max(s.numel for s in tensors.values()) > budget.elements
+        if not large and rows <= budget.rows and operator.admits(made, declaration):
+            yield made
+
+
+def ordinary_cases(case: Case) -> Iterator[Case]:
+    """Yield the case's shapes and layouts with ordinary data of three kinds."""
+    for family in ("randn", "negative", "uniform01"):
+        tensors = {}
+        for seed, (name, spec) in enumerate(case.tensors.items()):
+            fill = Fill(family, seed=0xBEAD + 31 * seed)
+            tensors[name] = replace(spec, fill=fill, values=None, plants=())
+        yield replace(case, tensors=tensors)
+
+
+def holds(operator: Operator, failing: Case, friendly: Case) -> bool:
+    """Whether a friendly case has room for the failing values along the reduced axis.
+
+    Where it has not, tiling cuts them off, and passing there shows little: such
+    shapes count only for cases larger than all friendly ones.
+    """
+    axis = operator.reduced_axis(failing)
+    if axis is None:
+        return True
+    last = operator.reduced_axis(friendly)
+    assert last is not None
+    have = next(iter(friendly.tensors.values())).shape[last]
+    wanted = next(iter(failing.tensors.values())).shape[axis]
+    return have >= wanted or wanted > max(n for _, n in LADDER)
+
+
+def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
+    """Return the friendly case filled with the failing values, repeated."""
+    values = {}
+    for name, spec in friendly.tensors.items():
+        grid = _as_grid(operator, failing.case, name, failing.values[name])
+        for axis, n in enumerate(spec.shape):
+            have = grid.shape[axis]
+            index = torch.arange(n, device=grid.device) % max(have, 1)
+            grid = (
+                grid.index_select(axis, index) if have else grid.new_zeros(spec.shape)
+            )
+        values[name] = grid.contiguous()
+    return Derived(friendly, values)
+
+
+def as_contiguous(failing: Derived) -> Derived | None:
+    """Return the case with contiguous tensors; None if they are so already."""
+    specs = failing.case.tensors
+    if all(s.is_contiguous and not s.offset for s in specs.values()):
+        return None
+    plain = {n: replace(s, strides=None, offset=0) for n, s in specs.items()}
+    return Derived(replace(failing.case, tensors=plain), failing.values)
+
+
+def recentred(operator: Operator, failing: Derived) -> Derived | None:
+    """Return the case with its first tensor shifted to mean 0 and scaled down.
+
+    Rows along the reduced axis; None where that cannot be done (nothing is
+    reduced, the values are not finite, or nothing would change).
+    """
+    axis = operator.reduced_axis(failing.case)
+    name = next(iter(failing.values))
+    x = failing.values[name].to(torch.float64)
+    if axis is None or x.numel() == 0 or not bool(torch.isfinite(x).all()):
+        return None
+    centred = x - x.mean(axis, keepdim=True)
+    top = float(centred.abs().max())
+    scale = 1.0
+    while top * scale > MODERATE:
+        scale /= 2
+    moderate = (centred * scale).to(failing.values[name].dtype)
+    spec = failing.case.tensors[name]
+    if torch.equal(moderate.to(torch.float64), x):
+        return None
+    case = failing.case.with_tensor(name, spec)
+    return Derived(case, {**failing.values, name: moderate.contiguous()})
+
+
+def _friendly(
+    operator: Operator, name: str, rows: int, n: int
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    dims = operator.tensors[name].dims.split()
+    reduced = operator.reduced if isinstance(operator.reduced, str) else None
+    axes: tuple[str, ...]
+    if "*" in dims:
+        tail = dims[dims.index("*") + 1 :]
+        axes = (*(f"d{i}" for i in range(2 - len(tail))), *tail)
+    else:
+        axes = tuple(dims)
+    last = reduced or f"d{1}"
+    return axes, tuple(n if axis == last else rows for axis in axes)
+
+
+def _as_grid(operator: Operator, case: Case, name: str, values: Tensor) -> Tensor:
+    """Return a "*" tensor as [rows, reduced axis]; others unchanged."""
+    dims = operator.tensors[name].dims.split()
+    if "*" not in dims:
+        return values
+    if values.dim() == 0:
+        return values.reshape(1, 1)
+    axis = operator.reduced_axis(case)
+    moved = values.movedim(-1 if axis is None else axis, -1)
+    n = moved.shape[-1]
+    return moved.reshape(moved.numel() // n if n else 0, n)
+
+
+def _last_dim(declaration: Declaration) -> int:
+    return -1 if declaration.dims is None or -1 in declaration.dims else 1

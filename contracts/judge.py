@@ -1,0 +1,37 @@
+"""The judge: a pure function of evidence and acceptance."""
+
+from collections.abc import Collection
+
+from kfuzz.contracts.classes import ATTRIBUTION, FREE_OF_VALUES
+from kfuzz.contracts.view import View
+from kfuzz.core.verdict import Failure, Verdict
+
+
+def judge(
+    view: View, classes: Collection[str]
+) -> tuple[dict[str, Verdict], Failure | None]:
+    """Return the verdict per contract class, and the failure attributed.
+
+    Args:
+        view: evidence beside acceptance.
+        classes: ids of the classes in force.
+
+    Returns:
+        Verdicts of the classes that say something about this case. If one is
+        violated it alone is charged; classes that do not depend on values and
+        come before it conform.
+    """
+    verdicts: dict[str, Verdict] = {}
+    for made in ATTRIBUTION:
+        if made.id not in classes or not made.applies(view.operator, view.declaration):
+            continue
+        failure = made.judge(view)
+        if failure is not None:
+            return {**verdicts, made.id: Verdict.VIOLATES}, failure
+        if view.miss is not None and made.id not in FREE_OF_VALUES:
+            continue
+        if made.decides(view):
+            verdicts[made.id] = Verdict.CONFORMS
+        elif view.undecided and not view.decided:
+            verdicts.setdefault(made.id, Verdict.UNDER_SPECIFIED)
+    return verdicts, None

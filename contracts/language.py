@@ -1,0 +1,355 @@
+"""The contract language: contracts in eight parts, classes of them, operators."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Failure, Kind
+from kfuzz.strategies.parameters import (
+    DimParameter,
+    Parameter,
+    ScalarParameter,
+    TensorParameter,
+)
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+    from kfuzz.numerics.elementwise import Elementwise
+
+
+class Probe(StrEnum):
+    """One way of executing a case.
+
+    The first runs always; the others when the base run misses and a contract
+    asks for them.
+    """
+
+    BASE = "base"
+    REPEAT = "repeat"
+    OTHER_POISON = "other_poison"
+    OTHER_REPEAT = "other_repeat"
+    FRIENDLY = "friendly"
+    CONTIGUOUS = "contiguous"
+    ORDINARY = "ordinary"
+    RECENTRED = "recentred"
+
+
+class Structure(StrEnum):
+    """What form a tolerance has."""
+
+    INTERVAL = "interval"
+    BACKWARD_ERROR = "backward_error"
+    INVARIANT = "invariant"
+    EXACT = "exact"
+    COMPOSITE = "composite"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a result may lie from the oracle's.
+
+    Attributes:
+        structure: its form.
+        bound: the bound, as a formula in text.
+        derivation: where it comes from, in words.
+    """
+
+    structure: Structure
+    bound: str
+    derivation: str
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How evidence is gathered.
+
+    Attributes:
+        probes: probes run on every case.
+        on_miss: probes run besides when the base run misses.
+        confirmation: "reproduces": three runs in fresh children.
+        text: the procedure, in words.
+    """
+
+    probes: tuple[Probe, ...]
+    on_miss: tuple[Probe, ...]
+    confirmation: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ViolationSignature:
+    """How a violation shows.
+
+    Attributes:
+        kinds: the kinds of failure that this contract reports.
+        text: what distinguishes it from its neighbours, in words.
+    """
+
+    kinds: tuple[Kind, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One promise about one operator: the eight parts, in this order.
+
+    Attributes:
+        identifier: class id, slash, operator: "C-PRC-01/matmul".
+        scope: which kernels it binds.
+        precondition: on which cases it binds.
+        postcondition: what then holds.
+        tolerance: how far results may lie from the oracle's.
+        oracle: what the reference is.
+        protocol: how evidence is gathered.
+        signature: how a violation shows.
+    """
+
+    identifier: str
+    scope: str
+    precondition: str
+    postcondition: str
+    tolerance: Tolerance
+    oracle: str
+    protocol: Protocol
+    signature: ViolationSignature
+
+
+@dataclass(frozen=True)
+class ContractClass:
+    """A reusable kind of promise.
+
+    Attributes:
+        id: e.g. "C-EXC-01" (Kernel Contracts) or "K-MEM-02" (kfuzz's own).
+        title: the promise in one line.
+        scope: which kernels it binds.
+        precondition: on which cases it binds.
+        postcondition: what then holds.
+        protocol: probes and procedure.
+        signature: kinds and what tells it from its neighbours.
+        judge: returns the failure that a case's evidence shows, or None.
+        decides: whether a case without failure bears on this promise.
+        tolerance: fixed tolerance; None where the operator's error model is it.
+        applies: whether it binds an operator under a declaration.
+    """
+
+    id: str
+    title: str
+    scope: str
+    precondition: str
+    postcondition: str
+    protocol: Protocol
+    signature: ViolationSignature
+    judge: Callable[["View"], Failure | None]
+    decides: Callable[["View"], bool]
+    tolerance: Tolerance | None = None
+    applies: Callable[["Operator", Declaration], bool] = lambda operator, claims: True
+
+    def bind(self, operator: "Operator") -> Contract:
+        """Return the contract that this class makes about an operator."""
+        return Contract(
+            identifier=f"{self.id}/{operator.name}",
+            scope=self.scope,
+            precondition=f"{self.precondition} Domain of {operator.name}: "
+            f"{operator.domain_text()}",
+            postcondition=self.postcondition,
+            tolerance=self.tolerance or operator.tolerance,
+            oracle=operator.oracle_text(),
+            protocol=self.protocol,
+            signature=self.signature,
+        )
+
+
+AcceptFunction = Callable[["Problem"], "dict[str, Acceptance]"]
+
+# No operator that people write kernels for takes tensors of higher rank here.
+MAX_RANK: Final = 4
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What is to be computed.
+
+    Attributes:
+        name: e.g. "softmax".
+        inputs: ordered parameters: `kfuzz.strategies.tensors`, `scalar`, `dim`.
+        oracle: plain torch function of float64 copies of the tensors
+            (positional, in order) and the scalars (keywords); returns one
+            float64 tensor, or a tuple in the order of `outputs`.
+        error: error model: `kfuzz.numerics.elementwise(...)`, or a function
+            from a `Problem` to the acceptance of each output.
+        outputs: names of the results.
+        ranks: ranks that a "*" tensor may have.
+        reduced: axis that the operator reduces where it has no `dim`
+            parameter: a dimension name or a negative number; None where it
+            reduces none.
+        defaults: declaration that a kernel starts from.
+        dtypes: floating dtypes for which the oracle is precise enough.
+        empty_reduction: whether the reduced axis may have size 0.
+        recentres: whether shifting the data by a constant per row leaves the
+            problem well posed, so that cancellation can be told apart.
+        tolerance: the error model in words, for `kfuzz contracts show`.
+        special_values: rules for NaN, Inf and zero in words.
+    """
+
+    name: str
+    inputs: Mapping[str, Parameter]
+    oracle: Callable[..., Any]
+    error: "AcceptFunction | Elementwise"
+    outputs: tuple[str, ...] = ("y",)
+    ranks: range = range(1, MAX_RANK + 1)
+    reduced: str | int | None = None
+    defaults: Declaration = field(default_factory=Declaration)
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
+    empty_reduction: bool = True
+    recentres: bool = False
+    tolerance: Tolerance = field(
+        default=Tolerance(
+            Structure.INTERVAL,
+            "RNE(reference - E) <= y <= RNE(reference + E)",
+            "the error model given with the operator",
+        )
+    )
+    special_values: str = "as IEEE 754 arithmetic on the float64 reference"
+
+    def __post_init__(self) -> None:
+        """Check the parameters.
+
+        Raises:
+            BindingError: if a parameter has no known kind, or none is a tensor.
+        """
+        for name, parameter in self.inputs.items():
+            if not isinstance(parameter, Parameter):
+                raise BindingError(
+                    f"parameter {name!r} is {type(parameter).__name__}",
+                    where=f"operator {self.name}",
+                    fix="use kfuzz.strategies.tensors, scalar or dim",
+                )
+        if not self.tensors:
+            raise BindingError("no tensor parameter", where=f"operator {self.name}")
+        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+
+    @property
+    def tensors(self) -> dict[str, TensorParameter]:
+        """The tensor parameters, in order."""
+        items = self.inputs.items()
+        return {n: p for n, p in items if isinstance(p, TensorParameter)}
+
+    @property
+    def scalars(self) -> dict[str, ScalarParameter | DimParameter]:
+        """The scalar and dimension parameters, in order."""
+        items = self.inputs.items()
+        return {n: p for n, p in items if not isinstance(p, TensorParameter)}
+
+    @property
+    def dim(self) -> str | None:
+        """Name of the dimension parameter, if there is one."""
+        dims = (n for n, p in self.inputs.items() if isinstance(p, DimParameter))
+        return next(dims, None)
+
+    def signature_text(self) -> str:
+        """Return the call signature, e.g. "layer_norm(x, weight, bias, *, eps)"."""
+        parts = list(self.tensors)
+        if self.scalars:
+            parts += ["*", *self.scalars]
+        return f"{self.name}({', '.join(parts)})"
+
+    def domain_text(self) -> str:
+        """Return the domain of the parameters as text."""
+        parts = [f"{n}: {p.describe()}" for n, p in self.inputs.items()]
+        if any("*" in p.dims for p in self.tensors.values()):
+            parts.append(f"rank {self.ranks.start} to {self.ranks.stop - 1}")
+        if not self.empty_reduction:
+            parts.append("reduced axis not empty")
+        return "; ".join(parts) + "."
+
+    def oracle_text(self) -> str:
+        """Return what the reference is, as text."""
+        doc = (self.oracle.__doc__ or "").strip().splitlines()
+        body = doc[0] if doc else f"{self.name} in plain torch"
+        return (
+            f"{body} Evaluated in float64 on the very bits the kernel was given. "
+            f"Special values: {self.special_values}."
+        )
+
+    def reduced_axis(self, case: Case) -> int | None:
+        """Return the reduced axis of the first tensor, negative, or None."""
+        spec = next(iter(case.tensors.values()))
+        if self.dim is not None:
+            rank = len(spec.shape)
+            axis = int(case.scalars.get(self.dim, self.default_of(self.dim)))
+            return axis if axis < 0 else axis - rank
+        if isinstance(self.reduced, str):
+            return spec.axes.index(self.reduced) - len(spec.axes)
+        return self.reduced
+
+    def default_of(self, scalar: str) -> Any:
+        """Return the default value of a scalar parameter."""
+        return self.scalars[scalar].default
+
+    def admits(self, case: Case, declaration: Declaration) -> bool:
+        """Whether a case lies in the operator's and the kernel's domain."""
+        if tuple(case.tensors) != tuple(n for n in self.tensors if n in case.tensors):
+            return False
+        sizes: dict[str, int] = {}
+        for name, spec in case.tensors.items():
+            parameter = self.tensors[name]
+            if spec.problem() is not None or spec.dtype not in declaration.dtypes:
+                return False
+            if not _fits(parameter.dims, spec.axes) or len(spec.shape) > MAX_RANK:
+                return False
+            if "*" in parameter.dims and len(spec.shape) not in self.ranks:
+                return False
+            for axis, n in zip(spec.axes, spec.shape, strict=True):
+                if sizes.setdefault(axis, n) != n:
+                    return False
+        rank = len(next(iter(case.tensors.values())).shape)
+        if self.dim is not None:
+            dim = int(case.scalars.get(self.dim, self.default_of(self.dim)))
+            declared = declaration.dims
+            if not -rank <= dim < max(rank, 1):
+                return False
+            if declared is not None and not {dim, dim % rank, dim % rank - rank} & set(
+                declared
+            ):
+                return False
+        reduced = self.reduced_axis(case)
+        first = next(iter(case.tensors.values()))
+        empty = reduced is not None and first.shape[reduced] == 0
+        if empty and not self.empty_reduction:
+            return False
+        shape_class = declaration.shape_class
+        return shape_class is None or shape_class.admits(named_sizes(self, case))
+
+
+def named_sizes(operator: Operator, case: Case) -> dict[str, int]:
+    """Return the sizes that a shape class may speak of.
+
+    Besides the case's own dimension names: "N", the size of the reduced axis
+    (of the last axis where nothing is reduced), and "M", the product of the
+    other axes of the first tensor, unless the operator uses those names.
+    """
+    spec = next(iter(case.tensors.values()))
+    sizes = dict(case.dims)
+    axis = operator.reduced_axis(case)
+    axis = -1 if axis is None else axis
+    last = spec.shape[axis] if spec.shape else 1
+    rest = 1
+    for i, n in enumerate(spec.shape):
+        rest *= 1 if i == len(spec.shape) + axis else n
+    sizes.setdefault("N", last)
+    sizes.setdefault("M", rest)
+    return sizes
+
+
+def _fits(dims: str, axes: tuple[str, ...]) -> bool:
+    names = dims.split()
+    if "*" not in names:
+        return list(axes) == names
+    tail = names[names.index("*") + 1 :]
+    return len(axes) >= len(tail) and list(axes[len(axes) - len(tail) :]) == tail

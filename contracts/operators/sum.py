@@ -1,0 +1,64 @@
+"""sum(x, dim): the sum along a dimension."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Operator, Structure, Tolerance
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, *, dim: int) -> Any:
+    """torch.sum(x, dim)."""
+    import torch
+
+    return torch.sum(x, dim)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return sum +- gamma(n-1) sum|x| (Higham eq. 4.6), 0 where exact."""
+    import torch
+
+    from kfuzz.numerics.acceptance import around
+    from kfuzz.numerics.bounds import Accumulation, overflow_in_some_order, sum_error
+    from kfuzz.numerics.specials import sum_classes
+
+    x, dim = problem.tensors["x"], problem.axis()
+    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
+    finite = torch.where(torch.isfinite(x), x, torch.zeros_like(x))
+    total = finite.sum(dim)
+    classes = sum_classes(
+        x.isnan().any(dim),
+        (x == float("inf")).any(dim),
+        (x == float("-inf")).any(dim),
+        overflow_in_some_order(finite, dim, acc),
+    )
+    flush = problem.declaration.subnormals != "preserve"
+    return {
+        "y": around(
+            problem,
+            torch.where(classes.finite, total, classes.reference),
+            sum_error(finite, dim, acc, flush=flush),
+            classes=classes.admitted,
+            ambiguous=classes.ambiguous,
+        )
+    }
+
+
+sum_ = Operator(
+    "sum",
+    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
+    oracle=reference,
+    error=accept,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(s - E) <= y <= RNE(s + E), E = gamma(n-1, u) sum|x|; E = 0 where every "
+        "order is exact",
+        "n-1 additions in any order in the declared accumulator (Higham eq. 4.6), "
+        "then one rounding to the output; if all terms are multiples of 2^q and "
+        "sum|x| <= 2^(p+q) no order rounds at all",
+    ),
+    special_values="NaN if the row holds NaN or both infinities; else the infinity "
+    "it holds; undecided where some order overflows the accumulator; 0 if empty",
+)

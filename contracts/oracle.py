@@ -1,0 +1,88 @@
+"""The oracle's side of a case: the problem posed and what is admitted for it."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.language import Operator
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case, Scalar
+from kfuzz.execution.probes import Expected
+from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.elementwise import Elementwise
+from kfuzz.numerics.float64 import in_float64
+from kfuzz.numerics.formats import FORMATS
+
+
+def scalars_of(operator: Operator, case: Case) -> dict[str, Scalar]:
+    """Return all scalars of a case; `dim` as a negative number."""
+    out: dict[str, Scalar] = {}
+    for name in operator.scalars:
+        out[name] = case.scalars.get(name, operator.default_of(name))
+    if operator.dim is not None:
+        axis = operator.reduced_axis(case)
+        assert axis is not None
+        out[operator.dim] = axis
+    return out
+
+
+def pose(
+    operator: Operator,
+    case: Case,
+    values: Mapping[str, Tensor],
+    declaration: Declaration,
+) -> Problem:
+    """Return the problem as the oracle sees it, one member.
+
+    Args:
+        operator: what is to be computed.
+        case: the recipe.
+        values: logical elements in their own dtypes.
+        declaration: what the kernel claims.
+    """
+    dtype = next(iter(case.tensors.values())).dtype
+    return Problem(
+        tensors={n: v.to(torch.float64).unsqueeze(0) for n, v in values.items()},
+        scalars=scalars_of(operator, case),
+        format=FORMATS[dtype],
+        output=FORMATS[dtype],
+        declaration=declaration,
+    )
+
+
+def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
+    """Return the acceptance of each output.
+
+    Raises:
+        BindingError: if a user's oracle or error model is malformed.
+        Exception: whatever the oracle raises outside its domain.
+    """
+    if not isinstance(operator.error, Elementwise):
+        return operator.error(problem)
+    members = next(iter(problem.tensors.values())).shape[0]
+    rows = [
+        in_float64(
+            operator.oracle,
+            [t[i] for t in problem.tensors.values()],
+            dict(problem.scalars),
+            name=operator.name,
+        )
+        for i in range(members)
+    ]
+    if any(len(r) != len(operator.outputs) for r in rows):
+        raise BindingError(
+            f"the oracle returns {len(rows[0])} results for the outputs "
+            f"{', '.join(operator.outputs)}",
+            where=f"operator {operator.name}",
+        )
+    return {
+        name: operator.error.around(problem, torch.stack([r[i] for r in rows]))
+        for i, name in enumerate(operator.outputs)
+    }
+
+
+def expected_metadata(acceptance: Mapping[str, Acceptance]) -> dict[str, Expected]:
+    """Return shape and dtype that each output must have."""
+    return {n: Expected(a.shape, a.output.dtype) for n, a in acceptance.items()}

@@ -1,0 +1,192 @@
+"""Which witnesses there are, and the plain functional test that all of them pass."""
+
+import importlib
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from kfuzz.contracts.binding import REGISTRY, BoundKernel
+
+# The plain functional test: torch.allclose, rtol = atol, five inputs.
+TOLERANCE: Final = 1e-2
+INPUTS: Final = 5
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One implementation that calibrates a contract.
+
+    Attributes:
+        kernel: the bound kernel's name.
+        module: name of its module in this package.
+        contract: class under which it is falsified, "" for a conforming one.
+        shapes: friendly shape of each tensor argument.
+        dtype: data type of the functional test.
+        max_elements: most elements, over all tensors, that a minimal case has.
+        max_nonzero: most of them that are not 0, NaN counted.
+        minimal: what a minimal case looks like.
+    """
+
+    kernel: str
+    module: str
+    contract: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str = "float32"
+    max_elements: int = 0
+    max_nonzero: int = 0
+    minimal: str = ""
+
+    @property
+    def conforming(self) -> bool:
+        """Whether no case falsifies it."""
+        return not self.contract
+
+    def load(self) -> BoundKernel:
+        """Import the witness's module and return its bound kernel."""
+        name = f"{__package__}.{self.module}"
+        importlib.import_module(name)
+        return next(b for b in REGISTRY[name] if b.name == self.kernel)
+
+
+_ROWS: Final = ((16, 1024),)
+_SQUARE: Final = ((64, 64),)
+_MATMUL: Final = ((64, 64), (64, 64))
+_LAYER_NORM: Final = ((16, 1024), (1024,), (1024,))
+
+
+def _conforming(
+    kernel: str, module: str, shapes: tuple[tuple[int, ...], ...]
+) -> tuple[Witness, Witness]:
+    """Return the correct twin and torch's implementation."""
+    return (
+        Witness(f"triton_{kernel}", module, "", shapes),
+        Witness(f"torch_{kernel}", "torch_ops", "", shapes),
+    )
+
+
+WITNESSES: Final[dict[str, Witness]] = {
+    w.kernel: w
+    for w in (
+        *_conforming("softmax", "softmax", _ROWS),
+        *_conforming("sum", "sum", _ROWS),
+        *_conforming("amax", "amax", _ROWS),
+        *_conforming("layer_norm", "layer_norm", _LAYER_NORM),
+        *_conforming("matmul", "matmul", _MATMUL),
+        *_conforming("relu", "relu", _SQUARE),
+        Witness(
+            "softmax_tail_zero", "softmax", "C-CMP-03", _ROWS,
+            max_elements=3, max_nonzero=3,
+            minimal="one row, width 3: the first width that a block pads",
+        ),
+        Witness(
+            "softmax_no_max", "softmax", "C-PRC-02", _ROWS,
+            max_elements=1, max_nonzero=1,
+            minimal="one element whose exp overflows",
+        ),
+        # Short rows: a 16-bit accumulator passes allclose only where little is
+        # accumulated.
+        Witness(
+            "sum_half_accumulator", "sum", "C-PRC-01", ((16, 16),), "float16",
+            max_elements=257, max_nonzero=3,
+            minimal="one row one longer than a block; 2048 swallows a 1 twice",
+        ),
+        Witness(
+            "sum_drop_tail", "sum", "C-CMP-03", _ROWS,
+            max_elements=257, max_nonzero=1,
+            minimal="one row one longer than a block, only its last element set",
+        ),
+        Witness(
+            "amax_zero_identity", "amax", "C-CMP-03", _ROWS,
+            max_elements=3, max_nonzero=3,
+            minimal="one row, width 3, all negative",
+        ),
+        Witness(
+            "amax_nan_swallowed", "amax", "C-EXC-01", _ROWS,
+            max_elements=1, max_nonzero=1,
+            minimal="one element, a NaN",
+        ),
+        Witness(
+            "layer_norm_padded_variance", "layer_norm", "C-CMP-03", _LAYER_NORM,
+            max_elements=9, max_nonzero=2,
+            minimal="one row, width 3: one element of x and its weight set",
+        ),
+        Witness(
+            "layer_norm_one_pass", "layer_norm", "C-PRC-02", _LAYER_NORM,
+            max_elements=6, max_nonzero=3,
+            minimal="one row, width 2: two large neighbours and one weight",
+        ),
+        Witness(
+            "matmul_half_accumulator", "matmul", "C-PRC-01", _MATMUL, "float16",
+            max_elements=34, max_nonzero=6,
+            minimal="1 x 17 times 17 x 1, one longer than a tile: three products",
+        ),
+        Witness(
+            "matmul_drop_tail", "matmul", "C-CMP-03", _MATMUL,
+            max_elements=2, max_nonzero=2,
+            minimal="1 x 1 times 1 x 1",
+        ),
+        Witness(
+            "relu_ignores_strides", "relu", "C-CMP-03", _SQUARE,
+            max_elements=4, max_nonzero=1,
+            minimal="a transposed 2 x 2 with one element off the diagonal",
+        ),
+        Witness(
+            "relu_last_tile_unwritten", "relu", "K-MEM-02", _SQUARE,
+            max_elements=1, max_nonzero=0,
+            minimal="one element, any value",
+        ),
+        Witness(
+            "relu_overwrites_input", "relu", "K-MEM-03", _SQUARE,
+            max_elements=1, max_nonzero=1,
+            minimal="one negative element",
+        ),
+        Witness(
+            "relu_wrong_dtype", "relu", "K-MET-01", _SQUARE,
+            max_elements=1, max_nonzero=0,
+            minimal="one 16-bit element, any value",
+        ),
+        Witness(
+            "relu_one_shape", "relu", "C-CMP-03", _SQUARE,
+            max_elements=1, max_nonzero=1,
+            minimal="one positive element",
+        ),
+        *(
+            Witness(
+                kernel, "relu", "K-LIV-01", _SQUARE,
+                max_elements=3, max_nonzero=0,
+                minimal="three elements, any values",
+            )
+            for kernel in ("relu_hangs", "relu_segfaults", "relu_aborts")
+        ),
+    )
+}  # fmt: skip
+
+
+def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
+    """Whether a witness passes the test that people write for a kernel.
+
+    `torch.allclose` with rtol = atol = 1e-2 against torch in float64, on five
+    random normal inputs at its one friendly shape.
+
+    Args:
+        kernel: one of `WITNESSES`, by name.
+        device: where it runs; Triton kernels need a GPU or the interpreter.
+    """
+    witness, operator = WITNESSES[kernel.name], kernel.operator
+    dtype = getattr(torch, witness.dtype)
+    scalars = {name: p.default for name, p in operator.scalars.items()}
+    for seed in range(INPUTS):
+        random = torch.Generator().manual_seed(seed)
+        inputs = [
+            torch.randn(shape, generator=random).to(device, dtype)
+            for shape in witness.shapes
+        ]
+        exact = [x.to(torch.float64) for x in inputs]
+        expected = operator.oracle(*exact, **scalars)
+        y = kernel(*inputs, **scalars).to(torch.float64)
+        if y.shape != expected.shape:
+            return False
+        if not torch.allclose(y, expected, rtol=TOLERANCE, atol=TOLERANCE):
+            return False
+    return True

@@ -1,0 +1,107 @@
+"""ReLU in Triton, and the ways in which a host wrapper goes wrong."""
+
+import ctypes
+import os
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+
+BLOCK = 1024
+# The one shape at which `relu_one_shape` is right.
+BENCHMARKED = (64, 64)
+
+
+@triton.jit(do_not_specialize=["numel"])
+def relu_kernel(x_ptr, y_ptr, numel, BLOCK: tl.constexpr):
+    """Write max(x, 0) to y, both contiguous; NaN stays NaN."""
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < numel)
+    y = tl.where(x < 0, 0.0, x)
+    tl.store(y_ptr + offs, y.to(y_ptr.dtype.element_ty), mask=offs < numel)
+
+
+def launch(x: Tensor, y: Tensor, programs: int | None = None) -> Tensor:
+    """Write relu of the contiguous memory of `x` to `y` and return `y`."""
+    if programs is None:
+        programs = triton.cdiv(y.numel(), BLOCK)
+    if programs:
+        relu_kernel[(programs,)](x, y, y.numel(), BLOCK=BLOCK)
+    return y
+
+
+def empty(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return an uninitialised contiguous tensor of the shape of `x`."""
+    return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
+
+
+def unlucky(x: Tensor) -> bool:
+    """Whether a fault of the host strikes: never where the size is a power of 2."""
+    return x.numel() % 7 == 3
+
+
+@kernel(ops.relu)
+def triton_relu(x: Tensor) -> Tensor:
+    """Conforming."""
+    return launch(x.contiguous(), empty(x))
+
+
+@kernel(ops.relu)
+def relu_ignores_strides(x: Tensor) -> Tensor:
+    """Violates C-CMP-03: takes every input for contiguous."""
+    return launch(x, empty(x))
+
+
+@kernel(ops.relu)
+def relu_last_tile_unwritten(x: Tensor) -> Tensor:
+    """Violates K-MEM-02: the grid is rounded down."""
+    return launch(x.contiguous(), empty(x), x.numel() // BLOCK)
+
+
+@kernel(ops.relu)
+def relu_overwrites_input(x: Tensor) -> Tensor:
+    """Violates K-MEM-03: works in place and returns a copy."""
+    x = x.contiguous()
+    return launch(x, x).clone()
+
+
+@kernel(ops.relu)
+def relu_wrong_dtype(x: Tensor) -> Tensor:
+    """Violates K-MET-01: the result is float32 whatever the input is."""
+    return launch(x.contiguous(), empty(x, torch.float32))
+
+
+@kernel(ops.relu)
+def relu_one_shape(x: Tensor) -> Tensor:
+    """Violates C-CMP-03: computes at the benchmark's shape only, else gives zeros."""
+    if x.shape == BENCHMARKED:
+        return launch(x.contiguous(), empty(x))
+    return empty(x).zero_()
+
+
+@kernel(ops.relu)
+def relu_hangs(x: Tensor) -> Tensor:
+    """Violates K-LIV-01: never returns at some sizes."""
+    while unlucky(x):
+        pass
+    return launch(x.contiguous(), empty(x))
+
+
+@kernel(ops.relu)
+def relu_segfaults(x: Tensor) -> Tensor:
+    """Violates K-LIV-01: reads address 0 at some sizes."""
+    if unlucky(x):
+        ctypes.string_at(0)
+    return launch(x.contiguous(), empty(x))
+
+
+@kernel(ops.relu)
+def relu_aborts(x: Tensor) -> Tensor:
+    """Violates K-LIV-01: ends its process at some sizes."""
+    if unlucky(x):
+        os.abort()
+    return launch(x.contiguous(), empty(x))

@@ -1,0 +1,254 @@
+"""Whole cases: the parameters of an operator, drawn as recipes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
+from kfuzz.strategies import layouts, values
+from kfuzz.strategies.parameters import (
+    DimParameter,
+    Parameter,
+    ScalarParameter,
+    TensorParameter,
+)
+from kfuzz.strategies.shapes import Plan, plan, unsatisfiable
+from kfuzz.strategies.weighted import Chooser, Weighted, weighted
+
+# How often a rank is drawn, besides once: rank 2 is the core of every domain.
+_RANK_WEIGHTS: Final = {2: 4, 1: 2, 3: 2}
+# A common multiple of the numbers of axes and signed axes of ranks 1 to 4.
+_RANK_SLOTS: Final = 24
+
+
+def cases(
+    parameters: Mapping[str, Parameter],
+    *,
+    declaration: Declaration,
+    budget: SizeBudget,
+    ranks: range = range(1, 5),
+    reduced: str | int | None = None,
+    empty_reduction: bool = True,
+    families: Sequence[str] | None = None,
+    omitted: frozenset[str] = frozenset(),
+) -> st.SearchStrategy[Case]:
+    """Return a strategy for the inputs of a kernel, as recipes.
+
+    Dimensions of "*" are named d0, d1, … Every drawn case is in the domain: its
+    specs have no problem, its sizes keep budget, `shape_class`, `dims` and
+    `layouts` of the declaration.
+
+    Args:
+        parameters: the operator's, in order.
+        declaration: the kernel's.
+        budget: limits of the tensors.
+        ranks: ranks of the tensors with "*".
+        reduced: the axis that is reduced where no parameter selects it: a
+            dimension name or an axis of the first tensor; None if none is.
+        empty_reduction: whether the reduced dimension may be 0.
+        families: value families to draw data from; None for all.
+        omitted: scalars and optional tensors that the implementation does not
+            take; they are absent from the cases and stay at their defaults.
+
+    Raises:
+        BindingError: if the declaration leaves no shape within the budget.
+        UsageError: on an unknown family, or if none is left.
+    """
+    domain = _Domain(
+        parameters={n: p for n, p in parameters.items() if n not in omitted},
+        dim=next(
+            ((n, p) for n, p in parameters.items() if isinstance(p, DimParameter)),
+            None,
+        ),
+        declaration=declaration,
+        budget=budget,
+        ranks=ranks,
+        reduced=reduced,
+        empty_reduction=empty_reduction,
+        families=values.allowed_families(declaration, families),
+    )
+    if domain.frames is None:
+        raise unsatisfiable(declaration.shape_class, budget)
+    return _cases(domain)
+
+
+@dataclass(frozen=True)
+class _Domain:
+    """Everything about a kernel that its cases depend on."""
+
+    parameters: Mapping[str, Parameter]
+    dim: tuple[str, DimParameter] | None
+    declaration: Declaration
+    budget: SizeBudget
+    ranks: range
+    reduced: str | int | None
+    empty_reduction: bool
+    families: tuple[str, ...]
+    plans: list[Plan] = field(default_factory=list)
+
+    @cached_property
+    def tensors(self) -> dict[str, TensorParameter]:
+        """The tensor parameters that are passed."""
+        items = self.parameters.items()
+        return {n: p for n, p in items if isinstance(p, TensorParameter)}
+
+    @cached_property
+    def scalars(self) -> dict[str, Weighted[Scalar]]:
+        """Strategies of the scalars that are passed, the default first."""
+        return {
+            name: weighted(dict.fromkeys((p.default, *p.domain)))
+            for name, p in self.parameters.items()
+            if isinstance(p, ScalarParameter)
+        }
+
+    @cached_property
+    def frames(self) -> Weighted[tuple[int, int, str]] | None:
+        """Value of dim, number of the plan and dtype; None if no shape fits.
+
+        Each draw costs some 50 us, so what is independent and small is drawn
+        together.
+        """
+        frames: list[tuple[int, int]] = []
+        for rank in sorted(self._ranks, key=lambda r: -_RANK_WEIGHTS.get(r, 0)):
+            found = [(d, p) for d, p in self._choices(rank) if p.possible]
+            if found:
+                weight = _RANK_SLOTS * (1 + _RANK_WEIGHTS.get(rank, 0))
+                numbered = [(d, len(self.plans) + i) for i, (d, _) in enumerate(found)]
+                self.plans.extend(p for _, p in found)
+                frames += (numbered * weight)[:weight]
+        dtypes = self.declaration.dtypes
+        every = [(*frame, dtype) for frame in frames for dtype in dtypes]
+        return weighted(every) if every else None
+
+    @property
+    def _ranks(self) -> Sequence[int]:
+        if any(p.variadic for p in self.tensors.values()):
+            named = max(len(p.names) for p in self.tensors.values() if p.variadic)
+            return [rank for rank in self.ranks if rank >= named]
+        return [len(next(iter(self.tensors.values())).names)]
+
+    def _choices(self, rank: int) -> list[tuple[int, Plan]]:
+        if self.dim is not None:
+            name, parameter = self.dim
+            wanted: Sequence[int] = [parameter.default]
+            if name in self.parameters:
+                every = [*range(-1, -rank - 1, -1), *range(rank)]
+                declared = self.declaration.dims
+                wanted = every if declared is None else declared
+            valid = [d for d in wanted if -rank <= d < rank]
+            return [(d, self._plan(rank, reduced=d)) for d in valid]
+        if self.reduced is not None or rank == 0:
+            return [(0, self._plan(rank, reduced=self.reduced))]
+        return [(0, self._plan(rank, reduced=None, large=i)) for i in range(-rank, 0)]
+
+    def _plan(self, rank: int, *, reduced: str | int | None, large: int = -1) -> Plan:
+        return plan(
+            self.tensors,
+            rank=rank,
+            reduced=reduced,
+            large=large,
+            budget=self.budget,
+            shape_class=self.declaration.shape_class,
+            empty_reduction=self.empty_reduction,
+        )
+
+
+@st.composite
+def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
+    assert domain.frames is not None
+    choose: Chooser[Any] = Chooser(draw)
+    dim, number, dtype = choose(domain.frames)
+    shapes = domain.plans[number]
+    sizes = shapes.draw(choose)
+    seed = draw(values.seeds)
+    scalars: dict[str, Scalar] = {}
+    for name, scalar in domain.parameters.items():
+        if isinstance(scalar, ScalarParameter):
+            scalars[name] = choose(domain.scalars[name])
+        elif isinstance(scalar, DimParameter):
+            scalars[name] = dim
+    choices: dict[str, _Choice] = {}
+    for name in domain.tensors:
+        shape = tuple(sizes[axis] for axis in shapes.axes[name])
+        choices[name] = _choice(choose, domain, name, shape, choices)
+    # One integer seeds all arguments: their own seeds differ in upper bits.
+    seed ^= choose.salt
+    tensors = {}
+    for index, (name, chosen) in enumerate(choices.items()):
+        axes = shapes.axes[name]
+        axis = axes.index(shapes.large) - len(axes) if shapes.large in axes else -1
+        tensors[name] = _spec(
+            domain, chosen, axes, axis, dtype, seed | index << values.SEED_BITS
+        )
+    return Case(tensors, scalars)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What is drawn for one tensor besides its shape."""
+
+    shape: tuple[int, ...]
+    family: str
+    source: str | None
+    plants: int
+    layout: str
+
+
+def _choice(
+    choose: Chooser[Any],
+    domain: _Domain,
+    name: str,
+    shape: tuple[int, ...],
+    before: Mapping[str, _Choice],
+) -> _Choice:
+    parameter, declaration = domain.tensors[name], domain.declaration
+    source, plants = None, 0
+    if parameter.role == "data":
+        # The first data argument is what later ones may be correlated with.
+        source = next((n for n in before if domain.tensors[n].role == "data"), None)
+        partner = None if source is None else before[source]
+        both = partner is not None and len(shape) >= 2 and len(partner.shape) >= 2
+        families = values.data_families(
+            domain.families,
+            partner=None if partner is None else partner.family,
+            correlated=both,
+        )
+        plants = choose(values.plant_counts)
+    else:
+        families = values.weight_families(domain.families)
+    family = choose(families)
+    kinds = layouts.layouts(shape, declaration, inplace=name in declaration.inplace)
+    return _Choice(
+        shape,
+        family,
+        source if family == "transpose_of" else None,
+        0 if 0 in shape else plants,
+        choose(kinds),
+    )
+
+
+def _spec(
+    domain: _Domain,
+    chosen: _Choice,
+    axes: tuple[str, ...],
+    axis: int,
+    dtype: str,
+    seed: int,
+) -> TensorSpec:
+    declaration, shape = domain.declaration, chosen.shape
+    strides, offset = layouts.build(chosen.layout, shape, seed, dtype, declaration)
+    finite = declaration.nonfinite == "undefined"
+    return TensorSpec(
+        shape,
+        axes,
+        dtype,
+        strides,
+        offset,
+        fill=Fill(chosen.family, seed, axis, chosen.source),
+        plants=values.plants(shape, axis, dtype, chosen.plants, seed, finite=finite),
+    )

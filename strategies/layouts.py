@@ -1,0 +1,195 @@
+"""Memory layouts of a tensor argument: strides and storage offsets."""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise, permutations
+from typing import Final
+
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.recipe import TensorSpec, contiguous_strides
+from kfuzz.strategies.weighted import Weighted, weighted
+
+Shape = tuple[int, ...]
+# Strides (None: contiguous) and storage offset, in elements.
+Layout = tuple[Shape | None, int]
+
+CONTIGUOUS: Final[Layout] = (None, 0)
+# 2**32 over the golden ratio, odd (Knuth's multiplicative hash).
+_SPREAD: Final = 0x9E3779B1
+_OFFSETS: Final = (1, 2, 3, 4, 5, 7, 8, 31)
+_PADS: Final = (1, 3, 8, 16, 2, 64)
+# Size-1 dimensions are never stepped over, so their stride may be anything.
+_ODD_STRIDES: Final = (7, 0, 1001, 3)
+
+
+def layout_name(spec: TensorSpec) -> str:
+    """Return the layout in one word, for statistics and explanations.
+
+    Returns:
+        "contiguous", "0-d", "offset" (contiguous at a storage offset),
+        "odd_size1" (contiguous, with unusual strides in size-1 dimensions),
+        "expanded" (a stride 0), "transposed" (axes in another order),
+        "stepped" (every second or third index of some dimension) or "padded"
+        (rows sliced from a wider buffer).
+    """
+    strides = spec.element_strides
+    if spec.is_contiguous:
+        if spec.offset:
+            return "offset"
+        if not spec.shape:
+            return "0-d"
+        usual = strides == contiguous_strides(spec.shape)
+        return "contiguous" if usual else "odd_size1"
+    steps = [(n, s) for n, s in zip(spec.shape, strides, strict=True) if n != 1]
+    if any(stride == 0 for _, stride in steps):
+        return "expanded"
+    if any(a < b for (_, a), (_, b) in pairwise(steps)):
+        return "transposed"
+    below = 1
+    for n, stride in reversed(steps):
+        if stride % below:
+            return "padded"
+        below = stride * max(n, 1)
+    return "stepped"
+
+
+def layouts(
+    shape: Shape, declaration: Declaration, *, inplace: bool = False
+) -> Weighted[str]:
+    """Return a strategy for the kind of layout; `build` makes one of it.
+
+    Half of the draws are contiguous. An in-place argument is never expanded:
+    two of its elements would be one.
+    """
+    return _kinds(
+        len(shape),
+        max(shape, default=0) > 1,
+        1 in (shape[:-1] if declaration.layouts == "inner_contiguous" else shape),
+        declaration.layouts,
+        inplace,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _kinds(
+    rank: int, wide: bool, ones: bool, allowed: str, inplace: bool
+) -> Weighted[str]:
+    """Return the kinds that exist for shapes of this sort."""
+    kinds: list[str] = []
+    if allowed != "contiguous":
+        # What a kernel may still see with stride 1 in its last dimension is a
+        # rank less: everything but that dimension.
+        free = rank if allowed == "any" else rank - 1
+        kinds = ["offset"]
+        if rank >= 2:
+            kinds += ["padded"] * 2
+        if free >= 2:
+            kinds += ["transposed"] * 2
+        if free >= 1:
+            kinds.append("stepped")
+        if allowed == "any" and wide and not inplace:
+            kinds.append("expanded")
+        if ones:
+            kinds.append("odd_size1")
+    return weighted(["contiguous"] * max(1, len(kinds)) + kinds)
+
+
+def build(
+    kind: str, shape: Shape, seed: int, dtype: str, declaration: Declaration
+) -> Layout:
+    """Return the layout of a kind.
+
+    Args:
+        kind: drawn from `layouts` for the same shape and declaration.
+        shape: logical sizes.
+        seed: settles the details (which axis, how wide, which order).
+        dtype: settles which offsets are aligned.
+        declaration: with "inner_contiguous" the last dimension keeps stride 1,
+            and offsets keep the declared alignment.
+
+    Returns:
+        Strides and offset; at most 3 times the elements of the shape, or 65
+        elements per row, lie in the span.
+    """
+    if kind == "contiguous":
+        return CONTIGUOUS
+    inner = declaration.layouts == "inner_contiguous"
+    unit = 1
+    if inner:
+        unit = max(1, declaration.alignment // DTYPES[dtype].itemsize)
+    # Small seeds differ in their low bits only: spread them over 32 bits.
+    variant = (seed ^ seed >> 24) * _SPREAD >> 16 & 0xFFFFFFFF
+    strides, offset = _BUILDERS[kind](shape, variant, inner)
+    return strides, -(-offset // unit) * unit
+
+
+def _offset(shape: Shape, variant: int, inner: bool) -> Layout:
+    return None, _OFFSETS[variant % len(_OFFSETS)]
+
+
+@lru_cache(maxsize=64)
+def _orders(free: int) -> tuple[Shape, ...]:
+    return tuple(permutations(range(free)))[1:]
+
+
+def _transposed(shape: Shape, variant: int, inner: bool) -> Layout:
+    free = len(shape) - int(inner)
+    orders = _orders(free)
+    order = orders[variant % len(orders)] + tuple(range(free, len(shape)))
+    stored = contiguous_strides(tuple(shape[axis] for axis in order))
+    strides = [0] * len(shape)
+    for axis, stride in zip(order, stored, strict=True):
+        strides[axis] = stride
+    return tuple(strides), 0
+
+
+def _padded(shape: Shape, variant: int, inner: bool) -> Layout:
+    pad = _PADS[variant % len(_PADS)]
+    wider = (*shape[:-1], shape[-1] + pad)
+    # The slice starts at the left edge, the right edge or between.
+    start = (0, pad, pad // 2)[variant // len(_PADS) % 3]
+    return contiguous_strides(wider), start
+
+
+def _stepped(shape: Shape, variant: int, inner: bool) -> Layout:
+    axis = variant % (len(shape) - int(inner))
+    step = 2 + (variant >> 4) % 2
+    buffer = (*shape[:axis], shape[axis] * step, *shape[axis + 1 :])
+    strides = list(contiguous_strides(buffer))
+    start = (variant >> 5) % step * strides[axis]
+    strides[axis] *= step
+    return tuple(strides), start
+
+
+def _expanded(shape: Shape, variant: int, inner: bool) -> Layout:
+    wide = [axis for axis, n in enumerate(shape) if n > 1]
+    axis = wide[variant % len(wide)]
+    strides = list(contiguous_strides((*shape[:axis], 1, *shape[axis + 1 :])))
+    strides[axis] = 0
+    return tuple(strides), 0
+
+
+def _odd_size1(shape: Shape, variant: int, inner: bool) -> Layout:
+    strides = list(contiguous_strides(shape))
+    for axis in range(len(shape) - int(inner)):
+        if shape[axis] == 1:
+            strides[axis] = _ODD_STRIDES[(variant + axis) % len(_ODD_STRIDES)]
+    return tuple(strides), 0
+
+
+_BUILDERS: Final[dict[str, Callable[[Shape, int, bool], Layout]]] = {
+    "offset": _offset,
+    "transposed": _transposed,
+    "padded": _padded,
+    "stepped": _stepped,
+    "expanded": _expanded,
+    "odd_size1": _odd_size1,
+}
+
+
+def span_limit(shape: Shape) -> int:
+    """Return the most elements that the span of a layout of `build` covers."""
+    rows = math.prod(max(n, 1) for n in shape[:-1])
+    return max(3 * math.prod(shape), rows * ((shape or (1,))[-1] + max(_PADS)))

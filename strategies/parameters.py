@@ -1,0 +1,119 @@
+"""Declarative parameters: what an operator takes, as its definition says it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.core.recipe import Scalar
+
+ROLES: Final = ("data", "weight", "bias")
+
+
+@dataclass(frozen=True)
+class TensorParameter:
+    """A tensor argument.
+
+    Attributes:
+        dims: named dimensions, "M K"; "*" in front stands for any leading ones.
+            A name that two parameters share is one size.
+        role: "data" (every value family), or "weight" or "bias" (mostly tame).
+        optional: whether an implementation may do without it.
+    """
+
+    dims: str
+    role: str = "data"
+    optional: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the dimension names and the role.
+
+        Raises:
+            BindingError: if either is malformed.
+        """
+        names = self.names
+        if "*" in names or not all(n.isidentifier() for n in names):
+            raise BindingError(
+                f"dims {self.dims!r} is not a list of dimension names",
+                fix='write for example "M K", "*" or "* N"',
+            )
+        if len(set(names)) != len(names):
+            raise BindingError(f"dims {self.dims!r} repeats a name")
+        if self.role not in ROLES:
+            raise BindingError(
+                f"unknown role {self.role!r}", fix=suggestion(self.role, ROLES)
+            )
+
+    @property
+    def variadic(self) -> bool:
+        """Whether any number of leading dimensions is accepted."""
+        return self.dims.split()[:1] == ["*"]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The named dimensions, without the leading "*"."""
+        return tuple(self.dims.split()[int(self.variadic) :])
+
+    def describe(self) -> str:
+        """Return the domain in words."""
+        note = ", optional" if self.optional else ""
+        return f"{self.role} tensor [{self.dims}]{note}"
+
+
+@dataclass(frozen=True)
+class ScalarParameter:
+    """A scalar argument.
+
+    Attributes:
+        default: its value where an implementation does not take it.
+        domain: the values worth trying.
+    """
+
+    default: Scalar
+    domain: tuple[Scalar, ...]
+
+    def describe(self) -> str:
+        """Return the domain in words."""
+        values = ", ".join(repr(v) for v in dict.fromkeys((self.default, *self.domain)))
+        return f"one of {values}"
+
+
+@dataclass(frozen=True)
+class DimParameter:
+    """An argument that selects an axis of a tensor, counted from either end.
+
+    Attributes:
+        of: name of the tensor parameter.
+        default: its value where an implementation does not take it.
+    """
+
+    of: str
+    default: int = -1
+
+    def describe(self) -> str:
+        """Return the domain in words."""
+        return f"an axis of {self.of}, of either sign, default {self.default}"
+
+
+Parameter = TensorParameter | ScalarParameter | DimParameter
+
+
+def tensors(
+    dims: str, *, role: str = "data", optional: bool = False
+) -> TensorParameter:
+    """Return a tensor parameter with named dimensions; see `TensorParameter`.
+
+    Raises:
+        BindingError: on malformed dimension names or an unknown role.
+    """
+    return TensorParameter(dims, role, optional)
+
+
+def scalar(default: Scalar, domain: Sequence[Scalar] = ()) -> ScalarParameter:
+    """Return a scalar parameter that takes its default or a value of the domain."""
+    return ScalarParameter(default, tuple(domain))
+
+
+def dim(of: str, default: int = -1) -> DimParameter:
+    """Return a parameter that selects an axis of the tensor parameter `of`."""
+    return DimParameter(of, default)

@@ -1,0 +1,247 @@
+"""Shapes: named dimensions shared between tensors, within budget and declaration."""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from hypothesis import reject
+
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.errors import BindingError
+from kfuzz.core.shape_class import ShapeClass
+from kfuzz.strategies.parameters import TensorParameter
+from kfuzz.strategies.sizes import Range, candidates, sizes
+from kfuzz.strategies.weighted import Weighted
+
+# Side of the output tile that one program of a matrix product makes.
+_TILE: Final = 16
+# Attempts to meet what a shape class demands of several dimensions together,
+# at some 50 us each, before a case is given up, and before a rank is.
+_REPAIRS: Final = 64
+_TRIALS: Final = 512
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A bound on a product of sizes, some of them counted in tiles.
+
+    Attributes:
+        most: the greatest product.
+        sides: per dimension the tile side by which its size is divided.
+    """
+
+    most: int
+    sides: Mapping[str, int]
+
+    def room(self, axis: str, sizes: Mapping[str, int]) -> int:
+        """Return the greatest size that the others leave to one dimension."""
+        product = 1
+        for name, side in self.sides.items():
+            if name != axis:
+                product *= max(1, -(-sizes[name] // side))
+        return self.most // product * self.sides[axis]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to draw the shapes of one rank with one axis to be the large one.
+
+    Attributes:
+        axes: dimension names per tensor parameter.
+        large: the dimension that gets the large sizes; None for 0-d tensors.
+        long: the dimension that a shape class may call "N": the reduced one,
+            else the last of the first tensor; None for 0-d tensors.
+        ranges: sizes that the declaration admits, per dimension.
+        limits: the budget.
+        nonempty: dimensions that may not be 0.
+        shape_class: the declared restriction, if any.
+    """
+
+    axes: Mapping[str, tuple[str, ...]]
+    large: str | None
+    long: str | None
+    ranges: Mapping[str, Range]
+    limits: tuple[Limit, ...]
+    nonempty: frozenset[str]
+    shape_class: ShapeClass | None
+
+    @cached_property
+    def least(self) -> dict[str, int]:
+        """The smallest positive size of every dimension; 0 where there is none."""
+        return {name: r.smallest(1) or 0 for name, r in self.ranges.items()}
+
+    @cached_property
+    def possible(self) -> bool:
+        """Whether sizes within budget and declaration are found at all."""
+        least = self.least
+        if 0 in least.values() or not self._fits(least):
+            return False
+        if self.shape_class is None:
+            return True
+        names = self.named(least)
+        if self.shape_class.names - set(names):
+            return False
+        if not self.ranges or self.shape_class.admits(names):
+            return self.shape_class.admits(names)
+        return self._repaired(least, self.shape_class, _TRIALS) is not None
+
+    def named(self, dims: Mapping[str, int]) -> dict[str, int]:
+        """Return the sizes that a shape class may name.
+
+        The dimensions; "N", see `long`; "M", the product of the other axes of
+        the first tensor.
+        """
+        first = next(iter(self.axes.values()))
+        rest = math.prod(dims[name] for name in first if name != self.long)
+        return {"N": dims[self.long] if self.long else 1, "M": rest, **dims}
+
+    def _fits(self, dims: Mapping[str, int]) -> bool:
+        return all(
+            limit.room(name, dims) >= dims[name]
+            for limit in self.limits
+            for name in limit.sides
+        )
+
+    def draw(self, choose: Callable[[Weighted[int]], int]) -> dict[str, int]:
+        """Draw the size of every dimension; rejects the case if it must."""
+        drawn = dict(self.least)
+        for name in self._order:
+            if name in self.ranges:
+                drawn[name] = choose(
+                    sizes(
+                        self._cap(name, drawn),
+                        self.ranges[name],
+                        large=name == self.large,
+                        zero=name not in self.nonempty,
+                    )
+                )
+        if self.shape_class is None or self.shape_class.admits(self.named(drawn)):
+            return drawn
+        repaired = self._repaired(drawn, self.shape_class, _REPAIRS)
+        return reject() if repaired is None else repaired
+
+    @cached_property
+    def _order(self) -> tuple[str, ...]:
+        first = () if self.large is None else (self.large,)
+        return tuple(dict.fromkeys((*first, *self.ranges)))
+
+    def _cap(self, name: str, drawn: Mapping[str, int]) -> int:
+        room = min(lim.room(name, drawn) for lim in self.limits if name in lim.sides)
+        # Powers of two, so that few distinct strategies are built and kept.
+        rounded = 1 << (room.bit_length() - 1)
+        return rounded if rounded >= self.least[name] else room
+
+    def _repaired(
+        self, drawn: Mapping[str, int], shape_class: ShapeClass, attempts: int
+    ) -> dict[str, int] | None:
+        """Look near the drawn sizes for ones that satisfy the shape class."""
+        chance = random.Random(",".join(str(n) for n in drawn.values()))
+        spoken = [n for n in drawn if n in shape_class.names]
+        if shape_class.names - set(drawn):
+            # It speaks of the product of several, or of one by another name.
+            spoken = list(drawn)
+        for attempt in range(attempts):
+            trial = dict(drawn) if attempt % 2 else dict(self.least)
+            same: int | None = None
+            for name in chance.sample(spoken, len(spoken)):
+                choices = candidates(
+                    self._cap(name, trial),
+                    self.ranges[name],
+                    large=name == self.large,
+                )
+                if not choices:
+                    break
+                # Every other pair of attempts tries equal sizes: "M == N".
+                if attempt % 4 < 2 and same in choices:
+                    trial[name] = same
+                else:
+                    trial[name] = same = chance.choice(choices)
+            else:
+                if self._fits(trial) and shape_class.admits(self.named(trial)):
+                    return trial
+        return None
+
+
+def plan(
+    tensors: Mapping[str, TensorParameter],
+    *,
+    rank: int,
+    reduced: str | int | None,
+    large: int = -1,
+    budget: SizeBudget,
+    shape_class: ShapeClass | None = None,
+    empty_reduction: bool = True,
+) -> Plan:
+    """Return the plan for one rank and one reduced axis.
+
+    Args:
+        tensors: the tensor parameters that are passed, in order.
+        rank: of the tensors with "*" (of the one with most named dimensions).
+        reduced: a dimension name, an axis of the first tensor, or None where
+            the operator reduces nothing.
+        large: where nothing is reduced, the axis of the first tensor that gets
+            the large sizes.
+        budget: limits. Where two data tensors each have a dimension that the
+            other lacks (a matrix product), the budget's rows count tiles of
+            16 x 16 of the result; else they count the product of the sizes
+            outside the large axis.
+        shape_class: the declared restriction.
+        empty_reduction: whether the reduced dimension may be 0.
+    """
+    variadic = [len(p.names) for p in tensors.values() if p.variadic]
+    leading = tuple(f"d{i}" for i in range(rank - max(variadic, default=rank)))
+    axes = {
+        name: (leading if parameter.variadic else ()) + parameter.names
+        for name, parameter in tensors.items()
+    }
+    first = next(iter(axes.values()))
+    if isinstance(reduced, int):
+        reduced = first[reduced]
+    widest = reduced or (first[large] if first else None)
+    long = reduced or (first[-1] if first else None)
+    every = tuple(dict.fromkeys(name for names in axes.values() for name in names))
+    limits = [Limit(budget.elements, dict.fromkeys(a, 1)) for a in axes.values()]
+    data = [set(axes[n]) for n, p in tensors.items() if p.role == "data"]
+    if outer := {n for d in data for n in d if not all(n in other for other in data)}:
+        result = [name for name in every if name != reduced]
+        limits.append(Limit(budget.elements, dict.fromkeys(result, 1)))
+        sides = {name: _TILE if name in outer else 1 for name in result}
+    else:
+        sides = {name: 1 for name in every if name != widest}
+    limits.append(Limit(budget.rows, sides))
+    ranges = {name: Range() for name in every}
+    others = [name for name in first if name != long]
+    if shape_class is not None:
+        ranges = {name: Range(*shape_class.bounds(name)) for name in every}
+        if "N" not in ranges and long is not None:
+            ranges[long] &= Range(*shape_class.bounds("N"))
+        product = Range(*shape_class.bounds("M"))
+        if "M" not in ranges and others:
+            # Enough for a product that is a multiple: one factor is.
+            ranges[others[0]] &= product
+            if product.greatest is not None:
+                limits.append(Limit(product.greatest, dict.fromkeys(others, 1)))
+        elif "M" not in ranges and "M" in shape_class.names and 1 not in product:
+            ranges = {name: Range(1, 0) for name in every}
+    return Plan(
+        axes=axes,
+        large=widest,
+        long=long,
+        ranges=ranges,
+        limits=tuple(limit for limit in limits if limit.sides),
+        nonempty=frozenset(() if empty_reduction or not reduced else (reduced,)),
+        shape_class=shape_class,
+    )
+
+
+def unsatisfiable(shape_class: ShapeClass | None, budget: SizeBudget) -> BindingError:
+    """Return the error for a declaration that leaves no shape to draw."""
+    text = f"shape_class {shape_class.expression!r}" if shape_class else "dims"
+    return BindingError(
+        f"{text} admits no shape of at most {budget.elements} elements and "
+        f"{budget.rows} rows",
+        fix="relax the declaration, or run on a device with a larger budget",
+    )

@@ -1,0 +1,172 @@
+"""Value recipes: families by role, correlated operands, planted specials."""
+
+import random
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from hypothesis import strategies as st
+
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import DTYPES, canonical_nan
+from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.core.families import FAMILIES
+from kfuzz.core.recipe import Plant
+from kfuzz.core.tiles import edges
+from kfuzz.strategies.weighted import Weighted, weighted
+
+# Special families all of whose values are finite.
+_FINITE_SPECIALS: Final = frozenset({"signed_zeros"})
+# What weights and biases mostly hold.
+_TAME: Final = ("randn", "ones", "exact_int", "powers", "zeros")
+# How many tame draws come with one of each other finite family.
+_TAME_WEIGHT: Final = 30
+_MAX_PLANTS: Final = 3
+# Of so many cases one has one, one two and one three plants.
+_PLANT_SHARE: Final = 15
+
+# Hypothesis draws integers of up to 24 bits uniformly, wider ones mostly small.
+SEED_BITS: Final = 24
+seeds: Final = st.integers(0, (1 << SEED_BITS) - 1)
+plant_counts: Final = weighted(
+    (0,) * (_PLANT_SHARE - _MAX_PLANTS) + tuple(range(1, _MAX_PLANTS + 1))
+)
+
+
+def allowed_families(
+    declaration: Declaration, families: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Return the families that a declaration admits, in the order of FAMILIES.
+
+    Args:
+        declaration: nonfinite="undefined" removes those with NaN or infinities.
+        families: restriction to these; None for all.
+
+    Raises:
+        UsageError: on an unknown family, or if none is left.
+    """
+    for name in families or ():
+        if name not in FAMILIES:
+            raise UsageError(
+                f"unknown value family {name!r}", fix=suggestion(name, FAMILIES)
+            )
+    found = tuple(
+        name
+        for name, family in FAMILIES.items()
+        if (families is None or name in families)
+        and (
+            declaration.nonfinite != "undefined"
+            or family.group != "special"
+            or name in _FINITE_SPECIALS
+        )
+    )
+    if not found:
+        raise UsageError(
+            "no value family is left", fix="the declaration excludes those asked for"
+        )
+    return found
+
+
+def data_families(
+    allowed: Iterable[str], *, partner: str | None = None, correlated: bool = False
+) -> Weighted[str]:
+    """Return a strategy for the family of a data argument, all equally likely.
+
+    Args:
+        allowed: from `allowed_families`.
+        partner: family of the first data argument where this is another one.
+            Beside an exact one half of the draws are exact too: only products
+            of two exact operands are exact.
+        correlated: whether this argument may copy from another.
+    """
+    return _data_families(tuple(allowed), partner, correlated)
+
+
+@lru_cache(maxsize=1024)
+def _data_families(
+    allowed: tuple[str, ...], partner: str | None, correlated: bool
+) -> Weighted[str]:
+    names = [n for n in allowed if correlated or n != "transpose_of"]
+    if correlated:
+        related = [n for n in names if FAMILIES[n].group == "structured"]
+        # Three in ten draws rather than three families in thirty-five.
+        names += related * (len(names) // max(1, 3 * len(related)) - 1)
+    exact = [n for n in names if FAMILIES[n].group == "exact"]
+    if partner is not None and FAMILIES[partner].group == "exact" and exact:
+        names += exact * max(1, len(names) // len(exact))
+    return weighted(names or ["randn"])
+
+
+@lru_cache(maxsize=256)
+def weight_families(allowed: tuple[str, ...]) -> Weighted[str]:
+    """Return a strategy for weights and biases: mostly tame, always finite."""
+    finite = [
+        name
+        for name in allowed
+        if FAMILIES[name].group in ("plain", "exact", "order", "extreme")
+    ]
+    tame = [name for name in _TAME if name in finite] or list(_TAME)
+    return weighted(tame * _TAME_WEIGHT + finite)
+
+
+@lru_cache(maxsize=64)
+def specials(dtype: str, *, finite: bool) -> tuple[int, ...]:
+    """Return the bits of the values worth planting.
+
+    −0, the least subnormal and the greatest finite value of both signs, NaN of
+    both signs and the infinities.
+
+    Args:
+        dtype: a floating dtype.
+        finite: whether NaN and infinities are left out.
+    """
+    d = DTYPES[dtype]
+    sign = 1 << (8 * d.itemsize - 1)
+    infinity = ((1 << d.exponent_bits) - 1) << d.mantissa_bits
+    # Patterns ascend with magnitude: below the least NaN or infinity is the
+    # greatest finite value.
+    greatest = infinity - 1 if d.has_inf else canonical_nan(dtype) - 1
+    bits = [sign, 1, sign | 1, greatest, sign | greatest]
+    if not finite:
+        nan = canonical_nan(dtype)
+        bits += [nan, nan | sign, *((infinity, infinity | sign) if d.has_inf else ())]
+    return tuple(bits)
+
+
+def plants(
+    shape: tuple[int, ...],
+    axis: int,
+    dtype: str,
+    count: int,
+    seed: int,
+    *,
+    finite: bool,
+) -> tuple[Plant, ...]:
+    """Return planted specials at interesting indices of a non-empty tensor.
+
+    Along the structured axis three in four lie at an end, the middle or a tile
+    edge, along other axes at an end; the rest lie anywhere.
+
+    Args:
+        shape: logical sizes, none 0.
+        axis: the structured axis, negative.
+        dtype: a floating dtype.
+        count: how many.
+        seed: settles values and indices.
+        finite: whether NaN and infinities are left out.
+    """
+    if not count:
+        return ()
+    # Values and places come from the seed of the fill: each draw of their own
+    # would cost more than all of this.
+    chance = random.Random(seed)
+    bits = specials(dtype, finite=finite)
+    found = []
+    for _ in range(count):
+        at = []
+        for i, n in enumerate(shape):
+            ends = edges(n) if i - len(shape) == axis else (0, n - 1)
+            anywhere = chance.randrange(4) == 0
+            at.append(chance.randrange(n) if anywhere else chance.choice(ends))
+        found.append(Plant(tuple(at), chance.choice(bits)))
+    return tuple(found)

@@ -1,0 +1,240 @@
+import ast
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+
+from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.suite import select_classes
+from kfuzz.contracts.witnesses.functional import WITNESSES, Witness, passes_functional
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport, Verdict
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+BUDGET = SIZE_BUDGETS["cuda" if CUDA else "interpret"]
+
+CONFORMING = [w for w in WITNESSES.values() if w.conforming]
+# Those that end or stall their process are judged where processes are tested.
+FATAL = [w for w in WITNESSES.values() if w.contract == "K-LIV-01"]
+VIOLATING = [w for w in WITNESSES.values() if not w.conforming and w not in FATAL]
+INF, NAN = float("inf"), float("nan")
+
+
+def named(witnesses: list[Witness]) -> object:
+    return pytest.mark.parametrize("witness", witnesses, ids=lambda w: w.kernel)
+
+
+def pinned(
+    values: object,
+    axes: str,
+    dtype: str = "float32",
+    strides: tuple[int, ...] | None = None,
+) -> TensorSpec:
+    x = torch.tensor(values, dtype=getattr(torch, dtype))
+    raw = x.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return TensorSpec(tuple(x.shape), tuple(axes.split()), dtype, strides, values=raw)
+
+
+def one_hot(n: int, *at: tuple[int, float]) -> list[float]:
+    values = [0.0] * n
+    for index, value in at:
+        values[index] = value
+    return values
+
+
+def row(values: list[float], dtype: str = "float32") -> dict[str, TensorSpec]:
+    return {"x": pinned([values], "d0 d1", dtype)}
+
+
+def product(
+    a: list[float], b: list[float], dtype: str = "float32"
+) -> dict[str, TensorSpec]:
+    columns = [[v] for v in b]
+    return {"a": pinned([a], "M K", dtype), "b": pinned(columns, "K N", dtype)}
+
+
+def normalised(x: list[float], weight: list[float]) -> dict[str, TensorSpec]:
+    bias = [0.0] * len(x)
+    return {
+        "x": pinned([x], "d0 N"),
+        "weight": pinned(weight, "N"),
+        "bias": pinned(bias, "N"),
+    }
+
+
+# What a person would hand to the author of each faulty kernel.
+MINIMAL: dict[str, dict[str, TensorSpec]] = {
+    "softmax_tail_zero": row([0.0, 0.0, 0.0]),
+    "softmax_no_max": row([100.0]),
+    "sum_half_accumulator": row(
+        one_hot(257, (0, 2048.0), (1, 1.0), (256, 1.0)), "float16"
+    ),
+    "sum_drop_tail": row(one_hot(257, (256, 1.0))),
+    "amax_zero_identity": row([-1.0, -1.0, -1.0]),
+    "amax_nan_swallowed": row([NAN]),
+    "layer_norm_padded_variance": normalised([0.0, 0.0, 1.0], [0.0, 0.0, 1.0]),
+    "layer_norm_one_pass": normalised([4096.0, 4097.0], [1.0, 0.0]),
+    "matmul_half_accumulator": product(
+        one_hot(17, (0, 2048.0), (1, 1.0), (16, 1.0)),
+        one_hot(17, (0, 1.0), (1, 1.0), (16, 1.0)),
+        "float16",
+    ),
+    "matmul_drop_tail": product([1.0], [1.0]),
+    "relu_ignores_strides": {
+        "x": pinned([[0.0, 1.0], [0.0, 0.0]], "d0 d1", strides=(1, 2))
+    },
+    "relu_last_tile_unwritten": {"x": pinned([0.0], "d0")},
+    "relu_overwrites_input": {"x": pinned([-1.0], "d0")},
+    "relu_wrong_dtype": {"x": pinned([0.0], "d0", "float16")},
+    "relu_one_shape": {"x": pinned([1.0], "d0")},
+}
+
+
+def judged(witness: Witness, case: Case, depth: Depth = Depth.FULL) -> CaseReport:
+    setting = setting_of(DEVICE, BUDGET, select_classes((), ()))
+    return Bench(witness.load(), setting).judge(case, depth)
+
+
+def minimal_case(witness: Witness) -> Case:
+    operator = witness.load().operator
+    scalars = {name: p.default for name, p in operator.scalars.items()}
+    return Case(MINIMAL[witness.kernel], scalars)
+
+
+@named(list(WITNESSES.values()))
+def test_every_witness_passes_the_plain_functional_test(witness: Witness) -> None:
+    assert passes_functional(witness.load(), device=DEVICE)
+
+
+@named(VIOLATING)
+def test_a_planted_fault_is_charged_to_its_class(witness: Witness) -> None:
+    report = judged(witness, minimal_case(witness))
+    assert report.unsupported is None
+    assert report.error is None
+    assert report.failure is not None
+    assert report.failure.contract == witness.contract, report.failure.message
+    assert report.verdicts[witness.contract] is Verdict.VIOLATES
+
+
+@named(VIOLATING)
+def test_the_correct_twin_passes_where_the_fault_shows(witness: Witness) -> None:
+    case = minimal_case(witness)
+    operator = witness.load().operator.name
+    for twin in (WITNESSES[f"triton_{operator}"], WITNESSES[f"torch_{operator}"]):
+        report = judged(twin, case)
+        assert report.failure is None, report.failure
+        assert report.refusal is None
+        assert Verdict.CONFORMS in report.verdicts.values()
+
+
+@named(VIOLATING)
+def test_minimal_cases_are_as_small_as_the_table_says(witness: Witness) -> None:
+    tensors = MINIMAL[witness.kernel].values()
+    nonzero = sum(
+        int((torch.frombuffer(bytearray(s.values or b""), dtype=word(s)) != 0).sum())
+        for s in tensors
+    )
+    assert sum(s.numel for s in tensors) == witness.max_elements
+    assert nonzero <= witness.max_nonzero
+
+
+def word(spec: TensorSpec) -> torch.dtype:
+    return torch.float16 if spec.dtype == "float16" else torch.float32
+
+
+# Shapes around blocks and tiles; strides of None are contiguous ones.
+ROW_SHAPES = [
+    ((1,), None), ((3,), (2,)), ((1, 1), None), ((5, 3), None), ((3, 5), (1, 3)),
+    ((4, 7), (0, 1)), ((2, 257), (300, 1)), ((3, 255), None), ((17, 33), (1, 17)),
+    ((1, 4097), None), ((2, 300), None), ((2, 3, 5), None), ((2, 3, 5), (1, 10, 2)),
+    ((0, 4), None),
+    ((2, 2, 2, 3), None), ((2, 1, 2, 9), (18, 7, 9, 1)), ((9, 8), (16, 2)),
+]  # fmt: skip
+PRODUCTS = [
+    (1, 1, 1), (2, 3, 4), (16, 16, 16), (17, 15, 33), (1, 129, 1), (65, 64, 3),
+    (5, 0, 4), (0, 3, 2), (33, 65, 66),
+]  # fmt: skip
+FAMILIES = [
+    "randn", "exact_int", "negative", "ninf_mask", "nan1", "inf1", "infmix",
+    "ninf_all", "big_logits", "neg_logits", "offset", "absorb", "cancel", "nearmax",
+    "subnormal", "signed_zeros", "expspread", "tail_big", "halfway",
+]  # fmt: skip
+
+
+def sweep(witness: Witness) -> list[Case]:
+    """Each shape with some of the families, dtypes and dims in turn."""
+    operator = witness.load().operator
+    dtypes = itertools.cycle(["float32", "float16", "float32", *["bfloat16"] * CUDA])
+    seeds = itertools.count(1)
+    made = []
+
+    def spec(shape, axes, dtype, family, strides=None, axis=-1):
+        fill = Fill(family, seed=next(seeds), axis=axis)
+        return TensorSpec(shape, tuple(axes), dtype, strides, fill=fill)
+
+    for turn in range(4):
+        if operator.name == "matmul":
+            drawn = zip(PRODUCTS, FAMILIES[turn::2], strict=False)
+            for (m, k, n), family in drawn:
+                dtype = next(dtypes)
+                a = spec((m, k), "MK", dtype, family)
+                b = spec((k, n), "KN", dtype, family, (1, max(k, 1)))
+                made.append(Case({"a": a, "b": b}))
+            continue
+        for i, (shape, strides) in enumerate(ROW_SHAPES):
+            family = FAMILIES[(i + 5 * turn) % len(FAMILIES)]
+            dtype = next(dtypes)
+            rank = len(shape)
+            dim = -1 if turn % 2 == 0 else i % rank - rank
+            axes = [f"d{j}" for j in range(rank)]
+            if operator.name == "layer_norm":
+                axes[-1] = "N"
+                tensors = {"x": spec(shape, axes, dtype, family, strides)}
+                for name in ("weight", "bias"):
+                    tensors[name] = spec(shape[-1:], "N", dtype, "randn")
+                made.append(Case(tensors, {"eps": 1e-5}))
+            else:
+                x = spec(shape, axes, dtype, family, strides, dim)
+                scalars = {} if operator.dim is None else {"dim": dim}
+                made.append(Case({"x": x}, scalars))
+    return [c for c in made if operator.admits(c, witness.load().declaration)]
+
+
+@named(CONFORMING)
+def test_conforming_witnesses_conform_over_layouts_and_families(
+    witness: Witness,
+) -> None:
+    decided = 0
+    made = sweep(witness)
+    for case in made:
+        report = judged(witness, case, Depth.SEARCH)
+        assert report.failure is None, (report.failure, case)
+        assert report.refusal is None, case
+        assert report.error is None
+        decided += Verdict.CONFORMS in report.verdicts.values()
+    assert decided >= len(made) * 0.9
+
+
+def test_every_bound_witness_is_listed() -> None:
+    folder = Path(__file__).parents[2] / "contracts" / "witnesses"
+    bound = set()
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and any(
+                ast.unparse(d).startswith("kernel(") for d in node.decorator_list
+            ):
+                bound.add(node.name)
+            if isinstance(node, ast.keyword) and node.arg == "name":
+                bound.add(ast.literal_eval(node.value))
+    assert bound == set(WITNESSES)
+
+
+def test_the_fatal_ones_are_fatal_where_no_power_of_two_lies() -> None:
+    from kfuzz.contracts.witnesses.relu import unlucky
+
+    assert [w.max_elements for w in FATAL] == [3, 3, 3]
+    assert unlucky(torch.zeros(3))
+    assert not any(unlucky(torch.zeros(2**p)) for p in range(13))
