@@ -1,0 +1,219 @@
+"""kfuzz doctor: what works here, and the way out where something does not."""
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from kfuzz.cli import options
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.project import open_project
+from kfuzz.cli.streams import report_stream
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.fingerprint import version_of
+from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.wire import Message
+from kfuzz.report.drawing import one_line, shown_path
+
+# Importing torch from a cold disk takes tens of seconds.
+_PATIENCE_SECONDS: Final = 120.0
+_OLDEST_PYTHON: Final = (3, 11)
+# First version that works, first that nobody has tried; pyproject.toml agrees.
+_RANGES: Final[dict[str, tuple[tuple[int, int], tuple[int, int]]]] = {
+    "torch": ((2, 11), (2, 14)),
+    "triton": ((3, 6), (3, 10)),
+    "numpy": ((1, 26), (3, 0)),
+    "hypothesis": ((6, 140), (7, 0)),
+}
+# Measured: Triton 3.6's interpreter fails in numpy 2.4 and later.
+_NUMPY_TRITON: Final = ((2, 4), (3, 6))
+_SELF_CHECK: Final = "kfuzz.execution.self_check"
+
+
+class Health(StrEnum):
+    """What is known about one thing that kfuzz needs."""
+
+    OK = "ok"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report.
+
+    Attributes:
+        name: what was looked at.
+        health: how it is.
+        text: version or fault.
+        fix: the way out, "" where none is needed.
+    """
+
+    name: str
+    health: Health
+    text: str
+    fix: str = ""
+
+
+def doctor(corpus: options.CorpusOption = None) -> int:
+    """Check what kfuzz needs on this machine; exit 5 if no kernel can run."""
+    width = max(map(len, Health))
+    runs = False
+    with report_stream() as out:
+        for check in _checks(corpus):
+            runs |= check.name == _CHILD and check.health is Health.OK
+            fix = f". {check.fix}" if check.fix else ""
+            text = one_line(f"{check.name}: {check.text}{fix}")
+            print(f"{check.health:<{width}}  {text}", file=out, flush=True)
+    return ExitCode.OK if runs else ExitCode.NO_BACKEND
+
+
+_CHILD: Final = "child process"
+
+
+def _checks(corpus: str | None) -> Iterator[Check]:
+    yield _python()
+    yield Check("platform", Health.OK, f"{platform.system()} {platform.machine()}")
+    for package in _RANGES:
+        yield version_check(package, version_of(package))
+    yield from pair_check(version_of("numpy"), version_of("triton"))
+    if version_of("torch"):
+        yield from _in_children()
+    else:
+        yield Check(_CHILD, Health.MISSING, "needs torch")
+    if version_of("triton"):
+        yield _interpreter()
+    yield _corpus(corpus)
+
+
+def _python() -> Check:
+    if sys.version_info < _OLDEST_PYTHON:
+        fix = "install Python 3.11 or later"
+        return Check("python", Health.BROKEN, platform.python_version(), fix)
+    return Check("python", Health.OK, platform.python_version())
+
+
+def version_check(package: str, version: str) -> Check:
+    """Return whether an installed version is one that kfuzz is built for.
+
+    Args:
+        package: a key of the supported ranges.
+        version: as installed, "" where it is absent.
+    """
+    low, high = _RANGES[package]
+    bounds = f"{package}>={low[0]}.{low[1]},<{high[0]}.{high[1]}"
+    fix = f"pip install '{bounds}'"
+    if not version:
+        if package == "triton" and platform.system() != "Linux":
+            fix = "it exists for Linux only; PyTorch kernels are tested without it"
+        return Check(package, Health.MISSING, "not installed", fix)
+    found = _major_minor(version)
+    if found < low:
+        return Check(package, Health.BROKEN, f"{version} is too old", fix)
+    if found >= high:
+        text = f"{version}, newer than any that kfuzz was tested with"
+        return Check(package, Health.OK, text, f"if it misbehaves: {fix}")
+    return Check(package, Health.OK, version)
+
+
+def pair_check(numpy: str, triton: str) -> list[Check]:
+    """Return a check if these two versions do not work together."""
+    if not numpy or not triton:
+        return []
+    bad_numpy, bad_triton = _NUMPY_TRITON
+    if _major_minor(numpy) < bad_numpy or _major_minor(triton) != bad_triton:
+        return []
+    text = f"numpy {numpy} breaks the interpreter of triton {triton}"
+    fix = "pip install 'numpy<2.4', or a newer triton"
+    return [Check("numpy with triton", Health.BROKEN, text, fix)]
+
+
+def _in_children() -> Iterator[Check]:
+    """Yield what a forked child can do: answer, see devices, guard memory."""
+    fix = "run under Linux, with memory to spare and processes allowed"
+    printed = b""
+
+    def keep(piece: bytes) -> None:
+        nonlocal printed
+        printed += piece
+
+    serve = f"{_SELF_CHECK}:serve"
+    with Zygote(serve, env=os.environ, preload=["torch"], output=keep) as zygote:
+
+        def ask(name: str, what: str, judge: Callable[[Message], Check]) -> Check:
+            try:
+                with zygote.fork() as child:
+                    return judge(child.request({"do": what}, _PATIENCE_SECONDS))
+            except KfuzzError as error:
+                tail = printed.decode(errors="replace").strip().rpartition("\n")[2]
+                text = f"{error}; {tail}" if tail else str(error)
+                return Check(name, Health.BROKEN, text, fix)
+
+        answers = Check(_CHILD, Health.OK, "forked, runs torch and answers")
+        yield ask(_CHILD, "torch", lambda reply: answers)
+        yield ask("guard zones", "guards", _guards)
+        yield ask("cuda", "devices", _cuda)
+
+
+def _guards(reply: Message) -> Check:
+    if reply["seen"] is True:
+        return Check("guard zones", Health.OK, "a planted write past the end is seen")
+    text = "a planted write past the end is not seen"
+    return Check("guard zones", Health.BROKEN, text, "report this; K-MEM-01 is void")
+
+
+def _cuda(reply: Message) -> Check:
+    devices = reply["devices"]
+    if devices:
+        return Check("cuda", Health.OK, ", ".join(map(str, devices)))
+    text = "no device: Triton kernels run in the interpreter"
+    fix = "with a GPU, install its driver and a CUDA build of torch"
+    return Check("cuda", Health.MISSING, text, fix)
+
+
+def _interpreter() -> Check:
+    name = "triton interpreter"
+    command = [sys.executable, "-P", "-m", _SELF_CHECK]
+    place = str(Path(__file__).resolve().parents[2])
+    path = filter(None, (place, os.environ.get("PYTHONPATH")))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True,
+            errors="replace", timeout=_PATIENCE_SECONDS, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check(name, Health.BROKEN, str(error), "the machine may be overloaded")
+    if done.returncode == 0:
+        return Check(name, Health.OK, "runs a kernel")
+    last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+    fix = "install versions of triton and numpy that fit together"
+    return Check(name, Health.BROKEN, last, fix)
+
+
+def _corpus(option: str | None) -> Check:
+    try:
+        folder = open_project(option).corpus
+    except KfuzzError as error:
+        return Check("corpus", Health.BROKEN, str(error))
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    shown = shown_path(folder)
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        made = "" if folder.is_dir() else " (made by the first finding)"
+        return Check("corpus", Health.OK, f"{shown} can be written{made}")
+    fix = "choose another folder with --corpus"
+    return Check("corpus", Health.BROKEN, f"{shown} cannot be written", fix)
+
+
+def _major_minor(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a version; what is no number counts as 0."""
+    parts = (*version.split("+")[0].split("."), "0", "0")
+    major, minor = (int(part) if part.isdigit() else 0 for part in parts[:2])
+    return major, minor

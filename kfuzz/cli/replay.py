@@ -1,0 +1,181 @@
+"""kfuzz replay and kfuzz shrink: stored findings run again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kfuzz.cli import options
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.project import open_project
+from kfuzz.cli.select import chosen
+from kfuzz.cli.streams import consume, report_stream, stopping
+from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.corpus import Problem, Stored
+from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult
+
+_DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|cuda[:i]|interpret",
+        help="Default: where each finding was found.",
+        show_default=False,
+    ),
+]
+
+
+def replay(
+    findings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ID|FILE|DIR",
+            help="Ids, finding.json files, folders of findings; all of the corpus "
+            "by default.",
+            show_default=False,
+        ),
+    ] = None,
+    times: Annotated[
+        int, typer.Option("--times", metavar="N", help="Runs of each finding.")
+    ] = 3,
+    device: _DeviceOption = None,
+    corpus: options.CorpusOption = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            help="Run this kernel in place of the stored one.",
+            show_default=False,
+        ),
+    ] = "",
+    script: Annotated[
+        str | None,
+        typer.Option(
+            "--script",
+            metavar="OUT.py",
+            help="Write a self-contained script of one finding, and run nothing.",
+            show_default=False,
+        ),
+    ] = None,
+    format: options.FormatOption = "text",
+) -> int:
+    """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
+
+    Exit codes: 0 all fixed, 1 some fail or are flaky, 3 some could not be
+    judged, 4 nothing to replay, 130 interrupted.
+    """
+    as_json = options.choice(format, options.FORMATS, "--format") == "json"
+    options.count(times, "--times")
+    if device is not None:
+        device = options.device(device)
+    project = open_project(corpus)
+    entries = chosen(findings or [], project)
+    if script is not None:
+        return _write_script(entries, script, as_json=as_json)
+    config = ReplayConfig(
+        root=project.root,
+        corpus=project.corpus,
+        times=times,
+        device=device,
+        target=target,
+    )
+    return _replay(entries, config, as_json=as_json)
+
+
+def shrink(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The finding.")],
+    device: _DeviceOption = None,
+    corpus: options.CorpusOption = None,
+) -> int:
+    """Reduce a stored finding further and explain it anew."""
+    if device is not None:
+        device = options.device(device)
+    project = open_project(corpus)
+    stored = project.store().find(id)
+    config = ReplayConfig(root=project.root, corpus=project.corpus, device=device)
+
+    from kfuzz.engine import shrink as engine
+    from kfuzz.report.terminal import TerminalReport
+
+    with (
+        report_stream() as out,
+        stopping() as stop,
+        TerminalReport(out, corpus=project.corpus_option) as report,
+    ):
+        consume(engine.shrink(stored, config, stop=stop), report.feed, stop)
+        return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
+
+
+def _replay(
+    entries: Sequence[Stored | Problem], config: ReplayConfig, *, as_json: bool
+) -> ExitCode:
+    from kfuzz.engine import replay as engine
+    from kfuzz.report import json_report
+    from kfuzz.report.lists import replay_lines, replay_total
+
+    results: list[ReplayResult] = []
+    with report_stream() as out, stopping() as stop:
+
+        def feed(result: ReplayResult) -> None:
+            results.append(result)
+            if not as_json:
+                for line in replay_lines(result):
+                    print(line, file=out)
+
+        consume(engine.replay(entries, config, stop=stop), feed, stop)
+        interrupted = stop.is_set() and len(results) < len(entries)
+        if as_json:
+            document = json_report.replay_document(results, interrupted=interrupted)
+            json_report.write(document, out)
+        else:
+            print(replay_total(results), file=out)
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    outcomes = {result.outcome for result in results}
+    if ReplayOutcome.ERROR in outcomes or len(results) < len(entries):
+        return ExitCode.INTERNAL
+    failing = {ReplayOutcome.FAILS, ReplayOutcome.FLAKY}
+    return ExitCode.VIOLATION if outcomes & failing else ExitCode.OK
+
+
+def _write_script(
+    entries: Sequence[Stored | Problem], name: str, *, as_json: bool
+) -> ExitCode:
+    from kfuzz.engine.script import script
+    from kfuzz.report import json_report
+
+    if len(entries) != 1:
+        raise UsageError(
+            f"a script holds one finding, {len(entries)} are chosen",
+            where="--script",
+            fix="give one id; `kfuzz corpus list` names them",
+        )
+    stored = entries[0]
+    if isinstance(stored, Problem):
+        raise DecodeError(stored.what)
+    text = script(stored.finding)
+    path = Path(name)
+    try:
+        # Never over what is there: one slip would cost a kernel's source.
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(
+            "is there already",
+            where=f"--script {name}",
+            fix="remove it or choose another name",
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"cannot be written: {reason}", where=f"--script {name}"
+        ) from None
+    with report_stream() as out:
+        if as_json:
+            done = {"id": stored.finding.id, "script": str(path)}
+            json_report.write(done, out)
+        else:
+            print(f"wrote {path}: run it with `python {path}`", file=out)
+    return ExitCode.OK

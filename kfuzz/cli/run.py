@@ -1,0 +1,255 @@
+"""kfuzz run: search for a violation."""
+
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Annotated, TextIO
+
+import typer
+
+from kfuzz.cli import options
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.project import Project, open_project
+from kfuzz.cli.streams import consume, report_stream, stopping
+from kfuzz.core.budget import Budget
+from kfuzz.core.errors import UsageError
+from kfuzz.core.event import Event, KernelFinished, RunFinished
+from kfuzz.core.verdict import State, Verdict
+from kfuzz.engine.config import RunConfig
+
+DEFAULT_TIME = "60s"
+
+
+def run(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="path.py, path.py::name, a folder, package.module or "
+            "package.module:name; without any, targets of [tool.kfuzz].",
+            show_default=False,
+        ),
+    ] = None,
+    max_time: Annotated[
+        str | None,
+        typer.Option(
+            "--max-time",
+            metavar="TIME",
+            help="For the whole run: 90, 90s, 10m, 1h, 1h30m. Default 60s; without "
+            "limit if --max-cases is given.",
+            show_default=False,
+        ),
+    ] = None,
+    max_cases: Annotated[
+        int | None,
+        typer.Option("--max-cases", metavar="N", help="Cases for each kernel."),
+    ] = None,
+    max_findings: Annotated[
+        int | None,
+        typer.Option("--max-findings", metavar="N", help="Stop after N findings."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", help="Default: a fresh one, printed."),
+    ] = None,
+    contracts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--contracts",
+            metavar="GLOB",
+            help="Contracts to judge, e.g. 'C-PRC-*'; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exclude-contracts",
+            metavar="GLOB",
+            help="Contracts to leave out; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    device: options.DeviceOption = "auto",
+    isolate: Annotated[
+        str,
+        typer.Option(
+            "--isolate",
+            metavar="auto|process|none",
+            help="Run kernels in processes of their own.",
+        ),
+    ] = "auto",
+    corpus: options.CorpusOption = None,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="new|any",
+            help="Exit 1 on new findings only, or on known ones too.",
+        ),
+    ] = "new",
+    format: options.FormatOption = "text",
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="No progress and no notes.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Tracebacks, too.")
+    ] = False,
+) -> int:
+    """Search for inputs on which a kernel breaks its contracts.
+
+    Exit codes: 0 nothing found, 1 a violation, 2 usage, 3 internal error,
+    4 nothing to run, 5 device missing, 130 interrupted (everything is saved).
+    """
+    as_json = options.choice(format, options.FORMATS, "--format") == "json"
+    options.choice(fail_on, options.FAIL_ON, "--fail-on")
+    if quiet and verbose:
+        raise UsageError("-q and -v exclude each other", fix="give one of them")
+    if max_time is None and max_cases is None:
+        max_time = DEFAULT_TIME
+    budget = Budget(
+        max_time=None if max_time is None else options.duration(max_time),
+        max_cases=options.count(max_cases, "--max-cases"),
+        max_findings=options.count(max_findings, "--max-findings"),
+    )
+    device = options.device(device)
+    options.choice(isolate, options.ISOLATION, "--isolate")
+    seed = options.seed(seed)
+    project = open_project(corpus)
+    config = RunConfig(
+        targets=tuple(targets or ()) or _configured(project),
+        root=project.root,
+        corpus=project.corpus,
+        seed=seed,
+        budget=budget,
+        device=device,
+        isolate=isolate,
+        contracts=tuple(contracts or ()),
+        exclude=tuple(exclude or ()),
+    )
+    given = {
+        "--max-time": max_time,
+        "--max-cases": max_cases,
+        "--max-findings": max_findings,
+        "--contracts": contracts,
+        "--exclude-contracts": exclude,
+        "--device": device if device != "auto" else None,
+        "--isolate": isolate if isolate != "auto" else None,
+        "--corpus": corpus,
+    }
+    outcome = Outcome(fail_on_known=fail_on == "any")
+    with report_stream() as out:
+        _search(
+            config,
+            out,
+            outcome,
+            as_json=as_json,
+            quiet=quiet,
+            verbose=verbose,
+            corpus=project.corpus_option,
+            repeat=_command(targets or [], given),
+        )
+    return outcome.code()
+
+
+class Outcome:
+    """Folds a campaign's events to its exit code.
+
+    Args:
+        fail_on_known: whether findings marked known fail the run, too.
+    """
+
+    def __init__(self, *, fail_on_known: bool) -> None:
+        failing = {State.CONFIRMED, State.KNOWN} if fail_on_known else {State.CONFIRMED}
+        self._failing = failing
+        self._violated = self._interrupted = self._decided = False
+        self._error = False
+        self._cases = 0
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case KernelFinished():
+                states = {finding.state for finding in event.findings}
+                self._violated |= bool(states & self._failing)
+                self._cases += event.cases
+                tallies = event.contracts.values()
+                self._decided |= any(t.decided for t in tallies)
+                self._error |= any(t.verdict is Verdict.ERROR for t in tallies)
+            case RunFinished():
+                self._interrupted = event.interrupted
+            case _:
+                pass
+
+    def code(self) -> ExitCode:
+        """Return the exit code; a run in which nothing ran is not a success."""
+        if self._interrupted:
+            return ExitCode.INTERRUPTED
+        if self._violated:
+            return ExitCode.VIOLATION
+        if self._error and not self._decided:
+            return ExitCode.INTERNAL
+        return ExitCode.OK if self._cases else ExitCode.NOTHING_TO_RUN
+
+
+def _search(
+    config: RunConfig,
+    out: TextIO,
+    outcome: Outcome,
+    *,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    corpus: str,
+    repeat: str,
+) -> None:
+    from kfuzz.engine import campaign
+    from kfuzz.report import json_report
+    from kfuzz.report.terminal import TerminalReport
+
+    with ExitStack() as stack:
+        stop = stack.enter_context(stopping())
+        document = json_report.RunReport() if as_json else None
+        folds: list[Callable[[Event], None]] = [outcome.feed]
+        if document is not None:
+            folds.append(document.feed)
+        if document is None or not quiet:
+            report = TerminalReport(
+                sys.stderr if as_json else out,
+                quiet=quiet,
+                verbose=verbose,
+                corpus=corpus,
+                repeat=repeat,
+            )
+            folds.append(stack.enter_context(report).feed)
+
+        def feed(event: Event) -> None:
+            for fold in folds:
+                fold(event)
+
+        consume(campaign.run(config, stop=stop), feed, stop)
+        if document is not None:
+            json_report.write(document.document(), out)
+
+
+def _configured(project: Project) -> tuple[str, ...]:
+    if project.config.targets:
+        return project.config.targets
+    where = project.config.file
+    raise UsageError(
+        "no target given",
+        where="" if where is None else f"{where}: [tool.kfuzz]",
+        fix="name one, `kfuzz run my_kernels.py`, or set targets = "
+        '["my_kernels.py"] under [tool.kfuzz] in pyproject.toml',
+    )
+
+
+def _command(targets: list[str], given: dict[str, str | int | list[str] | None]) -> str:
+    """Return the command line of a run, without its seed."""
+    words = ["kfuzz", "run", *targets]
+    for option, value in given.items():
+        values = value if isinstance(value, list) else [value]
+        for item in values:
+            words += [] if item is None else [option, str(item)]
+    return shlex.join(words)

@@ -1,0 +1,117 @@
+"""`kfuzz.falsify` and `kfuzz.replay`: the engine for notebooks and tests."""
+
+import inspect
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.budget import Budget
+from kfuzz.core.errors import UsageError
+from kfuzz.core.event import FindingSaved
+from kfuzz.core.finding import Finding, Target
+from kfuzz.corpus import Stored
+from kfuzz.engine.campaign import run_kernels
+from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
+from kfuzz.engine.replay import replay as replay_all
+from kfuzz.targets.load import LoadedKernel, Source, project_root
+
+
+def falsify(
+    kernel: BoundKernel | Callable[..., Any],
+    *,
+    max_cases: int | None = 200,
+    max_time: float | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    corpus: str | Path | None = None,
+) -> list[Finding]:
+    """Search for violations of one bound kernel.
+
+    A kernel that lives in a file runs in a child process, which imports that
+    file; one that does not (a notebook cell) runs in this process, where a crash
+    or hang is this process's own.
+
+    Args:
+        kernel: what `kfuzz.kernel(...)` returned.
+        max_cases: cases to run; None for no limit.
+        max_time: seconds; None for no limit.
+        seed: everything drawn depends on it.
+        device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
+        corpus: folder in which findings are kept; none by default.
+
+    Returns:
+        The findings, minimal and explained.
+
+    Raises:
+        UsageError: if the kernel is not bound, or there is no limit at all.
+    """
+    if not isinstance(kernel, BoundKernel):
+        raise UsageError(
+            f"{kernel!r:.60} is not bound to an operator",
+            fix="bind it: kfuzz.kernel(ops.softmax)(function)",
+        )
+    if max_cases is None and max_time is None:
+        raise UsageError("neither max_cases nor max_time is given")
+    root = project_root()
+    loaded, isolate = _home_of(kernel, root)
+    with tempfile.TemporaryDirectory(prefix="kfuzz-") as scratch:
+        config = RunConfig(
+            targets=(),
+            root=root,
+            corpus=Path(corpus) if corpus is not None else Path(scratch),
+            seed=seed,
+            budget=Budget(max_time=max_time, max_cases=max_cases),
+            device=device,
+            isolate=isolate,
+        )
+        found: dict[str, Finding] = {}
+        for event in run_kernels(config, [loaded], stop=threading.Event()):
+            if isinstance(event, FindingSaved) and event.stage == "done":
+                found[event.finding.id] = event.finding
+    return list(found.values())
+
+
+def replay(
+    finding: Finding, *, times: int = 3, device: str | None = None, target: str = ""
+) -> ReplayResult:
+    """Run a finding's minimal case again, in fresh children.
+
+    Args:
+        finding: as `falsify` returned it, or read from a corpus.
+        times: runs.
+        device: where; the backend it was found on by default.
+        target: where the kernel lives now, if it moved.
+    """
+    root = project_root()
+    config = ReplayConfig(
+        root=root, corpus=root / "corpus", times=times, device=device, target=target
+    )
+    stored = Stored(finding, root / "corpus" / finding.folder)
+    return next(replay_all([stored], config, stop=threading.Event()))
+
+
+def _home_of(kernel: BoundKernel, root: Path) -> tuple[LoadedKernel, str]:
+    """Return the kernel with its importable home, and how to isolate it."""
+    try:
+        file = Path(inspect.getfile(inspect.unwrap(kernel.function))).resolve()
+    except TypeError:
+        file = None
+    bound_in = _file_of_module(kernel.module) or file
+    if bound_in is None or not bound_in.is_file() or bound_in.suffix != ".py":
+        target = Target(file="", name=kernel.name)
+        return LoadedKernel(kernel, target, Source()), "none"
+    inside = bound_in.is_relative_to(root)
+    shown = bound_in.relative_to(root).as_posix() if inside else bound_in.name
+    source = Source(file=bound_in, only=(kernel.name,))
+    return LoadedKernel(kernel, Target(shown, kernel.name), source), "auto"
+
+
+def _file_of_module(name: str) -> Path | None:
+    import sys
+
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if file else None

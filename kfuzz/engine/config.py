@@ -1,0 +1,90 @@
+"""What a campaign, a replay and a shrink are asked to do."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from kfuzz.core.budget import Budget
+from kfuzz.core.finding import Finding
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One campaign.
+
+    Attributes:
+        targets: what to test, as on the command line.
+        root: the project; targets and corpus entries are relative to it.
+        corpus: folder of findings.
+        seed: everything drawn depends on it.
+        budget: when to stop.
+        device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
+        isolate: "auto", "process" or "none".
+        contracts: globs of contract classes; empty means all.
+        exclude: globs of contract classes left out.
+    """
+
+    targets: tuple[str, ...]
+    root: Path
+    corpus: Path
+    seed: int = 0
+    budget: Budget = field(default_factory=Budget)
+    device: str = "auto"
+    isolate: str = "auto"
+    contracts: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """How findings are replayed.
+
+    Attributes:
+        root: the project.
+        corpus: folder of findings.
+        times: runs of each finding, in fresh children.
+        device: as in `RunConfig`; None replays on the backend each was found on.
+        isolate: as in `RunConfig`.
+        target: overrides the target stored in the finding, "" for none.
+    """
+
+    root: Path
+    corpus: Path
+    times: int = 3
+    device: str | None = None
+    isolate: str = "auto"
+    target: str = ""
+
+
+class ReplayOutcome(StrEnum):
+    """What became of a replayed finding."""
+
+    FIXED = "FIXED"
+    FAILS = "FAILS"
+    FLAKY = "FLAKY"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """One replayed finding.
+
+    Attributes:
+        finding: as stored; None where it could not be read.
+        path: its folder.
+        outcome: FIXED (no run fails), FAILS (all do, the same way), FLAKY
+            (some do, or another way), ERROR (it could not be judged).
+        failures: runs that failed as stored.
+        runs: runs made.
+        message: one line for people.
+        differences: how the environment differs from the stored one, one line
+            each; empty unless the finding does not reproduce.
+    """
+
+    finding: Finding | None
+    path: Path
+    outcome: ReplayOutcome
+    failures: int
+    runs: int
+    message: str
+    differences: tuple[str, ...] = ()

@@ -1,0 +1,191 @@
+"""The explanation: which features of the minimum the failure needs.
+
+Each feature that the minimal case has is taken away in turn; where the failure
+vanishes the feature is necessary and goes into the bucket. What does not matter
+is said too.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kfuzz.core.dtypes import (
+    canonical_nan,
+    number_to_bits,
+    pack_bits,
+)
+from kfuzz.core.finding import Explanation
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import Feature
+from kfuzz.engine.reduce import filled
+from kfuzz.engine.simplify import numbers
+
+# Magnitudes up to here are ordinary; above, or below its inverse, they may matter.
+ORDINARY: Final = 16.0
+
+CLASS_OF: Final = {
+    "float64": Feature.FLOAT64,
+    "float32": Feature.FLOAT32,
+    "float16": Feature.SIXTEEN_BIT,
+    "bfloat16": Feature.SIXTEEN_BIT,
+    "float8_e5m2": Feature.EIGHT_BIT,
+    "float8_e4m3fn": Feature.EIGHT_BIT,
+}
+
+Fails = Callable[[Case], bool | None]
+
+
+@dataclass(frozen=True)
+class _Variation:
+    """One feature taken away.
+
+    Attributes:
+        feature: the feature.
+        cases: the cases without it, by what was done in words; it is necessary
+            if all of them that can be run pass.
+    """
+
+    feature: Feature
+    cases: dict[str, Case]
+
+
+def explain(
+    case: Case,
+    fails: Fails,
+    *,
+    dtypes: tuple[str, ...],
+    friendly: str | None,
+    deadline: float,
+) -> Explanation:
+    """Return what the failure needs.
+
+    Args:
+        case: the pinned minimum.
+        fails: whether a case shows the same symptom; None if it cannot be run.
+        dtypes: the dtypes that the kernel declares.
+        friendly: "gone" if the failure vanishes at friendly shapes.
+        deadline: `time.monotonic()` at which to stop.
+    """
+    features: list[Feature] = []
+    lines: list[str] = []
+    if friendly == "gone":
+        feature = _shape_feature(case)
+        features.append(feature)
+        lines.append(f"passes at friendly shapes: needs this shape ({feature})")
+    for variation in _variations(case, dtypes):
+        if time.monotonic() >= deadline:
+            return Explanation(tuple(features), tuple(lines), complete=False)
+        outcomes = {what: fails(c) for what, c in variation.cases.items()}
+        failing = [what for what, fate in outcomes.items() if fate]
+        passing = [what for what, fate in outcomes.items() if fate is False]
+        if failing:
+            lines.append(f"fails also {', '.join(failing)}")
+        elif passing:
+            features.append(variation.feature)
+            passes = ", ".join(passing)
+            lines.append(f"passes {passes}: needs {variation.feature}")
+    ordered = tuple(f for f in Feature if f in features)
+    return Explanation(ordered, tuple(lines))
+
+
+def _shape_feature(case: Case) -> Feature:
+    if all(n == 1 or n & (n - 1) == 0 for n in case.dims.values()):
+        return (
+            Feature.BEYOND_TILE
+            if max(case.dims.values(), default=0) > 1
+            else (Feature.TAIL)
+        )
+    return Feature.TAIL
+
+
+def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
+    specs = case.tensors.values()
+    yield from _dtype_variations(case, dtypes)
+    if any(not s.is_contiguous for s in specs):
+        plain = _each(case, lambda s: replace(s, strides=None))
+        yield _Variation(Feature.NON_CONTIGUOUS, {"with contiguous input": plain})
+    if any(s.offset for s in specs):
+        aligned = _each(case, lambda s: replace(s, offset=0))
+        yield _Variation(Feature.MISALIGNED, {"without the storage offset": aligned})
+    empty = [axis for axis, n in case.dims.items() if n == 0]
+    if empty:
+        grown = case
+        for axis in empty:
+            grown = filled(grown, axis)
+        yield _Variation(Feature.ZERO_SIZE, {"with one element": grown})
+    for feature, what, test, value in _value_classes():
+        if any(test(n) for s in specs for n in numbers(s)):
+            mapped = _map_values(case, _substitute(test, value))
+            if mapped is not None:
+                yield _Variation(feature, {what: mapped})
+    finite = [abs(n) for s in specs for n in numbers(s) if math.isfinite(n) and n]
+    if finite and (max(finite) > ORDINARY or max(finite) < 1 / ORDINARY):
+        scale = 2.0 ** -math.floor(math.log2(max(finite)))
+        mapped = _map_values(case, lambda n: n * scale)
+        if mapped is not None:
+            what = "with the values scaled to about 1"
+            yield _Variation(Feature.MAGNITUDE, {what: mapped})
+
+
+def _dtype_variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
+    now = next(iter(case.tensors.values())).dtype
+    mine = CLASS_OF[now]
+    others = {}
+    for dtype in dtypes:
+        if CLASS_OF[dtype] is not mine:
+            made = _as_dtype(case, dtype)
+            if made is not None:
+                others[f"as {dtype}"] = made
+    if others:
+        yield _Variation(mine, others)
+
+
+def _value_classes() -> Iterator[tuple[Feature, str, Callable[[float], bool], float]]:
+    yield Feature.NAN, "without NaN", math.isnan, 1.0
+    yield Feature.INF, "without infinities", math.isinf, 1.0
+    yield (
+        Feature.SUBNORMAL,
+        "without tiny values",
+        lambda n: 0 < abs(n) < 2.0**-126,
+        0.0,
+    )
+
+
+def _substitute(
+    test: Callable[[float], bool], value: float
+) -> Callable[[float], float]:
+    return lambda n: value if test(n) else n
+
+
+def _each(case: Case, change: Callable[[TensorSpec], TensorSpec]) -> Case:
+    return replace(case, tensors={n: change(s) for n, s in case.tensors.items()})
+
+
+def _map_values(case: Case, change: Callable[[float], float]) -> Case | None:
+    """Return the case with every value changed; None if one is not held."""
+    tensors = {}
+    for name, spec in case.tensors.items():
+        try:
+            patterns = [number_to_bits(change(n), spec.dtype) for n in numbers(spec)]
+        except (ValueError, OverflowError):
+            return None
+        tensors[name] = replace(spec, values=pack_bits(patterns, spec.dtype))
+    return replace(case, tensors=tensors)
+
+
+def _as_dtype(case: Case, dtype: str) -> Case | None:
+    """Return the case in another dtype, values exact; None if one is not held."""
+    tensors = {}
+    for name, spec in case.tensors.items():
+        values = numbers(spec)
+        try:
+            patterns = [
+                canonical_nan(dtype) if math.isnan(n) else number_to_bits(n, dtype)
+                for n in values
+            ]
+        except (ValueError, OverflowError):
+            return None
+        tensors[name] = replace(spec, dtype=dtype, values=pack_bits(patterns, dtype))
+    return replace(case, tensors=tensors)

@@ -1,0 +1,166 @@
+"""The life of a finding within a run: confirm, reduce, confirm, explain."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from kfuzz.core.errors import HarnessError
+from kfuzz.core.finding import Change, Explanation, Finding, Reduction
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
+from kfuzz.engine.explain import explain
+from kfuzz.engine.reduce import reduce_case
+from kfuzz.engine.runner import Runner
+
+# A contract that is confirmed by `reproduces` means runs in fresh children.
+CONFIRMATIONS: Final = 3
+BASE: Final = "base"
+SEARCH: Final = "search"
+FULL: Final = "full"
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """What repeating a case in fresh children showed.
+
+    Attributes:
+        state: CONFIRMED, FLAKY or UNREPRODUCED.
+        failure: the failure as attributed now, None if it did not show.
+        friendly: whether it vanishes at friendly shapes, where probed.
+    """
+
+    state: State
+    failure: Failure | None
+    friendly: str | None = None
+
+
+def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
+    """Run a case in fresh children and compare the symptom."""
+    depths = [FULL, *[SEARCH] * (CONFIRMATIONS - 1)]
+    reports = runner.judge_fresh(case, depths)
+    same = [r for r in reports if shows(r, signature)]
+    if len(same) == len(reports):
+        # The first child told the classes apart.
+        return Confirmation(State.CONFIRMED, same[0].failure, same[0].friendly)
+    state = State.FLAKY if same else State.UNREPRODUCED
+    return Confirmation(state, same[0].failure if same else None)
+
+
+def shows(report: CaseReport, signature: Signature) -> bool:
+    """Whether a report shows a signature's symptom."""
+    failure = report.failure
+    if failure is None:
+        return False
+    return failure.signature(signature.kernel).symptom == signature.symptom
+
+
+def process(
+    runner: Runner,
+    finding: Finding,
+    *,
+    seconds: Callable[[], float],
+    stopped: Callable[[], bool],
+    save: Callable[[Finding], Finding],
+) -> Finding:
+    """Take a new finding to its minimum and explain it.
+
+    Args:
+        runner: of its kernel.
+        finding: as first found, pinned; already saved.
+        seconds: how long reduction and explanation may take, asked once the
+            finding is confirmed.
+        stopped: whether a signal asks to stop.
+        save: stores the finding in place of the last one and returns it.
+
+    Returns:
+        The finding with its state, minimum and explanation.
+    """
+    hangs = finding.signature.kind is Kind.HANG
+    if hangs:
+        # The runner calls nothing a hang that two fresh children did not show.
+        first = Confirmation(State.CONFIRMED, finding.failure)
+    else:
+        first = confirm(runner, finding.case, finding.signature)
+    if first.state is not State.CONFIRMED or first.failure is None:
+        note = "did not fail in every fresh child"
+        return save(enter(finding, first.state, note))
+    note = "2 of 2 fresh children" if hangs else "3 of 3 fresh children"
+    finding = enter(finding, State.CONFIRMED, note)
+    finding = save(_charged(finding, first.failure))
+    deadline = time.monotonic() + seconds()
+    runner.hanging = hangs
+    try:
+        return _minimise(runner, finding, first, deadline, stopped, save)
+    finally:
+        runner.hanging = False
+
+
+def _minimise(
+    runner: Runner,
+    finding: Finding,
+    first: Confirmation,
+    deadline: float,
+    stopped: Callable[[], bool],
+    save: Callable[[Finding], Finding],
+) -> Finding:
+    kernel = runner.loaded.kernel
+    signature = finding.signature
+    # Only unwritten memory needs the second poison to show again.
+    depth = SEARCH if signature.kind is Kind.UNWRITTEN else BASE
+
+    def fails(case: Case) -> bool | None:
+        if stopped():
+            return None
+        report = runner.judge(case, depth)
+        if report.error is not None or report.unsupported is not None:
+            return None
+        return shows(report, signature)
+
+    minimum, reduction = reduce_case(
+        finding.case,
+        lambda case: bool(fails(case)),
+        lambda case: kernel.operator.admits(case, kernel.declaration),
+        deadline=deadline,
+    )
+    settled = first
+    if minimum != finding.case:
+        settled = confirm(runner, minimum, signature)
+        if settled.state is State.CONFIRMED and settled.failure is not None:
+            reduced = replace(finding, case=minimum, reduction=reduction)
+            finding = _charged(reduced, settled.failure)
+        else:
+            # Keep what is known to reproduce rather than a smaller guess.
+            settled = first
+            kept = Reduction(reduction.evaluations, "the minimum did not reproduce")
+            finding = replace(finding, reduction=kept)
+    else:
+        finding = replace(finding, reduction=reduction)
+    if stopped():
+        return save(replace(finding, explanation=Explanation(complete=False)))
+    explained = explain(
+        finding.case,
+        lambda case: (
+            fails(case) if kernel.operator.admits(case, kernel.declaration) else None
+        ),
+        dtypes=kernel.declaration.dtypes,
+        friendly=settled.friendly,
+        deadline=max(deadline, time.monotonic() + 1.0),
+    )
+    return save(replace(finding, explanation=explained))
+
+
+def enter(finding: Finding, state: State, note: str = "") -> Finding:
+    """Return the finding in a state, with the change in its history."""
+    when = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    change = Change(state, when, note)
+    return replace(finding, state=state, history=(*finding.history, change))
+
+
+def _charged(finding: Finding, failure: Failure) -> Finding:
+    """Return the finding under the contract that the failure breaks now."""
+    signature = failure.signature(finding.signature.kernel)
+    if signature.symptom != finding.signature.symptom:
+        raise HarnessError("a confirmation changed the symptom")
+    return replace(finding, failure=failure, signature=signature)

@@ -1,0 +1,72 @@
+"""Shrinking a stored finding again, further, or after its kernel changed."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kfuzz.core.event import Event, FindingSaved, Notice
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import State
+from kfuzz.corpus import Corpus, Stored
+from kfuzz.engine.backend import Backend
+from kfuzz.engine.config import ReplayConfig
+from kfuzz.engine.lifecycle import process
+from kfuzz.engine.replay import backend_for, locate, runner_for
+from kfuzz.engine.runner import Stopped
+
+# A person waits for this one finding; a run gives each less.
+SHRINK_SECONDS = 300.0
+
+
+def shrink(
+    stored: Stored, config: ReplayConfig, *, stop: threading.Event
+) -> Iterator[Event]:
+    """Reduce and explain a finding, and store the result.
+
+    Yields:
+        `FindingSaved` as it shrinks, and a `Notice` where it does not fail.
+
+    Raises:
+        KfuzzError: if the entry's kernel cannot be loaded.
+    """
+    corpus = Corpus(config.corpus)
+    finding = stored.finding
+    loaded = locate(finding, config)
+    backends: dict[str, Backend] = {}
+    try:
+        backend = backend_for(finding, config, backends)
+        runner = runner_for(loaded, backend, config, stop)
+        case = finding.case if finding.case.pinned else runner.pin(finding.case)
+        state = finding.state
+        last, path = finding, stored.path
+        saved: list[Finding] = []
+
+        def save(now: Finding) -> Finding:
+            nonlocal last, path
+            if now.state in (State.FLAKY, State.UNREPRODUCED):
+                return now  # a stored minimum is not given up for that
+            kept = now if state is not State.KNOWN else replace(now, state=state)
+            path = corpus.replace(last, kept)
+            last = kept
+            saved.append(kept)
+            return kept
+
+        try:
+            final = process(
+                runner,
+                replace(finding, case=case),
+                seconds=lambda: SHRINK_SECONDS,
+                stopped=stop.is_set,
+                save=save,
+            )
+        except Stopped:
+            return
+        runner.close()
+        node_id = loaded.target.node_id
+        if not saved:
+            yield Notice(node_id, f"{finding.id} does not fail any more: {final.state}")
+            return
+        yield FindingSaved(node_id, last, str(path), False, "done")
+    finally:
+        for backend in backends.values():
+            backend.close()

@@ -1,0 +1,203 @@
+"""One strict JSON document per verb; the shape of a run's is fixed (format 1).
+
+Everything here returns plain values; `write` makes the document of them.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from kfuzz.contracts.language import Contract
+from kfuzz.core import strict_json
+from kfuzz.core.codec import encode
+from kfuzz.core.event import (
+    ContractTally,
+    Event,
+    FindingSaved,
+    KernelFinished,
+    Notice,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import Verdict
+from kfuzz.corpus import Problem, Stored
+from kfuzz.engine.config import ReplayResult
+from kfuzz.report.drawing import shown_path
+
+FORMAT: Final = 1
+
+Document = dict[str, Any]
+
+
+def write(document: Document, out: TextIO) -> None:
+    """Write a document, with its format number first, and nothing else.
+
+    Raises:
+        ValueError: if a number in it is not finite.
+    """
+    out.write(strict_json.dumps({"format": FORMAT, **document}))
+
+
+class RunReport:
+    """Folds a campaign's events to the document of `kfuzz run --format json`."""
+
+    def __init__(self) -> None:
+        self._run: Document = {"seed": None, "device": "", "elapsed_s": 0.0}
+        self._kernels: dict[str, Document] = {}
+        self._saved: dict[tuple[str, object], FindingSaved] = {}
+        self._notices: list[Document] = []
+        # Until the campaign says that it came to its end, it did not.
+        self._interrupted = True
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case RunStarted():
+                self._run |= {"seed": event.seed, "device": event.device}
+            case FindingSaved():
+                key = (event.kernel, event.finding.signature.symptom)
+                self._saved[key] = event
+            case Notice():
+                self._notices.append(asdict(event))
+            case KernelFinished():
+                self._kernels[event.kernel] = _kernel(event)
+            case RunFinished():
+                self._interrupted = event.interrupted
+                self._run = {
+                    "seed": event.seed,
+                    "device": event.device,
+                    "elapsed_s": _rounded(event.elapsed_s),
+                }
+            case _:
+                pass
+
+    def document(self) -> Document:
+        """Return the document as far as events have come."""
+        kernels = dict(self._kernels)
+        for event in self._saved.values():
+            if event.kernel in self._kernels:
+                continue
+            # Its campaign was cut off: what was announced is still told.
+            entry = kernels.setdefault(
+                event.kernel,
+                {"kernel": event.kernel, "operator": event.finding.operator}
+                | {"cases": None, "cases_per_s": None, "worst_ratio": None}
+                | {"contracts": {}, "refusals": [], "findings": []},
+            )
+            entry["findings"].append(finding_summary(event.finding, event.path))
+        return {
+            **self._run,
+            "interrupted": self._interrupted,
+            "kernels": list(kernels.values()),
+            "notices": self._notices,
+        }
+
+
+def finding_summary(finding: Finding, path: str | Path) -> Document:
+    """Return what a list says about a finding."""
+    return {
+        "id": finding.id,
+        "contract": finding.signature.contract,
+        "kind": str(finding.signature.kind),
+        "bucket": finding.bucket,
+        "state": str(finding.state),
+        "path": shown_path(path) if str(path) else "",
+        "message": finding.failure.message,
+        "ratio": _finite(finding.failure.ratio),
+        "input_elements": finding.input_elements,
+        "nonzero_elements": finding.nonzero_elements,
+    }
+
+
+def finding_document(stored: Stored) -> Document:
+    """Return everything about one finding, as `kfuzz show` does."""
+    finding = stored.finding
+    return {
+        **finding_summary(finding, stored.path),
+        "kernel": finding.target.node_id,
+        "finding": encode(finding),
+    }
+
+
+def corpus_list(entries: Iterable[Stored | Problem]) -> Document:
+    """Return the document of `kfuzz corpus list`."""
+    findings, problems = [], []
+    for entry in entries:
+        if isinstance(entry, Problem):
+            problems.append(problem(entry))
+        else:
+            kernel = {"kernel": entry.finding.target.node_id}
+            summary = finding_summary(entry.finding, entry.path)
+            findings.append({"id": entry.finding.id} | kernel | summary)
+    return {"findings": findings, "problems": problems}
+
+
+def problem(entry: Problem) -> Document:
+    """Return what is wrong with a place in the corpus."""
+    kind, path = str(entry.kind), shown_path(entry.path)
+    return {"path": path, "kind": kind, "message": entry.what}
+
+
+def replay_document(
+    results: Iterable[ReplayResult], *, interrupted: bool = False
+) -> Document:
+    """Return the document of `kfuzz replay`."""
+    return {
+        "interrupted": interrupted,
+        "results": [
+            {
+                "id": r.finding.id if r.finding else None,
+                "kernel": r.finding.target.node_id if r.finding else None,
+                "contract": r.finding.signature.contract if r.finding else None,
+                "outcome": str(r.outcome),
+                "failures": r.failures,
+                "runs": r.runs,
+                "path": shown_path(r.path),
+                "message": r.message,
+                "differences": list(r.differences),
+            }
+            for r in results
+        ],
+    }
+
+
+def contract_document(contract: Contract, title: str) -> Document:
+    """Return the eight parts of a contract, and its title."""
+    parts: Document = asdict(contract)
+    return {"identifier": parts.pop("identifier"), "title": title, **parts}
+
+
+def _kernel(event: KernelFinished) -> Document:
+    return {
+        "kernel": event.kernel,
+        "operator": event.operator,
+        "cases": event.cases,
+        "cases_per_s": _rounded(event.cases_per_s),
+        "worst_ratio": _finite(event.worst_ratio),
+        "contracts": {name: _tally(t) for name, t in event.contracts.items()},
+        "refusals": [asdict(refusal) for refusal in event.refusals],
+        "findings": [
+            finding_summary(f, event.paths.get(f.id, "")) for f in event.findings
+        ],
+    }
+
+
+def _tally(tally: ContractTally) -> Document:
+    if tally.verdict is Verdict.NOT_APPLICABLE:
+        return {"verdict": str(tally.verdict)}
+    return {
+        "verdict": str(tally.verdict),
+        "decided": tally.decided,
+        "undecided": tally.undecided,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _rounded(value: float) -> float | None:
+    return round(value, 3) if math.isfinite(value) else None

@@ -1,0 +1,71 @@
+"""The end of a run as text: a table of kernels, then each one's contracts."""
+
+from collections.abc import Iterable, Sequence
+
+from kfuzz.core.event import ContractTally, KernelFinished, Refusal
+from kfuzz.core.verdict import Verdict
+from kfuzz.report.drawing import one_line
+
+
+def table(rows: Sequence[Sequence[str]], *, numbers: Iterable[int] = ()) -> list[str]:
+    """Return rows as aligned columns.
+
+    Args:
+        rows: the header first; all of one length.
+        numbers: columns aligned to the right.
+    """
+    right = set(numbers)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = (
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def overview(kernels: Sequence[KernelFinished]) -> list[str]:
+    """Return one line per kernel below a header."""
+    header = ("kernel", "operator", "cases", "cases/s", "findings", "worst ratio")
+    rows: list[Sequence[str]] = [header]
+    for k in kernels:
+        name, operator = one_line(k.kernel), one_line(k.operator)
+        counts = (str(k.cases), f"{k.cases_per_s:.1f}", str(len(k.findings)))
+        rows.append((name, operator, *counts, f"{k.worst_ratio:.2g}"))
+    return table(rows, numbers=range(2, len(header)))
+
+
+def kernel_lines(kernel: KernelFinished) -> list[str]:
+    """Return a kernel's verdicts, each with its contracts, and its refusals."""
+    lines = [one_line(kernel.kernel)]
+    width = max(map(len, Verdict))
+    for verdict in Verdict:
+        tallies = {n: t for n, t in kernel.contracts.items() if t.verdict is verdict}
+        if tallies:
+            texts = ", ".join(_tally(n, t) for n, t in tallies.items())
+            lines.append(f"  {verdict:<{width}}  {texts}")
+    if not any(t.decided for t in kernel.contracts.values()):
+        lines.append("  nothing was decided: this run says nothing about this kernel")
+    lines += [f"  {_refusal(refusal)}" for refusal in kernel.refusals]
+    return lines
+
+
+def _tally(name: str, tally: ContractTally) -> str:
+    if tally.verdict is Verdict.NOT_APPLICABLE:
+        return name
+    text = f"{tally.decided} decided"
+    if tally.undecided:
+        text += f", {tally.undecided} undecided"
+    return f"{name} ({text})"
+
+
+def _refusal(refusal: Refusal) -> str:
+    cases = "1 case" if refusal.cases == 1 else f"{refusal.cases} cases"
+    text = f"refuses {one_line(refusal.reason)} ({cases})"
+    if refusal.remedy:
+        text += f"; to make it explicit declare {one_line(refusal.remedy)}"
+    if refusal.example:
+        text += f"; it raised {one_line(refusal.example)}"
+    return text

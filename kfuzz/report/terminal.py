@@ -1,0 +1,214 @@
+"""A campaign for people: progress, each finding at once, a table at the end."""
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.event import (
+    Event,
+    FindingSaved,
+    KernelFinished,
+    Notice,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import State, Verdict
+from kfuzz.report.drawing import draw_case, draw_failure, one_line, plain, shown_path
+from kfuzz.report.progress import LiveLine, PlainLines
+from kfuzz.report.summary import kernel_lines, overview
+
+_STATES = {
+    State.NEW: "not confirmed: the time ran out",
+    State.CONFIRMED: "confirmed in fresh processes",
+    State.FLAKY: "flaky: it fails in some runs only, which does not fail this one",
+    State.UNREPRODUCED: "unreproduced: seen once, which does not fail this run",
+    State.KNOWN: "known",
+    State.FIXED: "fixed",
+}
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the verb end the campaign cleanly; rich would exit on the spot."""
+        raise
+
+
+class TerminalReport:
+    """Folds events to text; a context manager, for the live line.
+
+    Args:
+        out: where to; a live line only if it is a terminal that can move its
+            cursor.
+        quiet: neither live line nor progress nor notices.
+        verbose: tracebacks and what children printed, too.
+        corpus: the folder if it is not the default, for the commands printed.
+        repeat: the command line that repeats the run, without its seed; "" to
+            leave that out.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        corpus: str = "",
+        repeat: str = "",
+    ) -> None:
+        # No wrapping: lines are copied from terminals and searched in logs.
+        self._console = _Console(
+            file=out,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            soft_wrap=True,
+            # Rich keeps bold and dim; who asks for no colour wants neither.
+            color_system=None if os.environ.get("NO_COLOR") else "auto",
+        )
+        self._quiet, self._verbose = quiet, verbose
+        self._options = f" --corpus {shlex.quote(corpus)}" if corpus else ""
+        self._repeat = repeat
+        moves = out.isatty() and not self._console.is_dumb_terminal
+        self._live = LiveLine(self._console) if moves and not quiet else None
+        self._lines = None if quiet or self._live else PlainLines(self._say)
+        self._done: set[str] = set()
+        self._old: set[str] = set()
+        self._finished: list[KernelFinished] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end_live()
+
+    def feed(self, event: Event) -> None:
+        """Take the next event.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+        """
+        if self._live:
+            self._live.feed(event)
+        if self._lines:
+            self._lines.feed(event)
+        if isinstance(event, FindingSaved) and not event.is_new:
+            self._old.add(event.finding.id)
+        match event:
+            case RunStarted():
+                self._start(event)
+            case FindingSaved(stage="found"):
+                self._found(event)
+            case FindingSaved(stage="done"):
+                self._block(event.finding, event.path)
+            case Notice() if not self._quiet:
+                place = f"{one_line(event.kernel)}: " if event.kernel else ""
+                self._say(f"note: {place}{one_line(event.message)}")
+            case KernelFinished():
+                self._finished.append(event)
+            case RunFinished():
+                self._end(event)
+            case _:
+                pass
+
+    def _start(self, event: RunStarted) -> None:
+        kernels = _count(len(event.kernels), "kernel")
+        self._say(f"{kernels} on {event.device}, seed {event.seed}")
+
+    def _found(self, event: FindingSaved) -> None:
+        finding = event.finding
+        self._say(
+            Text.assemble(
+                (f"{Verdict.VIOLATES}", "bold red"),
+                (f" {finding.signature.contract}", "bold"),
+                f" {one_line(event.kernel)}: {one_line(finding.failure.message)}"
+                " (saved; now confirming and reducing)",
+            )
+        )
+
+    def _block(self, finding: Finding, path: str | Path) -> None:
+        """Print all that is known about a finding, and what to type next."""
+        if finding.id in self._done:
+            self._say(f"  the same bug as {finding.id}, above")
+            return
+        self._done.add(finding.id)
+        contract = CLASSES.get(finding.signature.contract)
+        block = Text.assemble(
+            (f"\n{Verdict.VIOLATES}", "bold red"),
+            (f" {finding.signature.contract}/{one_line(finding.operator)}", "bold"),
+            f": {contract.title}" if contract else "",
+        )
+        for line in self._details(finding, path):
+            block.append(f"\n  {line}")
+        self._say(block)
+
+    def _details(self, finding: Finding, path: str | Path) -> Iterator[str]:
+        yield f"kernel: {one_line(finding.target.node_id)}"
+        yield one_line(finding.failure.message)
+        counts = _count(finding.input_elements, "element")
+        if finding.nonzero_elements is not None:
+            counts += f", {finding.nonzero_elements} non-zero"
+        yield f"minimal input ({counts}):"
+        yield from (f"  {line}" for line in draw_case(finding.case))
+        yield from draw_failure(finding.failure)[1:]  # the message says the first
+        if finding.explanation is not None:
+            features = ", ".join(finding.explanation.features)
+            if features:
+                yield f"needs: {features}"
+            yield from (f"  {one_line(line)}" for line in finding.explanation.lines)
+            if not finding.explanation.complete:
+                yield "  (the time ran out before everything was varied)"
+        if self._verbose and finding.failure.trace:
+            yield "trace:"
+            for line in plain(finding.failure.trace).splitlines():
+                yield f"  {line}"
+        known = "; the corpus had it already" if finding.id in self._old else ""
+        yield f"state: {_STATES[finding.state]}{known}"
+        if str(path):
+            yield f"stored: {one_line(shown_path(path))}"
+        yield f"replay: kfuzz replay {finding.id}{self._options}"
+
+    def _end(self, event: RunFinished) -> None:
+        self._end_live()
+        for kernel in self._finished:
+            for finding in kernel.findings:
+                if finding.id not in self._done:
+                    path = kernel.paths.get(finding.id, "")
+                    self._block(finding, path)
+        lines = ["", *overview(self._finished)] if self._finished else []
+        for kernel in self._finished:
+            lines += ["", *kernel_lines(kernel)]
+        self._say("\n".join([*lines, ""]))
+        cases = sum(k.cases for k in self._finished)
+        found = sum(len(k.findings) for k in self._finished)
+        words = _count(found, "finding") if found else "no finding"
+        stopped = " (interrupted; everything is saved)" if event.interrupted else ""
+        self._say(
+            f"{words} in {_count(cases, 'case')}, {event.elapsed_s:.1f} s on "
+            f"{event.device}, seed {event.seed}{stopped}"
+        )
+        if self._repeat:
+            self._say(f"repeat: {self._repeat} --seed {event.seed}")
+
+    def _end_live(self) -> None:
+        if self._live:
+            self._live.stop()
+
+    def _say(self, line: str | Text) -> None:
+        self._console.print(line, soft_wrap=True)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,247 @@
+"""Finding kernels: from a target on the command line to bound kernels.
+
+TARGET is path.py, path.py::name, a folder, package.module or
+package.module:name; never a shell string.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from kfuzz.contracts.binding import REGISTRY, BoundKernel
+from kfuzz.core.errors import (
+    BindingError,
+    KfuzzError,
+    NothingToRunError,
+    UsageError,
+    suggestion,
+)
+from kfuzz.core.finding import Target
+
+# Folders that never hold targets.
+_SKIPPED: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "venv"})
+_MODULE_PREFIX: Final = "kfuzz_target_"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One importable unit: a file, or a module by its dotted name.
+
+    Attributes:
+        file: absolute path; None where the target is a dotted module.
+        module: dotted name; "" where the target is a file.
+        only: kernel names selected; empty means all.
+    """
+
+    file: Path | None = None
+    module: str = ""
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """A bound kernel and the place it came from.
+
+    Attributes:
+        kernel: the bound kernel.
+        target: its project-relative place, for findings and node ids.
+        source: what to load to get it again.
+    """
+
+    kernel: BoundKernel
+    target: Target
+    source: Source
+
+
+def project_root(start: Path | None = None) -> Path:
+    """Return the nearest folder upwards with pyproject.toml or .git, or `start`."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "pyproject.toml").is_file() or (folder / ".git").exists():
+            return folder
+    return here
+
+
+def resolve(target: str, *, base: Path | None = None) -> list[Source]:
+    """Return the sources that a target names, sorted by path.
+
+    Raises:
+        UsageError: if the path or module does not exist.
+    """
+    text, _, name = target.partition("::")
+    only = (name,) if name else ()
+    path = (base or Path.cwd()) / text
+    if path.is_file():
+        return [Source(file=path.resolve(), only=only)]
+    if path.is_dir():
+        if only:
+            raise UsageError(
+                "a folder has no kernels of its own", where=target,
+                fix="name the file: folder/file.py::kernel",
+            )  # fmt: skip
+        return [Source(file=f) for f in _python_files(path.resolve())]
+    if text.endswith(".py") or "/" in text or "::" in target:
+        parent = path.parent
+        near = [p.name for p in parent.glob("*.py")] if parent.is_dir() else []
+        fix = suggestion(path.name, near) if near else "check the path"
+        raise UsageError("no such file or folder", where=text, fix=fix)
+    module, _, name = target.partition(":")
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(
+            "neither a path nor a module",
+            where=target,
+            fix="give path.py, path.py::kernel, a folder, package.module or "
+            "package.module:kernel",
+        )
+    return [Source(module=module, only=(name,) if name else ())]
+
+
+def load(source: Source, *, root: Path) -> list[LoadedKernel]:
+    """Import a source and return its bound kernels, in order of binding.
+
+    Raises:
+        BindingError: if the import raises, or a kernel does not fit.
+        NothingToRunError: if a name was asked for that the source lacks.
+    """
+    module = _import_file(source.file) if source.file else _import_name(source.module)
+    bound = REGISTRY.get(module.__name__, [])
+    where = str(source.file or source.module)
+    if source.only:
+        names = [b.name for b in bound]
+        for wanted in source.only:
+            if wanted not in names:
+                fix = suggestion(wanted, names) if names else "it binds none"
+                raise NothingToRunError(
+                    f"no kernel {wanted!r}", where=_shown(where, root), fix=fix
+                )
+        bound = [b for b in bound if b.name in source.only]
+    return [LoadedKernel(b, _target_of(source, b, root), source) for b in bound]
+
+
+def load_all(targets: tuple[str, ...], *, root: Path) -> list[LoadedKernel]:
+    """Load every kernel of several targets, each once.
+
+    Raises:
+        UsageError, BindingError: as `resolve` and `load`.
+        NothingToRunError: if there is no kernel at all.
+    """
+    found: dict[str, LoadedKernel] = {}
+    for target in targets:
+        for source in resolve(target):
+            for loaded in load(source, root=root):
+                found.setdefault(loaded.target.node_id, loaded)
+    if not found:
+        raise NothingToRunError(
+            "no kernel is bound",
+            where=", ".join(targets),
+            fix="bind one: @kfuzz.kernel(ops.softmax) above the function, with "
+            "`from kfuzz.contracts import operators as ops`",
+        )
+    names: dict[str, str] = {}
+    for node_id, loaded in found.items():
+        other = names.setdefault(loaded.kernel.name, node_id)
+        if other != node_id:
+            raise BindingError(
+                f"two kernels are named {loaded.kernel.name!r}: {other} and {node_id}",
+                fix="the corpus sorts findings by kernel name: give one of them "
+                'another with kernel(…, name="…")',
+            )
+    return list(found.values())
+
+
+def _python_files(folder: Path) -> list[Path]:
+    """Return the files below a folder that mention kfuzz, sorted."""
+    out = []
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).parts
+        if any(p in _SKIPPED or p.startswith(".") for p in parts[:-1]):
+            continue
+        try:
+            if "kfuzz" in path.read_text(encoding="utf-8", errors="replace"):
+                out.append(path)
+        except OSError as error:
+            raise UsageError(f"cannot be read: {error}", where=str(path)) from None
+    return out
+
+
+def _import_file(path: Path) -> ModuleType:
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    name = f"{_MODULE_PREFIX}{path.stem}_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError("not a Python file", where=str(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # Like pytest, so that a target can import its neighbours.
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except KfuzzError:
+        _forget(name)
+        raise
+    except (Exception, SystemExit) as error:
+        _forget(name)
+        raise _import_failure(error, str(path)) from error
+    return module
+
+
+def _import_name(module: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(module)
+    except KfuzzError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and module.startswith(error.name):
+            raise UsageError(
+                f"no module or file {error.name!r}",
+                where=module,
+                fix="run from the folder that holds it, or give a path",
+            ) from None
+        raise _import_failure(error, module) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failure(error, module) from error
+
+
+def _forget(name: str) -> None:
+    sys.modules.pop(name, None)
+    REGISTRY.pop(name, None)
+
+
+def _import_failure(error: BaseException, where: str) -> BindingError:
+    trace = error.__traceback__
+    line = ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == where:
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return BindingError(
+        f"importing it raises {type(error).__name__}: {error}",
+        where=f"{where}{line}",
+        fix="kfuzz imports a target as Python does; make it import cleanly",
+    )
+
+
+def _shown(where: str, root: Path) -> str:
+    path = Path(where)
+    if path.is_absolute() and path.is_relative_to(root):
+        return str(path.relative_to(root))
+    return where
+
+
+def _target_of(source: Source, bound: BoundKernel, root: Path) -> Target:
+    if source.file is None:
+        return Target(file="", name=bound.name, module=source.module)
+    if source.file.is_relative_to(root):
+        return Target(source.file.relative_to(root).as_posix(), bound.name)
+    return Target(source.file.name, bound.name)
