@@ -120,13 +120,14 @@ class Bench:
             if depth is Depth.FULL:
                 view = self._with_diagnosis(view, derived)
         verdicts, failure = judge(view, self.setting.classes)
-        refusal = None
+        refusal, example = None, ""
         if view.base.raised is not None and failure is None:
-            refusal = _refusal(view)
+            refusal, example = _refusal(view), view.base.raised.message
         return CaseReport(
             verdicts=verdicts,
             failure=failure,
             refusal=refusal,
+            example=example,
             ratio=view.ratio,
             kernel_s=spent,
             programs=view.base.programs,

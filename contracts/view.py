@@ -1,5 +1,6 @@
 """What the judge sees of one case: evidence beside acceptance, nothing else."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -163,17 +164,19 @@ class View:
         score = torch.where(made.tolerance > 0, made.ratio, made.error).flatten()
         score = torch.where(outcomes == severest, score, torch.full_like(score, -1.0))
         at = int(score.argmax())
-        ratio = float(made.ratio.flatten()[at])
+        got = float(self.base.outputs[name].flatten()[at])
+        expected = float(self.acceptance[name].reference.flatten()[at])
+        low, high = float(made.low.flatten()[at]), float(made.high.flatten()[at])
         index = np.unravel_index(at, tuple(made.outcomes.shape))
         return Miss(
             output=name,
             kind=KIND_OF[Outcome(severest)],
             index=tuple(int(i) for i in index[1:]),
-            got=float(self.base.outputs[name].flatten()[at]),
-            expected=float(self.acceptance[name].reference.flatten()[at]),
-            low=float(made.low.flatten()[at]),
-            high=float(made.high.flatten()[at]),
-            ratio=ratio if ratio > 0 else None,
+            got=got,
+            expected=expected,
+            low=low,
+            high=high,
+            ratio=_excess(got, expected, low, high),
             elements=int(made.missed.sum()),
             of=made.outcomes.numel(),
         )
@@ -308,6 +311,17 @@ class View:
     def finite_recipe(self) -> bool:
         """Whether the inputs are finite; True where the oracle has none."""
         return self.problem is None or self.inputs_finite
+
+
+def _excess(got: float, expected: float, low: float, high: float) -> float | None:
+    """Return |error| over the distance from the reference to the admissible end.
+
+    Above 1 for every numerical miss; None where the result must be exact.
+    """
+    room = high - expected if got > expected else expected - low
+    if not (math.isfinite(got) and math.isfinite(room) and room > 0):
+        return None
+    return abs(got - expected) / room
 
 
 def same_bits(a: Tensor, b: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import errno
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,6 +87,25 @@ class Corpus:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._tidied = False
+
+    def require_writable(self) -> None:
+        """Check that findings can be stored, and leave nothing behind.
+
+        Raises:
+            HarnessError: if the folder, or the one it will be made in, refuses.
+        """
+        folder = self.root
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        try:
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise HarnessError(
+                f"findings cannot be stored here: {error.strerror}",
+                where=str(self.root),
+                fix="choose another folder with --corpus, or mend this one",
+            ) from None
 
     def save(self, finding: Finding) -> Path:
         """Store a finding in its folder, replacing what that folder held.

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.language import (
     ContractClass,
     Probe,
@@ -25,16 +26,7 @@ def judge(view: "View") -> Failure | None:
     found = view.follows_poison
     if found is None:
         return None
-    return Failure(
-        contract=ID,
-        kind=Kind.UNWRITTEN,
-        output=found.output,
-        message=f"{found.describe()}; it follows what memory held before the call",
-        index=found.index,
-        got=found.got,
-        expected=found.expected,
-        elements=found.elements,
-    )
+    return value_failure(ID, found, why="it follows what memory held before the call")
 
 
 CLASS = ContractClass(

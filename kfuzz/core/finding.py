@@ -174,9 +174,10 @@ def merged(known: Finding, found: Finding) -> Finding:
     """Return one finding for two of the same bucket.
 
     The minimum is the known one unless the found one is smaller, or confirmed
-    where the known one is not. The first case is the known one's, the history
-    both's by time. A state that people gave (known) stays; a confirmed state is
-    not lost to a flaky one; otherwise the found state is the news.
+    where the known one is not. The first case is the known one's. A state that
+    people gave (known) stays; a confirmed state is not lost to a flaky one;
+    otherwise the found state is the news. The history grows only with the state:
+    a nightly job that finds a bug again adds nothing to it.
     """
     lasting = (State.KNOWN, State.CONFIRMED)
     better = found.state in lasting and known.state not in lasting
@@ -184,14 +185,13 @@ def merged(known: Finding, found: Finding) -> Finding:
     chosen = known
     if better or (not worse and _size(found) < _size(known)):
         chosen = found
-    keeps = known.state is State.KNOWN or worse
-    changes = known.history + tuple(c for c in found.history if c not in known.history)
-    return replace(
-        chosen,
-        first=known.first,
-        state=known.state if keeps else found.state,
-        history=tuple(sorted(changes, key=lambda change: change.when)),
-    )
+    state = found.state
+    if known.state is State.KNOWN or worse:
+        state = known.state
+    history = known.history
+    if state is not known.state:
+        history += tuple(c for c in found.history if c not in history)
+    return replace(chosen, first=known.first, state=state, history=history)
 
 
 def _size(finding: Finding) -> tuple[int, int]:

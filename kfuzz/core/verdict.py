@@ -139,6 +139,7 @@ class CaseReport:
         verdicts: per contract class; classes that say nothing here are absent.
         failure: the violated promise, attributed; None if there is none.
         refusal: why the kernel declined the case, None if it did not.
+        example: the exception's first line where the case was declined.
         unsupported: why this backend cannot judge the case, None if it can.
         error: what failed in kfuzz or the machine, None if nothing did.
         ratio: largest |error| / tolerance over all outputs, 0 where exact.
@@ -151,6 +152,7 @@ class CaseReport:
     verdicts: dict[str, Verdict]
     failure: Failure | None = None
     refusal: str | None = None
+    example: str = ""
     unsupported: str | None = None
     error: str | None = None
     ratio: float = 0.0

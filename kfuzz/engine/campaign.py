@@ -4,32 +4,33 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.event import (
-    ContractTally,
     Event,
     FindingSaved,
     KernelFinished,
     Notice,
     Progress,
-    Refusal,
     RunFinished,
     RunStarted,
 )
 from kfuzz.core.finding import Finding
 from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Kind, Signature, State, Verdict
-from kfuzz.corpus import Corpus, Stored
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
+from kfuzz.corpus import Corpus
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.falsify import round_seed, search_round, strategy_of
+from kfuzz.engine.filed import FiledFinding
 from kfuzz.engine.lifecycle import enter, process
+from kfuzz.engine.record import Record
 from kfuzz.engine.runner import HANG_SECONDS, Place, Runner, Stopped
 from kfuzz.targets.load import LoadedKernel, load_all
 
@@ -50,7 +51,6 @@ RESERVE_SECONDS: Final = 1.5
 CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
-_ORDER: Final = [c.id for c in ATTRIBUTION]
 # Classes that further probes may tell apart.
 _DIAGNOSABLE: Final = frozenset(
     c.id for c in ATTRIBUTION if c.id.startswith("C-") or c.id == "K-VAL-01"
@@ -59,27 +59,18 @@ _DIAGNOSABLE: Final = frozenset(
 
 @dataclass
 class _Kernel:
-    """The state of one kernel over a run."""
+    """One kernel's turns over a run."""
 
     loaded: LoadedKernel
     runner: Runner
     budget: SizeBudget
-    classes: frozenset[str]
-    cases: int = 0
+    record: Record
     rounds: int = 0
     seconds: float = 0.0
-    worst: float = 0.0
-    errors: int = 0
-    decided: dict[str, int] = field(default_factory=dict)
-    undecided: dict[str, int] = field(default_factory=dict)
-    refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     symptoms: dict[tuple[object, ...], int] = field(default_factory=dict)
     seen: set[Signature] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
-    notices: dict[str, bool] = field(default_factory=dict)
-    judged_dtypes: set[str] = field(default_factory=set)
-    unsupported_dtypes: set[str] = field(default_factory=set)
     done: bool = False
 
     @property
@@ -133,7 +124,9 @@ class _Campaign:
         self.config = config
         self.stop = stop
         self.backend = backend
+        self.classes = classes
         self.corpus = Corpus(config.corpus)
+        self.corpus.require_writable()
         self.start = time.monotonic()
         limit = config.budget.max_time
         self.deadline = math.inf if limit is None else self.start + limit
@@ -153,7 +146,8 @@ class _Campaign:
         )
         fork = self.backend.fork if self.backend.isolated else None
         runner = Runner(loaded, place, fork, expired=self._expired)
-        return _Kernel(loaded, runner, budget, frozenset(classes & bound))
+        record = Record(frozenset(classes & bound), claims.dtypes)
+        return _Kernel(loaded, runner, budget, record)
 
     def events(self) -> Iterator[Event]:
         names = tuple(k.node_id for k in self.kernels)
@@ -201,54 +195,41 @@ class _Campaign:
     def _turn(self, kernel: _Kernel) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
         began = time.monotonic()
-        found: list[tuple[Case, CaseReport]] = []
-        cases = self._round_cases(kernel)
-        share = self._share(kernel, began)
-
-        def judge(case: Case) -> CaseReport | None:
-            if found or self.stop.is_set() or time.monotonic() >= share:
-                return None
-            try:
-                report = kernel.runner.judge(case, "search")
-                kernel.cases += 1
-                report = self._record(kernel, case, report)
-            except Stopped:
-                return None
-            if report.failure is not None and self._is_new(kernel, report):
-                found.append((case, report))
-            return report
-
-        left = self.config.budget.max_cases
-        before = kernel.cases
+        before = kernel.record.cases
+        limit = self.config.budget.max_cases
         # One stack of a crash is news, a hundred are noise.
         self.backend.quiet = any(Kind.CRASH in symptom for symptom in kernel.symptoms)
-        number = round_seed(self.config.seed, kernel.name, kernel.rounds)
-        # What this backend could never judge is not drawn again.
-        useless = kernel.unsupported_dtypes - kernel.judged_dtypes
-        strategy = strategy_of(kernel.loaded.kernel, kernel.budget, without=useless)
+        strategy = strategy_of(
+            kernel.loaded.kernel, kernel.budget, without=kernel.record.useless_dtypes
+        )
         if strategy is None:
             kernel.done = True
             return
-        if left is not None:
-            cases = min(cases, left - kernel.cases)
-        search_round(strategy, judge, cases=cases, seed_value=number)
+        cases = min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
+        if limit is not None:
+            cases = min(cases, limit - before)
+        turn = _Round(kernel, stop=self.stop, deadline=self._share(kernel, began))
+        number = round_seed(self.config.seed, kernel.name, kernel.rounds)
+        search_round(strategy, turn.judge, cases=cases, seed_value=number)
         kernel.rounds += 1
-        for text, told in kernel.notices.items():
-            if not told:
-                kernel.notices[text] = True
-                yield Notice(kernel.node_id, text)
-        for case, report in found:
-            yield from self._process(kernel, case, report)
+        if isinstance(turn.error, BindingError):
+            raise turn.error
+        if turn.error is not None:
+            kernel.record.errors += 1
+            kernel.record.notice(f"given up: {turn.error}")
+        for text in kernel.record.untold():
+            yield Notice(kernel.node_id, text)
+        if turn.found is not None:
+            yield from self._process(kernel, *turn.found)
         kernel.seconds += time.monotonic() - began
-        nothing = kernel.cases == before and not found
-        spent = left is not None and kernel.cases >= left
-        full = len(kernel.findings) >= FINDINGS_PER_KERNEL
-        endless = self.config.budget.max_time is None and nothing
-        kernel.done = spent or full or endless
+        nothing = kernel.record.cases == before and turn.found is None
+        kernel.done = (
+            turn.error is not None
+            or (limit is not None and kernel.record.cases >= limit)
+            or len(kernel.findings) >= FINDINGS_PER_KERNEL
+            or (self.config.budget.max_time is None and nothing)
+        )
         self._retire(kernel)
-
-    def _round_cases(self, kernel: _Kernel) -> int:
-        return min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
 
     def _share(self, kernel: _Kernel, now: float) -> float:
         """Return when this round must end, so that shares stay fair."""
@@ -257,42 +238,6 @@ class _Campaign:
         open_kernels = sum(not k.done for k in self.kernels)
         fair = (self._search_end() - now) / max(open_kernels, 1)
         return min(self._search_end(), now + max(fair, 0.2))
-
-    def _record(self, kernel: _Kernel, case: Case, report: CaseReport) -> CaseReport:
-        """Count what a case teaches; diagnose a failure where that is due."""
-        if report.error is not None:
-            kernel.errors += 1
-            kernel.notices.setdefault(f"could not be judged: {report.error}", False)
-        if report.unsupported is not None:
-            kernel.unsupported_dtypes.add(_dtype_of(case))
-            text = f"not judged on this backend: {report.unsupported}"
-            kernel.notices.setdefault(text, False)
-        else:
-            kernel.judged_dtypes.add(_dtype_of(case))
-        if report.refusal is not None:
-            count, example = kernel.refusals.get(report.refusal, (0, ""))
-            kernel.refusals[report.refusal] = (count + 1, example)
-        for name, verdict in report.verdicts.items():
-            if verdict is Verdict.UNDER_SPECIFIED:
-                kernel.undecided[name] = kernel.undecided.get(name, 0) + 1
-            else:
-                kernel.decided[name] = kernel.decided.get(name, 0) + 1
-        if report.failure is None:
-            kernel.worst = max(kernel.worst, min(report.ratio, 1.0))
-            return report
-        symptom = report.failure.signature(kernel.name).symptom
-        times = kernel.symptoms.get(symptom, 0) + 1
-        kernel.symptoms[symptom] = times
-        if not _is_due(times) or report.failure.contract not in _DIAGNOSABLE:
-            return report
-        full = kernel.runner.judge(case, "full")
-        return full if full.failure is not None else report
-
-    def _is_new(self, kernel: _Kernel, report: CaseReport) -> bool:
-        assert report.failure is not None
-        signature = report.failure.signature(kernel.name)
-        times = kernel.symptoms.get(signature.symptom, 0)
-        return signature not in kernel.seen and _is_due(times)
 
     def _process(
         self, kernel: _Kernel, case: Case, report: CaseReport
@@ -304,7 +249,7 @@ class _Campaign:
             target=kernel.loaded.target,
             operator=kernel.loaded.kernel.operator.name,
             device=self.backend.name,
-            case=kernel.runner.pin(case),
+            case=case,
             first=case,
             failure=report.failure,
             declaration=kernel.loaded.kernel.declaration,
@@ -313,14 +258,15 @@ class _Campaign:
         )
         finding = enter(finding, State.NEW, "found")
         kernel.seen.add(finding.signature)
-        entry = _Entry(self.corpus, finding)
+        entry = FiledFinding(self.corpus, finding)
         path = str(entry.path)
         yield FindingSaved(kernel.node_id, finding, path, True, "found")
         self.backend.quiet = True
         try:
+            pinned = replace(finding, case=kernel.runner.pin(case))
             process(
                 kernel.runner,
-                finding,
+                pinned,
                 seconds=lambda: self._reduce_seconds(finding),
                 stopped=self._expired,
                 save=entry.save,
@@ -364,122 +310,80 @@ class _Campaign:
         return Progress(
             kernel=kernel.node_id,
             elapsed_s=time.monotonic() - self.start,
-            cases=sum(k.cases for k in self.kernels),
-            worst_ratio=max(k.worst for k in self.kernels),
+            cases=sum(k.record.cases for k in self.kernels),
+            worst_ratio=max(k.record.worst for k in self.kernels),
             findings=self._count_findings(),
             kernels_done=sum(k.done for k in self.kernels),
         )
 
     def _finished(self, kernel: _Kernel) -> KernelFinished:
-        tallies = {name: self._tally(kernel, name) for name in _ORDER}
-        refusals = tuple(
-            Refusal(reason, count, _remedy(reason, kernel), example)
-            for reason, (count, example) in sorted(kernel.refusals.items())
-        )
+        record, findings = kernel.record, list(kernel.findings.values())
         return KernelFinished(
             kernel=kernel.node_id,
             operator=kernel.loaded.kernel.operator.name,
-            cases=kernel.cases,
-            cases_per_s=kernel.cases / kernel.seconds if kernel.seconds else 0.0,
-            contracts={n: t for n, t in tallies.items() if t is not None},
-            refusals=refusals,
-            findings=tuple(kernel.findings.values()),
+            cases=record.cases,
+            cases_per_s=record.cases / kernel.seconds if kernel.seconds else 0.0,
+            contracts=record.tallies(findings, self.classes),
+            refusals=record.refusals(),
+            findings=tuple(findings),
             paths=dict(kernel.paths),
-            worst_ratio=kernel.worst,
+            worst_ratio=record.worst,
         )
 
-    def _tally(self, kernel: _Kernel, name: str) -> ContractTally | None:
-        if name not in kernel.classes:
-            known = any(c.id == name for c in ATTRIBUTION)
-            applied = name in kernel.runner.place.classes
-            if known and applied:
-                return ContractTally(Verdict.NOT_APPLICABLE)
-            return None
-        decided = kernel.decided.get(name, 0)
-        undecided = kernel.undecided.get(name, 0)
-        violated = any(
-            f.signature.contract == name and f.state in (State.CONFIRMED, State.KNOWN)
-            for f in kernel.findings.values()
-        )
-        if violated:
-            verdict = Verdict.VIOLATES
-        elif kernel.errors and not decided:
-            verdict = Verdict.ERROR
-        elif decided:
-            verdict = Verdict.CONFORMS
-        elif undecided:
-            verdict = Verdict.UNDER_SPECIFIED
-        else:
-            verdict = Verdict.NOT_APPLICABLE
-        return ContractTally(verdict, decided, undecided)
 
-
-class _Entry:
-    """A finding's place in the corpus, as the finding changes.
+class _Round:
+    """The cases of one round of one kernel.
 
     Attributes:
-        finding: as stored last.
-        path: its folder.
-        is_new: whether the corpus did not hold its bucket before.
+        found: the case and report that ended it, if one did.
+        error: what kept kfuzz from judging, if anything did.
     """
 
-    def __init__(self, corpus: Corpus, finding: Finding) -> None:
-        self._corpus = corpus
-        self.finding = finding
-        self.is_new = corpus.get(finding) is None
-        self.path = corpus.save(finding)
+    def __init__(
+        self, kernel: _Kernel, *, stop: threading.Event, deadline: float
+    ) -> None:
+        self._kernel = kernel
+        self._stop = stop
+        self._deadline = deadline
+        self.found: tuple[Case, CaseReport] | None = None
+        self.error: KfuzzError | None = None
 
-    def save(self, finding: Finding) -> Finding:
-        """Store the finding in place of its earlier form."""
-        if finding.id != self.finding.id:
-            self.is_new = self._corpus.get(finding) is None
-        self.path = self._corpus.replace(self.finding, finding)
-        self.finding = finding
-        return finding
+    def judge(self, case: Case) -> CaseReport | None:
+        """Judge a case, or return None once the round is over; never raises."""
+        over = self.found is not None or self.error is not None
+        if over or self._stop.is_set() or time.monotonic() >= self._deadline:
+            return None
+        try:
+            report = self._kernel.runner.judge(case, "search")
+            self._kernel.record.take(case, report)
+            if report.failure is not None:
+                report = self._diagnosed(case, report, report.failure)
+        except Stopped:
+            return None
+        except KfuzzError as error:
+            self.error = error
+            return None
+        return report
 
-    def settle(self) -> Finding:
-        """Return the finding as the corpus holds it, merged with what it held.
-
-        A finding whose signature a known entry has is known too.
-        """
-        stored = self._corpus.get(self.finding)
-        final = self.finding if stored is None else stored.finding
-        if final.state is State.CONFIRMED and self._is_known(final):
-            final = enter(final, State.KNOWN, "its signature is known")
-            self.path = self._corpus.save(final)
-        self.finding = final
-        return final
-
-    def _is_known(self, finding: Finding) -> bool:
-        entries = (e.finding for e in self._corpus.entries() if isinstance(e, Stored))
-        return any(
-            e.state is State.KNOWN and e.signature == finding.signature for e in entries
-        )
-
-
-def _dtype_of(case: Case) -> str:
-    return next(iter(case.tensors.values())).dtype
+    def _diagnosed(
+        self, case: Case, report: CaseReport, failure: Failure
+    ) -> CaseReport:
+        """Tell the classes apart where that is due, and keep what is new."""
+        kernel = self._kernel
+        symptom = failure.signature(kernel.name).symptom
+        times = kernel.symptoms.get(symptom, 0) + 1
+        kernel.symptoms[symptom] = times
+        if not _is_due(times):
+            return report
+        if failure.contract in _DIAGNOSABLE:
+            full = kernel.runner.judge(case, "full")
+            report = full if full.failure is not None else report
+        assert report.failure is not None
+        if report.failure.signature(kernel.name) not in kernel.seen:
+            self.found = (case, report)
+        return report
 
 
 def _is_due(times: int) -> bool:
     """Whether the n-th occurrence of a symptom is diagnosed."""
     return times <= DIAGNOSED or times & (times - 1) == 0
-
-
-def _remedy(reason: str, kernel: _Kernel) -> str:
-    """Return the declaration that makes a refusal explicit."""
-    if reason == "non-contiguous input":
-        return 'layouts="contiguous"'
-    if reason == "storage offset":
-        return 'layouts="contiguous" (or "inner_contiguous")'
-    if reason == "zero-size input":
-        return 'shape_class="N >= 1 and M >= 1"'
-    if reason == "dim other than the last":
-        return "dims={-1}"
-    if reason == "non-finite input":
-        return 'nonfinite="undefined"'
-    if reason.startswith("dtype "):
-        refused = {r.removeprefix("dtype ") for r in kernel.refusals}
-        kept = [d for d in kernel.loaded.kernel.declaration.dtypes if d not in refused]
-        return f"dtypes={tuple(kept)!r}"
-    return ""

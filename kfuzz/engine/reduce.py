@@ -39,6 +39,10 @@ Fails = Callable[[Case], bool]
 Admits = Callable[[Case], bool]
 
 
+class _Spent(Exception):
+    """The budget of a reduction is used up; its argument says which."""
+
+
 @dataclass
 class _Search:
     """State of one reduction: the best case so far and what was tried."""
@@ -48,26 +52,25 @@ class _Search:
     admits: Admits
     deadline: float
     evaluations: int = 0
-    stopped: str = ""
 
     def __post_init__(self) -> None:
         # Digests: the recipe of a large pinned case is megabytes of text.
         self.tried = {short_hash(case_key(self.best))}
 
     def accept(self, candidate: Case) -> bool:
-        """Take a candidate if it is admissible, new, and fails alike."""
-        if self.stopped:
-            return False
+        """Take a candidate if it is admissible, new, and fails alike.
+
+        Raises:
+            _Spent: at the end of the budget.
+        """
+        if time.monotonic() >= self.deadline:
+            raise _Spent("time")
         key = short_hash(case_key(candidate))
         if key in self.tried or not self.admits(candidate):
             return False
         self.tried.add(key)
         if self.evaluations >= MAX_EVALUATIONS:
-            self.stopped = "evaluations"
-            return False
-        if time.monotonic() >= self.deadline:
-            self.stopped = "time"
-            return False
+            raise _Spent("evaluations")
         self.evaluations += 1
         if not self.fails(candidate):
             return False
@@ -96,13 +99,15 @@ def reduce_case(
         _simplify_scalars,
         _simplify_values,
     )
-    while not search.stopped:
-        before = search.best
-        for step in passes:
-            step(search)
-        if search.best is before:
-            break
-    return search.best, Reduction(search.evaluations, search.stopped or "minimal")
+    try:
+        before = None
+        while search.best is not before:
+            before = search.best
+            for step in passes:
+                step(search)
+    except _Spent as spent:
+        return search.best, Reduction(search.evaluations, str(spent))
+    return search.best, Reduction(search.evaluations, "minimal")
 
 
 def _fill_empty(search: _Search) -> None:
@@ -414,7 +419,7 @@ def _zero_blocks(search: _Search, name: str) -> None:
     """Zero runs of elements, halving the run: the non-zero set shrinks."""
     count = search.best.tensors[name].numel
     block = count // 2
-    while block >= 1 and (block > 1 or count <= SINGLES):
+    while block >= max(count // SINGLES, 1):
         for start in range(0, count, block):
             patterns = _patterns(search.best, name)
             run = patterns[start : start + block]

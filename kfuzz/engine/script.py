@@ -32,7 +32,8 @@ def tensor(shape, strides, offset, dtype, data):
     flat = torch.tensor(list(raw), dtype=torch.uint8)
     values = flat.view(dtype).reshape(shape).to(DEVICE)
     span = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if values.numel() else 0
-    storage = torch.zeros(offset + span, dtype=dtype, device=DEVICE)
+    # What lies between the elements must not look like data.
+    storage = torch.full((offset + span,), $poison, dtype=dtype, device=DEVICE)
     view = storage.as_strided(shape, strides, offset)
     for_copy = view
     for dim, (n, s) in enumerate(zip(shape, strides)):
@@ -114,6 +115,7 @@ def script(finding: Finding) -> str:
         id=f"Finding {finding.id}",
         message=finding.failure.message.replace("\\", "\\\\").replace('"""', "'''"),
         imports=imports,
+        poison=_poison(finding),
         device="cuda" if finding.device == "cuda" else "cpu",
         load=load,
         arguments="\n".join(
@@ -123,6 +125,14 @@ def script(finding: Finding) -> str:
         scalars=repr(dict(finding.case.scalars)),
         call=_call(finding),
     )
+
+
+def _poison(finding: Finding) -> str:
+    if finding.case.poison != "finite":
+        return 'float("nan")'
+    narrow = {"float16": 2.0**15, "float8_e5m2": 2.0**15, "float8_e4m3fn": 2.0**8}
+    dtype = next(iter(finding.case.tensors.values())).dtype
+    return repr(narrow.get(dtype, 2.0**100))
 
 
 def _lookup(finding: Finding) -> str:
@@ -158,7 +168,7 @@ def _call(finding: Finding) -> str:
         return (
             "torch.use_deterministic_algorithms(True, warn_only=True)\n"
             "torch.utils.deterministic.fill_uninitialized_memory = True\n"
-            + _value_check(finding, low=failure.expected, high=failure.expected)
+            + _value_check(finding, low=failure.low, high=failure.high)
         )
     if failure.index is not None and failure.expected is not None:
         if failure.kind is Kind.INPUT_MODIFIED:
@@ -179,22 +189,40 @@ def _call(finding: Finding) -> str:
             "kernel(*arguments, **scalars)\n"
             'print("passes")'
         )
+    return _metadata_check(finding)
+
+
+def _metadata_check(finding: Finding) -> str:
+    kind, message = finding.failure.kind, finding.failure.message
+    if kind is Kind.WRONG_TYPE:
+        wrong = (
+            "not isinstance(result, torch.Tensor) or result.layout is not torch.strided"
+        )
+    else:
+        # The message ends with what the operator asks for, as torch prints it.
+        expected = message.rpartition("expected ")[2]
+        found = {
+            Kind.WRONG_SHAPE: "tuple(result.shape)",
+            Kind.WRONG_DTYPE: "result.dtype",
+            Kind.WRONG_DEVICE: "result.device",
+        }[kind]
+        wrong = f"str({found}) != {expected!r}"
     return (
         "result = kernel(*arguments, **scalars)\n"
-        'print(type(result), getattr(result, "shape", None), '
-        'getattr(result, "dtype", None))\n'
-        f"print({failure.message!r})"
+        f"fails = {wrong}\n"
+        f'print("FAILS: " + {message!r} if fails else "passes")\n'
+        "sys.exit(1 if fails else 0)"
     )
 
 
 def _modified_check() -> str:
     return (
+        "def bits(a):\n"
+        "    return a.contiguous().reshape(-1).view(torch.uint8)\n\n\n"
         "before = [a.clone() for a in arguments]\n"
         "kernel(*arguments, **scalars)\n"
         "changed = [\n"
-        "    not torch.equal(a.contiguous().view(torch.uint8).cpu(), "
-        "b.contiguous().view(torch.uint8).cpu())\n"
-        "    for a, b in zip(arguments, before)\n"
+        "    not torch.equal(bits(a), bits(b)) for a, b in zip(arguments, before)\n"
         "]\n"
         'print("FAILS: an input changed" if any(changed) else "passes")\n'
         "sys.exit(1 if any(changed) else 0)"

@@ -1,0 +1,120 @@
+"""What a run has learnt of one kernel: counts per contract, refusals, notices."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.core.event import ContractTally, Refusal
+from kfuzz.core.finding import Finding
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, State, Verdict
+
+_REMEDIES: Final = {
+    "non-contiguous input": 'layouts="contiguous"',
+    "storage offset": 'layouts="contiguous" (or "inner_contiguous")',
+    "zero-size input": 'shape_class="N >= 1 and M >= 1"',
+    "dim other than the last": "dims={-1}",
+    "non-finite input": 'nonfinite="undefined"',
+}
+_CHARGED: Final = (State.CONFIRMED, State.KNOWN)
+
+
+@dataclass
+class Record:
+    """Counts over the cases of one kernel.
+
+    Attributes:
+        classes: ids of the contract classes that bind the kernel and are in force.
+        dtypes: the dtypes that it declares.
+        cases: cases judged.
+        errors: cases that kfuzz or the machine could not judge.
+        worst: greatest |error| / tolerance of a case without failure.
+        notices: what a person should know, and whether it was told.
+    """
+
+    classes: frozenset[str]
+    dtypes: tuple[str, ...]
+    cases: int = 0
+    errors: int = 0
+    worst: float = 0.0
+    notices: dict[str, bool] = field(default_factory=dict)
+    _decided: dict[str, int] = field(default_factory=dict)
+    _undecided: dict[str, int] = field(default_factory=dict)
+    _refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _judged: set[str] = field(default_factory=set)
+    _unsupported: set[str] = field(default_factory=set)
+
+    @property
+    def useless_dtypes(self) -> frozenset[str]:
+        """The dtypes that this backend could never judge."""
+        return frozenset(self._unsupported - self._judged)
+
+    def take(self, case: Case, report: CaseReport) -> None:
+        """Count what one case teaches."""
+        self.cases += 1
+        dtype = next(iter(case.tensors.values())).dtype
+        if report.error is not None:
+            self.errors += 1
+            self.notice(f"could not be judged: {report.error}")
+        if report.unsupported is not None:
+            self._unsupported.add(dtype)
+            self.notice(f"not judged on this backend: {report.unsupported}")
+        else:
+            self._judged.add(dtype)
+        if report.refusal is not None:
+            count, example = self._refusals.get(report.refusal, (0, report.example))
+            self._refusals[report.refusal] = (count + 1, example)
+        for name, verdict in report.verdicts.items():
+            unsure = verdict is Verdict.UNDER_SPECIFIED
+            counts = self._undecided if unsure else self._decided
+            counts[name] = counts.get(name, 0) + 1
+        if report.failure is None:
+            self.worst = max(self.worst, min(report.ratio, 1.0))
+
+    def notice(self, text: str) -> None:
+        """Keep something to tell, once."""
+        self.notices.setdefault(text, False)
+
+    def untold(self) -> list[str]:
+        """Return the notices not told yet, and count them as told."""
+        texts = [text for text, told in self.notices.items() if not told]
+        self.notices.update(dict.fromkeys(texts, True))
+        return texts
+
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Return what the kernel declined, each with its remedy."""
+        return tuple(
+            Refusal(reason, count, self._remedy(reason), example)
+            for reason, (count, example) in sorted(self._refusals.items())
+        )
+
+    def tallies(
+        self, findings: list[Finding], in_force: frozenset[str]
+    ) -> dict[str, ContractTally]:
+        """Return the tally of every contract class in force, in order."""
+        names = [c.id for c in ATTRIBUTION if c.id in in_force]
+        return {name: self._tally(name, findings) for name in names}
+
+    def _tally(self, name: str, findings: list[Finding]) -> ContractTally:
+        decided = self._decided.get(name, 0)
+        undecided = self._undecided.get(name, 0)
+        if any(f.signature.contract == name and f.state in _CHARGED for f in findings):
+            verdict = Verdict.VIOLATES
+        elif name not in self.classes:
+            return ContractTally(Verdict.NOT_APPLICABLE)
+        elif self.errors and not decided:
+            verdict = Verdict.ERROR
+        elif decided:
+            verdict = Verdict.CONFORMS
+        elif undecided:
+            verdict = Verdict.UNDER_SPECIFIED
+        else:
+            verdict = Verdict.NOT_APPLICABLE
+        return ContractTally(verdict, decided, undecided)
+
+    def _remedy(self, reason: str) -> str:
+        """Return the declaration that makes a refusal explicit, "" if none does."""
+        if reason.startswith("dtype "):
+            kept = tuple(d for d in self.dtypes if f"dtype {d}" not in self._refusals)
+            return f"dtypes={kept!r}" if kept else ""
+        return _REMEDIES.get(reason, "")

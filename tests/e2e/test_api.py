@@ -1,0 +1,77 @@
+"""`kfuzz.falsify` and `kfuzz.replay` in a fresh Python, as in a notebook."""
+
+import json
+
+from tests.e2e.project import HEADER, WRONG, Project
+
+USE = """
+
+if __name__ == "__main__":
+    import json
+    import os
+    import kfuzz
+
+    found = kfuzz.falsify(wrong, max_cases=30, seed=1, device="cpu")
+    one = found[0]
+    results = [kfuzz.replay(one, times=1).outcome] if PLACE else []
+    print(json.dumps({
+        "ids": [f.id for f in found],
+        "elements": one.input_elements,
+        "nonzero": one.nonzero_elements,
+        "state": one.state,
+        "pids": sorted(map(int, open("pids").read().split())),
+        "pid": os.getpid(),
+        "replay": results,
+    }))
+"""
+# Notes which processes call it.
+NOTING = WRONG.replace(
+    "    n = y",
+    "    import os\n    open('pids', 'a').write(f'{os.getpid()} ')\n    n = y",
+)
+
+
+def test_a_kernel_of_a_file_runs_in_processes_of_its_own(project: Project) -> None:
+    project.write("kernels.py", HEADER + NOTING + USE.replace("PLACE", "True"))
+    done = project.python("kernels.py")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert len(told["ids"]) == 1
+    assert (told["elements"], told["nonzero"]) == (3, 1)
+    assert told["state"] == "confirmed"
+    assert told["pid"] not in told["pids"]
+    assert told["replay"] == ["FAILS"]
+    assert not project.corpus.exists()
+    assert project.wait_until_alone() == []
+
+
+def test_a_kernel_of_no_file_runs_in_this_process(project: Project) -> None:
+    done = project.python("-c", HEADER + NOTING + USE.replace("PLACE", "False"))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert len(told["ids"]) == 1
+    assert (told["elements"], told["nonzero"]) == (3, 1)
+    assert set(told["pids"]) == {told["pid"]}
+
+
+def test_findings_are_kept_where_asked(project: Project) -> None:
+    project.write("kernels.py", HEADER + WRONG)
+    done = project.python(
+        "-c",
+        "import kfuzz, kernels\n"
+        "found = kfuzz.falsify(kernels.wrong, max_cases=30, seed=1, device='cpu', "
+        "corpus='corpus')\n"
+        "print(found[0].id)",
+    )
+    assert done.returncode == 0, done.stderr
+    [document] = project.findings()
+    assert document["id"] == done.stdout.strip()
+    again = project.kfuzz("replay", document["id"])
+    assert (again.returncode, "FAILS" in again.stdout) == (1, True)
+
+
+def test_what_is_not_bound_is_said(project: Project) -> None:
+    done = project.python("-c", "import kfuzz; kfuzz.falsify(max)")
+    assert done.returncode == 1
+    assert "UsageError" in done.stderr
+    assert "kfuzz.kernel(ops.softmax)" in done.stderr

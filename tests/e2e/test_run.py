@@ -1,0 +1,116 @@
+"""A search from the outside: exit codes, the document, what is on disk."""
+
+import json
+
+import kfuzz
+from tests.e2e.project import HEADER, RIGHT, WRONG, Project
+
+# What is guaranteed about a run's document.
+RUN_FIELDS = {"format", "seed", "device", "elapsed_s", "kernels"}
+KERNEL_FIELDS = {
+    "kernel", "operator", "cases", "cases_per_s", "contracts", "refusals", "findings",
+}  # fmt: skip
+FINDING_FIELDS = {
+    "id", "contract", "bucket", "state", "path", "message", "ratio",
+    "input_elements", "nonzero_elements",
+}  # fmt: skip
+
+
+def test_a_wrong_and_a_right_kernel(project: Project) -> None:
+    project.write("kernels.py", HEADER + RIGHT + WRONG)
+    run = project.run("kernels.py")
+    assert run.code == 1
+    assert run.document.keys() >= RUN_FIELDS
+    assert (run.document["seed"], run.document["device"]) == (1, "cpu")
+    assert not run.document["interrupted"]
+    names = [kernel["kernel"] for kernel in run.document["kernels"]]
+    assert names == ["kernels.py::right", "kernels.py::wrong"]
+    for kernel in run.document["kernels"]:
+        assert kernel.keys() >= KERNEL_FIELDS
+        assert kernel["cases"] == 60
+    right, wrong = run.kernel("right"), run.kernel("wrong")
+    assert right["findings"] == right["refusals"] == []
+    decided = right["contracts"]["K-VAL-01"]
+    assert decided["verdict"] == "conforms"
+    assert decided["decided"] > 0
+    [finding] = wrong["findings"]
+    assert finding.keys() >= FINDING_FIELDS
+    assert wrong["contracts"]["C-CMP-03"]["verdict"] == "violates"
+    assert (finding["contract"], finding["state"]) == ("C-CMP-03", "confirmed")
+    # Three elements are the fewest that are no power of two.
+    assert (finding["input_elements"], finding["nonzero_elements"]) == (3, 1)
+    folder = project.folder / finding["path"]
+    stored = json.loads((folder / "finding.json").read_text())
+    assert (stored["id"], stored["state"]) == (finding["id"], "confirmed")
+    assert (folder / "first.json").is_file()
+    assert project.wait_until_alone() == []
+
+
+def test_a_clean_kernel_ends_with_0_and_leaves_no_corpus(project: Project) -> None:
+    project.write("kernels.py", HEADER + RIGHT)
+    done = project.kfuzz("run", "kernels.py", "--max-cases", "30", "--device", "cpu")
+    assert done.returncode == 0
+    assert "no finding in 30 cases" in done.stdout.lower()
+    assert project.findings() == []
+    assert project.wait_until_alone() == []
+
+
+def test_a_module_and_one_of_its_names(project: Project) -> None:
+    project.write("package/__init__.py", "")
+    project.write("package/module.py", HEADER + RIGHT + WRONG)
+    run = project.run("package.module:wrong")
+    assert run.code == 1
+    assert [k["kernel"] for k in run.document["kernels"]] == ["package.module:wrong"]
+    done = project.kfuzz("replay", run.findings("wrong")[0]["id"])
+    assert (done.returncode, "FAILS" in done.stdout) == (1, True)
+
+
+def test_a_folder_and_the_targets_of_pyproject(project: Project) -> None:
+    project.write("kernels/one.py", HEADER + RIGHT)
+    project.write("kernels/two.py", HEADER + RIGHT.replace("right", "also_right"))
+    project.write("kernels/notes.py", "raise RuntimeError('never imported')\n")
+    project.write("pyproject.toml", '[tool.kfuzz]\ntargets = ["kernels"]\n')
+    run = project.run(cases=10)
+    assert run.code == 0
+    names = [kernel["kernel"] for kernel in run.document["kernels"]]
+    assert names == ["kernels/one.py::right", "kernels/two.py::also_right"]
+
+
+def test_a_kernel_that_prints_a_lot_leaves_one_document(project: Project) -> None:
+    project.write(
+        "kernels.py",
+        HEADER
+        + "import os\nprint('imported')\n"
+        + WRONG.replace(
+            "    n = y", "    print('k' * 100_000)\n    os.write(1, b'raw')\n    n = y"
+        ),
+    )
+    run = project.run("kernels.py", cases=30)
+    assert run.code == 1
+    assert len(run.findings("wrong")) == 1
+    assert "imported" in run.err
+
+
+def test_known_findings_fail_a_run_only_where_asked(project: Project) -> None:
+    project.write("kernels.py", HEADER + WRONG)
+    assert project.run("kernels.py", cases=25).code == 1
+    [path] = project.corpus.glob("*/*/finding.json")
+    document = json.loads(path.read_text())
+    document["state"] = "known"
+    path.write_text(json.dumps(document))
+    run = project.run("kernels.py", cases=25)
+    assert run.code == 0
+    assert [f["state"] for f in run.findings("wrong")] == ["known"]
+    assert project.run("kernels.py", "--fail-on", "any", cases=25).code == 1
+
+
+def test_contracts_can_be_chosen(project: Project) -> None:
+    project.write("kernels.py", HEADER + WRONG)
+    run = project.run("kernels.py", "--contracts", "K-MEM-*", cases=30)
+    assert run.code == 0
+    assert {name[:5] for name in run.kernel("wrong")["contracts"]} == {"K-MEM"}
+
+
+def test_versions(project: Project) -> None:
+    done = project.kfuzz("--version")
+    assert (done.returncode, done.stdout) == (0, f"kfuzz {kfuzz.__version__}\n")

@@ -1,0 +1,89 @@
+"""`replay --script`: one file that needs torch and the kernel's own file alone."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.project import HEADER, MENDED, Project, error
+
+# Each way of failing: the kernel, and what to replace to mend it.
+BROKEN = {
+    "value": (
+        "softmax", "x",
+        "    y = torch.softmax(x.double(), -1)\n"
+        "    tail = x.shape[-1] & (x.shape[-1] - 1)\n"
+        "    return (y * 2 if tail else y).to(x.dtype)\n",
+        ("y * 2", "y * 1"),
+    ),
+    "nan_missing": (
+        "relu", "x",
+        "    return torch.where(x.isnan(), 0 * torch.ones_like(x), torch.relu(x))\n",
+        ("0 *", "float('nan') *"),
+    ),
+    "unwritten": (
+        "softmax", "x",
+        "    y = torch.empty(x.shape, dtype=x.dtype)\n"
+        "    y[..., :16] = torch.softmax(x.double(), -1)[..., :16]\n    return y\n",
+        (":16", ":"),
+    ),
+    "input_modified": (
+        "relu", "x", "    return x.clamp_(min=0).clone()\n", ("clamp_", "clamp"),
+    ),
+    "wrong_dtype": (
+        "relu", "x", "    return torch.relu(x).float()\n", (".float()", ""),
+    ),
+    "wrong_shape": (
+        "amax", "x, dim", "    return torch.amax(x, dim, keepdim=True)\n",
+        (", keepdim=True", ""),
+    ),
+    "raises": (
+        "relu", "x",
+        "    if x.numel() > 2:\n        raise ValueError('no')\n"
+        "    return torch.relu(x)\n",
+        ("> 2", "< 0"),
+    ),
+    "crash": (
+        "relu", "x",
+        "    if x.numel() > 2:\n        import os\n        os.abort()\n"
+        "    return torch.relu(x)\n",
+        ("> 2", "< 0"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_script_fails_until_the_kernel_is_mended(kind: str, project: Project) -> None:
+    operator, parameters, body, (bad, good) = BROKEN[kind]
+    head = f"\n@kernel(ops.{operator})\ndef broken({parameters}):\n"
+    kernels = project.write("kernels.py", HEADER + head + body)
+    run = project.run("kernels.py", "--max-findings", "1")
+    [finding] = run.findings("broken")
+    assert finding["kind"] == kind
+    done = project.kfuzz("replay", finding["id"], "--script", "repro.py")
+    assert done.returncode == 0
+    text = (project.folder / "repro.py").read_text()
+    assert "import kfuzz" not in text
+    assert "from kfuzz" not in text
+    failing = project.python("repro.py")
+    assert failing.returncode == (-6 if kind == "crash" else 1), failing.stderr
+    kernels.write_text(kernels.read_text().replace(bad, good))
+    passing = project.python("repro.py")
+    assert passing.returncode == 0, passing.stdout + passing.stderr
+
+
+def test_nothing_is_overwritten(found: Project) -> None:
+    done = found.kfuzz("replay", "wrong", "--script", "kernels.py")
+    assert done.returncode == 2
+    assert "is there already" in error(done)
+    assert (found.folder / "kernels.py").read_text().startswith(HEADER)
+
+
+def test_a_script_of_a_kernel_in_a_module(project: Project) -> None:
+    project.write("package/__init__.py", "")
+    text = HEADER + MENDED.replace("relu(x)", "relu(x) + 1")
+    project.write("package/module.py", text)
+    run = project.run("package.module", "--max-findings", "1")
+    [finding] = run.findings("wrong")
+    project.kfuzz("replay", finding["id"], "--script", "repro.py")
+    assert project.python("repro.py").returncode == 1
+    assert Path(project.folder / "repro.py").is_file()

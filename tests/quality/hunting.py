@@ -1,0 +1,59 @@
+"""Runs the whole pipeline on witnesses."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
+from kfuzz.core.budget import Budget
+from kfuzz.core.event import Event, FindingSaved
+from kfuzz.core.finding import Finding
+from kfuzz.engine.campaign import run_kernels
+from kfuzz.engine.config import RunConfig
+from kfuzz.targets.load import LoadedKernel, load_all
+
+PACKAGE = "kfuzz.contracts.witnesses"
+ROOT = Path(__file__).parents[2]
+
+
+def hunt(witness: Witness, corpus: Path, *, seed: int, seconds: float) -> list[Finding]:
+    """Search one witness until a finding under its class is at its minimum.
+
+    Returns:
+        The findings at their minimum; the one under its class is the last.
+    """
+    stop = threading.Event()
+    config = RunConfig(
+        targets=(),
+        root=ROOT,
+        corpus=corpus,
+        seed=seed,
+        budget=Budget(max_time=seconds, max_cases=None),
+    )
+    found: list[Finding] = []
+    for event in run_kernels(config, _load([witness.kernel]), stop=stop):
+        if isinstance(event, FindingSaved) and event.stage == "done":
+            found.append(event.finding)
+            if event.finding.signature.contract == witness.contract:
+                stop.set()
+    return found
+
+
+def search(
+    names: Sequence[str], corpus: Path, *, seed: int, cases: int, device: str
+) -> list[Event]:
+    """Run a number of cases on each of several witnesses."""
+    config = RunConfig(
+        targets=(),
+        root=ROOT,
+        corpus=corpus,
+        seed=seed,
+        budget=Budget(max_time=None, max_cases=cases),
+        device=device,
+    )
+    return list(run_kernels(config, _load(names), stop=threading.Event()))
+
+
+def _load(names: Sequence[str]) -> list[LoadedKernel]:
+    targets = tuple(f"{PACKAGE}.{WITNESSES[name].module}:{name}" for name in names)
+    return load_all(targets, root=ROOT)
