@@ -8,7 +8,6 @@ not stand still.
 
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -269,7 +268,7 @@ class Runner:
             "device": place.device,
             "budget": asdict(place.budget),
             "classes": list(place.classes),
-            "pulse": str(served.pulse or ""),
+            "pulse": _path_of(served.pulse),
         }
         where = self.loaded.target.node_id
         try:
@@ -293,7 +292,7 @@ class _Served:
     """A peer with its pulse: the count of kernel calls that it shares."""
 
     def __init__(
-        self, peer: Peer, pulse: Path | None, expired: Callable[[], bool]
+        self, peer: Peer, pulse: int | None, expired: Callable[[], bool]
     ) -> None:
         self.peer = peer
         self.pulse = pulse
@@ -335,20 +334,27 @@ class _Served:
             self.peer.kill()
             self.peer.close()
             if self.pulse is not None:
-                self.pulse.unlink(missing_ok=True)
+                os.close(self.pulse)
 
     def _beat(self) -> bytes:
-        return self.pulse.read_bytes() if self.pulse is not None else b""
+        if self.pulse is None or self.lost:
+            return b""
+        return os.pread(self.pulse, PULSE_BYTES, 0)
 
 
 _SUSPECT: Final = "suspected hang"
 
 
-def _new_pulse() -> Path:
-    descriptor, name = tempfile.mkstemp(prefix="kfuzz-pulse-")
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(bytes(PULSE_BYTES))
-    return Path(name)
+def _new_pulse() -> int:
+    """Return a descriptor of memory that has no name and so leaves no file."""
+    descriptor = os.memfd_create("kfuzz-pulse")
+    os.truncate(descriptor, PULSE_BYTES)
+    return descriptor
+
+
+def _path_of(pulse: int | None) -> str:
+    """Return the path at which a child can open a pulse."""
+    return "" if pulse is None else f"/proc/{os.getpid()}/fd/{pulse}"
 
 
 def _is_hang(report: CaseReport) -> bool:
