@@ -28,7 +28,7 @@ from kfuzz.contracts.view import View
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.verdict import CaseReport, Failure, Kind
+from kfuzz.core.verdict import CaseReport
 from kfuzz.execution.fills import logical_values
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison
@@ -110,9 +110,8 @@ class Bench:
         """
         derived = Derived(case, self.values(case))
         view, unsupported = self._view(derived)
-        spent = view.base.seconds
         if unsupported is not None:
-            return CaseReport({}, unsupported=unsupported, kernel_s=spent)
+            return CaseReport({}, unsupported=unsupported)
         if view.base.raised is not None and view.base.raised.memory:
             return CaseReport({}, error=f"out of memory: {view.base.raised.message}")
         if view.miss is not None and depth is not Depth.BASE:
@@ -129,8 +128,6 @@ class Bench:
             refusal=refusal,
             example=example,
             ratio=view.ratio,
-            kernel_s=spent,
-            programs=view.base.programs,
             friendly=view.friendly,
         )
 
@@ -284,13 +281,6 @@ def _refusal(view: View) -> str:
     if view.acceptance is None:
         return "input outside the operator's domain"
     return view.beyond_core[0]
-
-
-def failure_of_exit(kind: Kind, detail: str, message: str, trace: str) -> Failure:
-    """Return the K-LIV-01 failure of a child that died or hung."""
-    return Failure(
-        contract="K-LIV-01", kind=kind, message=message, detail=detail, trace=trace
-    )
 
 
 def setting_of(device: str, budget: SizeBudget, classes: Collection[str]) -> Setting:

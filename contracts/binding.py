@@ -38,6 +38,8 @@ class BoundKernel:
         arguments: which parameters it takes.
         module: name of the module that bound it.
         line: line of the binding in that module.
+        top_level: whether it was bound at module level, where importing the
+            module binds it again.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class BoundKernel:
         arguments: Arguments,
         module: str,
         line: int,
+        top_level: bool,
     ) -> None:
         self.function = function
         self.name = name
@@ -60,6 +63,7 @@ class BoundKernel:
         self.arguments = arguments
         self.module = module
         self.line = line
+        self.top_level = top_level
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -125,6 +129,7 @@ def kernel(
             arguments=match_signature(operator, function, where),
             module=module,
             line=caller.f_lineno,
+            top_level=caller.f_code.co_name == "<module>",
         )
         siblings = REGISTRY.setdefault(module, [])
         if any(b.name == label for b in siblings) and module != "__main__":

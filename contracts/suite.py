@@ -4,7 +4,7 @@ import fnmatch
 from collections.abc import Iterable
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.contracts.language import Contract, ContractClass, Operator
+from kfuzz.contracts.language import Contract, Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import UsageError, suggestion
@@ -65,18 +65,3 @@ def select_classes(include: Iterable[str], exclude: Iterable[str]) -> frozenset[
             "no contract is left to judge", where="--contracts, --exclude-contracts"
         )
     return left
-
-
-def class_of(identifier: str) -> ContractClass:
-    """Return a contract class by id.
-
-    Raises:
-        UsageError: if there is none.
-    """
-    for c in ATTRIBUTION:
-        if c.id == identifier:
-            return c
-    raise UsageError(
-        f"no contract class {identifier!r}",
-        fix=suggestion(identifier, [c.id for c in ATTRIBUTION]),
-    )

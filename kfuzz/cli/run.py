@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Annotated, TextIO
@@ -102,6 +103,7 @@ def run(
     Exit codes: 0 nothing found, 1 a violation, 2 usage, 3 internal error,
     4 nothing to run, 5 device missing, 130 interrupted (everything is saved).
     """
+    started = time.monotonic()
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     options.choice(fail_on, options.FAIL_ON, "--fail-on")
     if quiet and verbose:
@@ -123,6 +125,7 @@ def run(
         corpus=project.corpus,
         seed=seed,
         budget=budget,
+        started=started,
         device=device,
         isolate=isolate,
         contracts=tuple(contracts or ()),
@@ -163,7 +166,7 @@ class Outcome:
     def __init__(self, *, fail_on_known: bool) -> None:
         failing = {State.CONFIRMED, State.KNOWN} if fail_on_known else {State.CONFIRMED}
         self._failing = failing
-        self._violated = self._interrupted = self._decided = False
+        self._violated = self._interrupted = False
         self._error = False
         self._cases = 0
 
@@ -175,7 +178,6 @@ class Outcome:
                 self._violated |= bool(states & self._failing)
                 self._cases += event.cases
                 tallies = event.contracts.values()
-                self._decided |= any(t.decided for t in tallies)
                 self._error |= any(t.verdict is Verdict.ERROR for t in tallies)
             case RunFinished():
                 self._interrupted = event.interrupted
@@ -188,7 +190,7 @@ class Outcome:
             return ExitCode.INTERRUPTED
         if self._violated:
             return ExitCode.VIOLATION
-        if self._error and not self._decided:
+        if self._error:
             return ExitCode.INTERNAL
         return ExitCode.OK if self._cases else ExitCode.NOTHING_TO_RUN
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from kfuzz.core.errors import UsageError
+
 
 @dataclass(frozen=True)
 class SizeBudget:
@@ -40,3 +42,17 @@ class Budget:
     max_time: float | None = 60.0
     max_cases: int | None = None
     max_findings: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the limits.
+
+        Raises:
+            UsageError: if one is not a positive number.
+        """
+        for name in ("max_time", "max_cases", "max_findings"):
+            value = getattr(self, name)
+            kinds = (int, float) if name == "max_time" else (int,)
+            if value is not None and not (
+                isinstance(value, kinds) and not isinstance(value, bool) and value > 0
+            ):
+                raise UsageError(f"{name}={value!r} is not a positive number")

@@ -7,6 +7,8 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.shape_class import ShapeClass
 
+# A page; no vector load or bulk copy asks for more.
+MAX_ALIGNMENT: Final = 4096
 ACCUMULATORS: Final = ("float64", "float32", "tf32", "float16", "bfloat16")
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -41,7 +43,6 @@ class Declaration:
         determinism: what repeating a call promises.
         nonfinite: "propagate" as IEEE 754 does, or "undefined".
         inplace: parameters that the kernel overwrites with its result.
-        algorithm: named algorithm whose error class applies; "" is the default.
     """
 
     dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
@@ -57,7 +58,6 @@ class Declaration:
     determinism: str = "run_to_run"
     nonfinite: str = "propagate"
     inplace: tuple[str, ...] = ()
-    algorithm: str = ""
 
     def declare(self, where: str, **claims: Any) -> "Declaration":
         """Return a copy with the given claims checked and applied.
@@ -109,9 +109,12 @@ def _checked(key: str, value: Any, where: str) -> Any:
             return value
         return ShapeClass.parse(value, where=where)
     if key == "alignment":
-        if not isinstance(value, int) or value < 1 or value & (value - 1):
+        good = isinstance(value, int) and 1 <= value <= MAX_ALIGNMENT
+        if not good or value & (value - 1):
             raise BindingError(
-                f"alignment={value!r} is not a power of two in bytes", where=where
+                f"alignment={value!r} is not a power of two from 1 to "
+                f"{MAX_ALIGNMENT} bytes",
+                where=where,
             )
         return value
     if key == "dims":
@@ -127,7 +130,8 @@ def _checked(key: str, value: Any, where: str) -> Any:
             )
         return tuple(sorted(set(value), reverse=True))
     if key == "inplace":
-        names = (value,) if isinstance(value, str) else tuple(value)
+        listed = isinstance(value, list | tuple | set)
+        names = tuple(value) if listed else (value,)
         if not all(isinstance(n, str) for n in names):
             raise BindingError(
                 f"inplace={value!r} is not a tuple of parameter names", where=where

@@ -58,6 +58,12 @@ class ShapeClass:
                     fix="allowed: integers, dimension names, + - * // %, "
                     "comparisons, and, or, not",
                 )
+        if not isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp):
+            raise BindingError(
+                f"shape_class {expression!r} is no condition",
+                where=where,
+                fix='write for example shape_class="N % 16 == 0 and N <= 4096"',
+            )
         return cls(expression.strip())
 
     @property

@@ -143,8 +143,6 @@ class CaseReport:
         unsupported: why this backend cannot judge the case, None if it can.
         error: what failed in kfuzz or the machine, None if nothing did.
         ratio: largest |error| / tolerance over all outputs, 0 where exact.
-        kernel_s: seconds inside the kernel's calls.
-        programs: Triton programs launched by the base call (interpreter only).
         friendly: "gone" if a miss vanishes at every friendly shape, "persists"
             if not, None if that was not probed.
     """
@@ -156,6 +154,4 @@ class CaseReport:
     unsupported: str | None = None
     error: str | None = None
     ratio: float = 0.0
-    kernel_s: float = 0.0
-    programs: int = 0
     friendly: str | None = None

@@ -16,7 +16,7 @@ from kfuzz.corpus import Stored
 from kfuzz.engine.campaign import run_kernels
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.replay import replay as replay_all
-from kfuzz.targets.load import LoadedKernel, Source, project_root
+from kfuzz.targets.load import LoadedKernel, Source, importing, project_root
 
 
 def falsify(
@@ -30,9 +30,9 @@ def falsify(
 ) -> list[Finding]:
     """Search for violations of one bound kernel.
 
-    A kernel that lives in a file runs in a child process, which imports that
-    file; one that does not (a notebook cell) runs in this process, where a crash
-    or hang is this process's own.
+    A kernel bound at the top level of a file runs in a child process, which
+    imports that file; any other (in a notebook cell, in a function) runs in this
+    process, where a crash or hang is this process's own.
 
     Args:
         kernel: what `kfuzz.kernel(...)` returned.
@@ -46,8 +46,10 @@ def falsify(
         The findings, minimal and explained.
 
     Raises:
-        UsageError: if the kernel is not bound, or there is no limit at all.
+        UsageError: if the kernel is not bound, a limit is not positive, there is
+            no limit at all, or the call comes while kfuzz imports its file.
     """
+    _require_no_import()
     if not isinstance(kernel, BoundKernel):
         raise UsageError(
             f"{kernel!r:.60} is not bound to an operator",
@@ -85,12 +87,24 @@ def replay(
         device: where; the backend it was found on by default.
         target: where the kernel lives now, if it moved.
     """
+    _require_no_import()
     root = project_root()
     config = ReplayConfig(
         root=root, corpus=root / "corpus", times=times, device=device, target=target
     )
     stored = Stored(finding, root / "corpus" / finding.folder)
     return next(replay_all([stored], config, stop=threading.Event()))
+
+
+def _require_no_import() -> None:
+    """Refuse to search while a child imports the file that asks for the search."""
+    target = importing()
+    if target is not None:
+        raise UsageError(
+            "called while kfuzz imports this file",
+            where=target,
+            fix='put the call under `if __name__ == "__main__":`',
+        )
 
 
 def _home_of(kernel: BoundKernel, root: Path) -> tuple[LoadedKernel, str]:
@@ -100,7 +114,12 @@ def _home_of(kernel: BoundKernel, root: Path) -> tuple[LoadedKernel, str]:
     except TypeError:
         file = None
     bound_in = _file_of_module(kernel.module) or file
-    if bound_in is None or not bound_in.is_file() or bound_in.suffix != ".py":
+    if (
+        not kernel.top_level
+        or bound_in is None
+        or not bound_in.is_file()
+        or bound_in.suffix != ".py"
+    ):
         target = Target(file="", name=kernel.name)
         return LoadedKernel(kernel, target, Source()), "none"
     inside = bound_in.is_relative_to(root)

@@ -127,7 +127,7 @@ class _Campaign:
         self.classes = classes
         self.corpus = Corpus(config.corpus)
         self.corpus.require_writable()
-        self.start = time.monotonic()
+        self.start = time.monotonic() if config.started is None else config.started
         limit = config.budget.max_time
         self.deadline = math.inf if limit is None else self.start + limit
         self.kernels = [self._prepare(kernel, classes) for kernel in loaded]

@@ -22,6 +22,8 @@ class RunConfig:
         isolate: "auto", "process" or "none".
         contracts: globs of contract classes; empty means all.
         exclude: globs of contract classes left out.
+        started: `time.monotonic()` from which `max_time` counts; the campaign's
+            own start where it is None.
     """
 
     targets: tuple[str, ...]
@@ -33,6 +35,7 @@ class RunConfig:
     isolate: str = "auto"
     contracts: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    started: float | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,9 @@ from kfuzz.engine.simplify import numbers
 # Magnitudes up to here are ordinary; above, or below its inverse, they may matter.
 ORDINARY: Final = 16.0
 
+# Powers of two above this are beyond one tile of most kernels.
+LARGE: Final = 256
+
 CLASS_OF: Final = {
     "float64": Feature.FLOAT64,
     "float32": Feature.FLOAT32,
@@ -70,7 +73,7 @@ def explain(
     """
     features: list[Feature] = []
     lines: list[str] = []
-    if friendly == "gone":
+    if friendly == "gone" and not _layout_matters(case, fails):
         feature = _shape_feature(case)
         features.append(feature)
         lines.append(f"passes at friendly shapes: needs this shape ({feature})")
@@ -90,14 +93,22 @@ def explain(
     return Explanation(ordered, tuple(lines))
 
 
+def _layout_matters(case: Case, fails: Fails) -> bool:
+    """Whether contiguous tensors mend it.
+
+    Then that the friendly shapes are contiguous, not their sizes, made it pass.
+    """
+    if all(s.is_contiguous and not s.offset for s in case.tensors.values()):
+        return False
+    return fails(_each(case, lambda s: replace(s, strides=None, offset=0))) is False
+
+
 def _shape_feature(case: Case) -> Feature:
-    if all(n == 1 or n & (n - 1) == 0 for n in case.dims.values()):
-        return (
-            Feature.BEYOND_TILE
-            if max(case.dims.values(), default=0) > 1
-            else (Feature.TAIL)
-        )
-    return Feature.TAIL
+    """Return TAIL, or BEYOND_TILE for powers of two above the largest tile."""
+    sizes = case.dims.values()
+    whole = all(n & (n - 1) == 0 for n in sizes)
+    large = max(sizes, default=0) > LARGE
+    return Feature.BEYOND_TILE if whole and large else Feature.TAIL
 
 
 def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:

@@ -114,7 +114,7 @@ def _minimise(
         if stopped():
             return None
         report = runner.judge(case, depth)
-        if report.error is not None or report.unsupported is not None:
+        if report.error or report.unsupported or report.refusal:
             return None
         return shows(report, signature)
 

@@ -38,7 +38,8 @@ class Record:
     errors: int = 0
     worst: float = 0.0
     notices: dict[str, bool] = field(default_factory=dict)
-    _decided: dict[str, int] = field(default_factory=dict)
+    _kept: dict[str, int] = field(default_factory=dict)
+    _broken: dict[str, int] = field(default_factory=dict)
     _undecided: dict[str, int] = field(default_factory=dict)
     _refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     _judged: set[str] = field(default_factory=set)
@@ -65,8 +66,10 @@ class Record:
             count, example = self._refusals.get(report.refusal, (0, report.example))
             self._refusals[report.refusal] = (count + 1, example)
         for name, verdict in report.verdicts.items():
-            unsure = verdict is Verdict.UNDER_SPECIFIED
-            counts = self._undecided if unsure else self._decided
+            counts = {
+                Verdict.CONFORMS: self._kept,
+                Verdict.VIOLATES: self._broken,
+            }.get(verdict, self._undecided)
             counts[name] = counts.get(name, 0) + 1
         if report.failure is None:
             self.worst = max(self.worst, min(report.ratio, 1.0))
@@ -96,21 +99,24 @@ class Record:
         return {name: self._tally(name, findings) for name in names}
 
     def _tally(self, name: str, findings: list[Finding]) -> ContractTally:
-        decided = self._decided.get(name, 0)
+        kept, broken = self._kept.get(name, 0), self._broken.get(name, 0)
         undecided = self._undecided.get(name, 0)
-        if any(f.signature.contract == name and f.state in _CHARGED for f in findings):
+        states = [f.state for f in findings if f.signature.contract == name]
+        unsettled = any(s not in _CHARGED for s in states)
+        if any(s in _CHARGED for s in states):
             verdict = Verdict.VIOLATES
         elif name not in self.classes:
             return ContractTally(Verdict.NOT_APPLICABLE)
-        elif self.errors and not decided:
+        elif self.errors:
             verdict = Verdict.ERROR
-        elif decided:
+        elif kept and not unsettled:
             verdict = Verdict.CONFORMS
-        elif undecided:
+        elif undecided or broken or unsettled:
+            # A failure that was not confirmed leaves the question open.
             verdict = Verdict.UNDER_SPECIFIED
         else:
             verdict = Verdict.NOT_APPLICABLE
-        return ContractTally(verdict, decided, undecided)
+        return ContractTally(verdict, kept + broken, undecided)
 
     def _remedy(self, reason: str) -> str:
         """Return the declaration that makes a refusal explicit, "" if none does."""

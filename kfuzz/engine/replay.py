@@ -112,6 +112,10 @@ def _replayed(
     try:
         loaded = locate(finding, config)
         backend = backend_for(finding, config, backends)
+        kernel = loaded.kernel
+        if not kernel.operator.admits(finding.case, kernel.declaration):
+            text = "lies outside what the kernel declares now"
+            return ReplayResult(finding, path, ReplayOutcome.FIXED, 0, 0, text)
         runner = runner_for(loaded, backend, config, stop)
         reports = runner.judge_fresh(finding.case, [SEARCH] * config.times)
     except KfuzzError as error:
@@ -121,6 +125,10 @@ def _replayed(
         return ReplayResult(
             finding, path, ReplayOutcome.ERROR, 0, len(reports), str(errors[0])
         )
+    refusing = next((r for r in reports if r.refusal and not r.failure), None)
+    if refusing is not None:
+        text = f"the kernel refuses this input now: {refusing.example}"
+        return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, len(reports), text)
     return _result(finding, path, reports, runner)
 
 

@@ -32,6 +32,8 @@ from kfuzz.targets.worker import PULSE_BYTES, Worker
 
 HANG_SECONDS: Final = 20.0
 HANG_FACTOR: Final = 50.0
+# A child's first call may build an extension or compile; that is no hang.
+FIRST_SECONDS: Final = 120.0
 # A suspicion costs one kill and two fresh children, so it may come early.
 SUSPECT_SECONDS: Final = 3.0
 SUSPECT_FACTOR: Final = 20.0
@@ -113,6 +115,7 @@ class Runner:
         self.predicted = 0.0
         self.device_name = ""
         self.hanging = False
+        self._passed: dict[str, Any] | None = None
         self._fork = fork
         self._peer: _Served | None = None
 
@@ -129,7 +132,8 @@ class Runner:
     def judge_fresh(self, case: Case, depths: Sequence[str]) -> list[CaseReport]:
         """Run and judge one case in fresh children, at the full time limit.
 
-        The children run side by side where there are processes.
+        The children run side by side where there are processes. Where a hang is
+        in question each is warmed up first, with a case that has returned.
 
         Args:
             case: the case.
@@ -139,15 +143,7 @@ class Runner:
         messages = [{"do": "judge", "case": encoded, "depth": d} for d in depths]
         if self._fork is None:
             return [self._judge(m, self._hang_limit()) for m in messages]
-        peers = [self._open() for _ in messages]
-        try:
-            for peer, message in zip(peers, messages, strict=True):
-                peer.send(message)
-            deadline = self._hang_limit()
-            return [self._take(peer, deadline, established=True) for peer in peers]
-        finally:
-            for peer in peers:
-                peer.discard()
+        return self._side_by_side(messages, warm=self.hanging)
 
     def pin(self, case: Case) -> Case:
         """Return the case with all values explicit.
@@ -181,6 +177,7 @@ class Runner:
             self._peer = None
         else:
             self._learn(time.perf_counter() - start)
+            self._passed = message
         if report.error == _SUSPECT:
             return self._verify_hang(message)
         return report
@@ -191,23 +188,35 @@ class Runner:
             return _hang_report(REDUCING_SECONDS)
         if self._fork is None:
             raise HarnessError("a hang was suspected without a process")
-        limit = self._hang_limit()
-        peers = [self._open(), self._open()]
-        try:
-            for peer in peers:
-                peer.send(message)
-            start = time.perf_counter()
-            reports = [self._take(p, limit, established=True) for p in peers]
-            spent = time.perf_counter() - start
-        finally:
-            for peer in peers:
-                peer.discard()
+        start = time.perf_counter()
+        reports = self._side_by_side([message, message], warm=True)
+        spent = time.perf_counter() - start
         hung = [r for r in reports if _is_hang(r)]
         if len(hung) == len(reports):
             return hung[0]
         # Only slow: expect that from now on.
         self.predicted = max(self.predicted, spent / SUSPECT_FACTOR)
         return next(r for r in reports if not _is_hang(r))
+
+    def _side_by_side(
+        self, messages: Sequence[dict[str, Any]], *, warm: bool
+    ) -> list[CaseReport]:
+        """Judge each message in a fresh child of its own, all at once."""
+        peers = [self._open() for _ in messages]
+        limit = max(self._hang_limit(), FIRST_SECONDS)
+        try:
+            if warm and self._passed is not None:
+                for peer in peers:
+                    peer.send(self._passed)
+                for peer in peers:
+                    self._take(peer, FIRST_SECONDS, established=True)
+                limit = self._hang_limit()
+            for peer, message in zip(peers, messages, strict=True):
+                peer.send(message)
+            return [self._take(peer, limit, established=True) for peer in peers]
+        finally:
+            for peer in peers:
+                peer.discard()
 
     def _take(self, peer: "_Served", limit: float, *, established: bool) -> CaseReport:
         """Return the report of the request under way, whatever happens."""

@@ -133,7 +133,10 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             # An `out=` that torch must enlarge: guarded storage cannot grow. torch
             # resizes before it computes, so the operator can be run again.
-            outs = [v for v in kwargs.values() if self._owns(v)]
+            # Those of an earlier call too: a kernel may keep its workspace.
+            outs = [
+                v for v in kwargs.values() if isinstance(v, Tensor) and self._covers(v)
+            ]
             if not (outs and _refused(error)):
                 raise
             for out in outs:
@@ -229,8 +232,10 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             result = _RESIZE(*args, **kwargs)
         except RuntimeError as error:
-            if not (owned and _refused(error)):
+            # The storage may be guarded since an earlier call: a workspace.
+            if not _refused(error):
                 raise
+            owned = True
             _release(tensor)
             result = _RESIZE(*args, **kwargs)
         if tensor.untyped_storage().nbytes() > before and (owned or not before):

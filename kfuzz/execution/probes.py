@@ -1,6 +1,6 @@
 """One execution of a kernel on one case, and what it left behind."""
 
-import time
+import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,8 +73,6 @@ class Run:
         metadata: what is wrong with the result's metadata, if anything.
         touches: writes to its arguments' memory.
         strays: writes around its own allocations.
-        seconds: time inside the call.
-        programs: Triton programs interpreted.
         unreliable: format that the backend computes in wrongly, or "".
         poison: what fresh memory held.
     """
@@ -85,8 +83,6 @@ class Run:
     metadata: Metadata | None = None
     touches: tuple[Touch, ...] = ()
     strays: tuple[AllocationTouch, ...] = ()
-    seconds: float = 0.0
-    programs: int = 0
     unreliable: str = ""
 
     @property
@@ -134,33 +130,50 @@ def execute(
     allocations = GuardedAllocations(arena.device, fresh)
     arguments = list(placement.tensors.values())
     with watch() as launches:
-        start = time.perf_counter()
         try:
             with torch.no_grad(), allocations:
                 returned = call(*arguments, **scalars)
             _synchronize(arena.device)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not _is_child():
+                raise  # the user's, not the kernel's
             return Run(
                 poison=fresh,
                 raised=_raised(error),
-                seconds=time.perf_counter() - start,
-                programs=launches.programs,
                 unreliable=launches.unreliable,
             )
-        seconds = time.perf_counter() - start
-    if inplace and returned is None:
+    outputs: dict[str, Tensor] = {}
+    problem = None
+    if inplace:
+        problem = _other_tensor(returned, inplace[0], placement.tensors[inplace[0]])
         returned = placement.tensors[inplace[0]]
-    outputs, problem = read_outputs(returned, expected, arena.device)
+    if problem is None:
+        outputs, problem = read_outputs(returned, expected, arena.device)
     return Run(
         poison=fresh,
         outputs=outputs,
         metadata=problem,
         touches=tuple(placement.touches(inplace=inplace)),
         strays=tuple(allocations.touches()),
-        seconds=seconds,
-        programs=launches.programs,
         unreliable=launches.unreliable,
     )
+
+
+def _is_child() -> bool:
+    """Whether Ctrl-C cannot reach this process: children ignore it."""
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def _other_tensor(returned: object, name: str, given: Tensor) -> Metadata | None:
+    """Return what is wrong with the return value of an in-place kernel."""
+    if returned is None:
+        return None
+    if isinstance(returned, Tensor) and returned.data_ptr() == given.data_ptr():
+        return None
+    what = (
+        f"returns {_described(returned)} other than {name}, which it declares inplace"
+    )
+    return Metadata(Kind.WRONG_TYPE, "", what)
 
 
 def read_outputs(
@@ -218,7 +231,10 @@ def _described(value: object) -> str:
 def _raised(error: BaseException) -> Raised:
     text = "".join(traceback.format_exception(error))
     lines = str(error).strip().splitlines()
-    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    # The CPU allocator raises a plain RuntimeError.
+    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        "DefaultCPUAllocator" in str(error)
+    )
     return Raised(
         type=type(error).__name__,
         message=lines[0][:300] if lines else "",

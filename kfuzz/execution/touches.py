@@ -34,11 +34,6 @@ class Touch:
     itemsize: int
     first_index: tuple[int, ...] | None = None
 
-    @property
-    def distance_bytes(self) -> int:
-        """Bytes between the two elements' addresses."""
-        return self.distance * self.itemsize
-
     def describe(self) -> str:
         """Return how many elements changed, and where."""
         some = f"{self.count} element{'s' if self.count != 1 else ''}"

@@ -26,6 +26,8 @@ from kfuzz.core.finding import Target
 # Folders that never hold targets.
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "venv"})
 _MODULE_PREFIX: Final = "kfuzz_target_"
+# Sources being imported right now, the innermost last.
+_importing: Final[list[str]] = []
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,14 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
     Raises:
         UsageError: if the path or module does not exist.
     """
-    text, _, name = target.partition("::")
+    text, colons, name = target.partition("::")
+    if not text or (colons and not name):
+        raise UsageError(
+            "the target lacks a part" if target else "the target is empty",
+            where=target,
+            fix="give path.py, path.py::kernel, a folder, package.module or "
+            "package.module:kernel",
+        )
     only = (name,) if name else ()
     path = (base or Path.cwd()) / text
     if path.is_file():
@@ -169,6 +178,11 @@ def _python_files(folder: Path) -> list[Path]:
     return out
 
 
+def importing() -> str | None:
+    """Return the target that kfuzz is importing at this moment, if any."""
+    return _importing[-1] if _importing else None
+
+
 def _import_file(path: Path) -> ModuleType:
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     name = f"{_MODULE_PREFIX}{path.stem}_{digest}"
@@ -183,6 +197,7 @@ def _import_file(path: Path) -> ModuleType:
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    _importing.append(str(path))
     try:
         spec.loader.exec_module(module)
     except KfuzzError:
@@ -191,12 +206,15 @@ def _import_file(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         _forget(name)
         raise _import_failure(error, str(path)) from error
+    finally:
+        _importing.pop()
     return module
 
 
 def _import_name(module: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    _importing.append(module)
     try:
         return importlib.import_module(module)
     except KfuzzError:
@@ -211,6 +229,8 @@ def _import_name(module: str) -> ModuleType:
         raise _import_failure(error, module) from error
     except (Exception, SystemExit) as error:
         raise _import_failure(error, module) from error
+    finally:
+        _importing.pop()
 
 
 def _forget(name: str) -> None:
