@@ -97,7 +97,7 @@ def test_a_name_twice_in_two_files(project: Project) -> None:
 
 CORPORA = {
     "a file": ("corpus", 2, "is not a folder"),
-    "a file in it": ("corpus/wrong", 3, "cannot be stored"),
+    "a file in it": ("corpus/wrong", 3, "cannot be written"),
     "nobody's": ("", 3, "cannot be stored"),
 }
 
