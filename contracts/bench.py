@@ -270,7 +270,7 @@ def _other(poison: Poison) -> Poison:
 def _unsupported(run: Run) -> str | None:
     """Return why the backend, not the kernel, is to blame for this run."""
     if run.unreliable:
-        return f"Triton's interpreter computes {run.unreliable} wrongly"
+        return run.unreliable
     if run.raised is not None and run.raised.backend:
         return f"Triton's interpreter cannot run it: {run.raised.message}"
     return None

@@ -12,10 +12,15 @@ from torch import Tensor
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.verdict import Kind
 from kfuzz.execution.allocations import AllocationTouch, GuardedAllocations
-from kfuzz.execution.interpreter import is_interpreter_failure, watch
+from kfuzz.execution.interpreter import (
+    interpreting,
+    is_interpreter_failure,
+    watch,
+)
 from kfuzz.execution.memory import Arena, place
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.touches import Touch
+from kfuzz.execution.traps import explanation
 
 # Enough to see the kernel's own frames; a recursion error has thousands.
 TRACE_LIMIT: Final = 4000
@@ -73,7 +78,7 @@ class Run:
         metadata: what is wrong with the result's metadata, if anything.
         touches: writes to its arguments' memory.
         strays: writes around its own allocations.
-        unreliable: format that the backend computes in wrongly, or "".
+        unreliable: why the backend's results may be wrong, or "".
         poison: what fresh memory held.
     """
 
@@ -235,11 +240,13 @@ def _raised(error: BaseException) -> Raised:
     out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         "DefaultCPUAllocator" in str(error)
     )
+    trap = explanation(error) if interpreting() else ""
+    message = trap or (lines[0][:300] if lines else "")
     return Raised(
         type=type(error).__name__,
-        message=lines[0][:300] if lines else "",
+        message=message,
         traceback=text[-TRACE_LIMIT:],
-        backend=is_interpreter_failure(error),
+        backend=bool(trap) or is_interpreter_failure(error),
         memory=out_of_memory,
     )
 

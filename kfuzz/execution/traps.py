@@ -1,0 +1,40 @@
+"""Failures of Triton's interpreter and their causes, in words.
+
+They surface as errors about something else; none is evidence against a kernel.
+"""
+
+from typing import Final
+
+# Text that an error holds -> what happened and the way out.
+_TRAPS: Final = {
+    # The functions of triton.language.extra.libdevice are stubs that return None.
+    "cannot convert None of type": (
+        "a function called by the kernel has no interpreted form (libdevice's have "
+        "none); use triton.language's own, or run on a GPU"
+    ),
+    "extern_elementwise not supported": (
+        "libdevice functions have no interpreted form; use triton.language's own, or "
+        "run on a GPU"
+    ),
+    "inline_asm not supported": "inline assembly needs a GPU",
+    "0 active drivers": (
+        "Triton looked for a GPU: TRITON_INTERPRET was not set when the kernel was "
+        "defined; leave it to kfuzz, which sets it in its child processes"
+    ),
+    # Triton 3.6 turns arrays of one element into loop bounds; NumPy 2.4 refuses.
+    "only 0-dimensional arrays can be converted": (
+        "triton 3.6's interpreter needs numpy older than 2.4; install 'numpy<2.4' or "
+        "a newer triton"
+    ),
+}
+
+
+def explanation(error: BaseException) -> str:
+    """Return what an exception from the interpreter means, "" if it is no trap."""
+    seen: BaseException | None = error
+    while seen is not None:
+        for sign, meaning in _TRAPS.items():
+            if sign in str(seen):
+                return meaning
+        seen = seen.__cause__
+    return ""
