@@ -92,7 +92,10 @@ def _signed_zeros(op: Any, left: Any, right: Any, result: Any) -> Any:
     if op not in _MAXIMA and op not in _MINIMA:
         return result
     least = np.logical_or if op in _MINIMA else np.logical_and
-    negative = least(np.signbit(left), np.signbit(right))
+    # Where one operand is NaN the other is the result, sign and all.
+    first = np.signbit(np.where(np.isnan(left), right, left))
+    second = np.signbit(np.where(np.isnan(right), left, right))
+    negative = least(first, second)
     zero = np.where(negative, result.dtype.type(-0.0), result.dtype.type(0.0))
     return np.where(result == 0, zero, result)
 
