@@ -248,9 +248,9 @@ class _Operations:
 
     def create_clampf(self, original: Any) -> Any:
         def create_clampf(builder: Any, arg: Any, lo: Any, hi: Any, nans: Any) -> Any:
-            if not self._name(arg, lo, hi):
-                return original(builder, arg, lo, hi, nans)
             ignores = nans == self._module._ir.PROPAGATE_NAN.NONE
+            if not ignores and not self._name(arg, lo, hi):
+                return original(builder, arg, lo, hi, nans)
             upper, lower = (np.fmax, np.fmin) if ignores else (np.maximum, np.minimum)
             return builder.binary_op(builder.binary_op(arg, lo, upper), hi, lower)
 
