@@ -137,7 +137,7 @@ def test_minimal_cases_are_as_small_as_the_table_says(witness: Witness) -> None:
         int((torch.frombuffer(bytearray(s.values or b""), dtype=word(s)) != 0).sum())
         for s in tensors
     )
-    assert sum(s.numel for s in tensors) == witness.max_elements
+    assert sum(s.numel for s in tensors) <= witness.max_elements
     assert nonzero <= witness.max_nonzero
 
 
