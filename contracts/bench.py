@@ -93,9 +93,9 @@ class Bench:
     def pin(self, case: Case) -> Case:
         """Return the case with every tensor's values made explicit."""
         pinned = {}
-        for name, spec in case.tensors.items():
-            raw = logical_values(case, name, self.setting.device).cpu().contiguous()
-            data = raw.reshape(-1).view(torch.uint8).numpy().tobytes()
+        for name, raw in self.values(case).items():
+            spec = case.tensors[name]
+            data = raw.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
             pinned[name] = TensorSpec(
                 spec.shape, spec.axes, spec.dtype, spec.strides, spec.offset,
                 values=data,
