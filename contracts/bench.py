@@ -3,6 +3,7 @@
 It lives beside the kernel, in the child process; what it returns is small.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -21,31 +22,49 @@ from kfuzz.contracts.derive import (
     recentred,
     tiled,
 )
+from kfuzz.contracts.hostile import first_hostile
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
+from kfuzz.contracts.left_open import config_of, edge_of, poison_of
+from kfuzz.contracts.notes import notes
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
-from kfuzz.contracts.view import View
+from kfuzz.contracts.repeating import is_told, with_repeats
+from kfuzz.contracts.second_call import is_due, with_second_call
+from kfuzz.contracts.view import UNPROMISED, View
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport
+from kfuzz.execution import pages
+from kfuzz.execution.devices import is_lost
 from kfuzz.execution.fills import logical_values
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.probes import Expected, Run, execute
-from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.execution.randomness import SEED
+from kfuzz.execution.windows import is_sparse
+from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.compare import compare
 
 # The plain functional test: torch.allclose, rtol = atol.
 FUNCTIONAL_TOLERANCE: Final = 1e-2
+# Memory beside the usual is taken anew each time and kept for a while: a kernel
+# that remembers addresses has not met it before.
+_ELSEWHERES: Final = 4
+# The classes that a second call bears on.
+_SECOND_CALL: Final = frozenset({"K-MEM-04", "K-REF-01"})
 
 
 class Depth(StrEnum):
     """How far a case is judged.
 
     BASE runs the base probe alone: enough to see a known symptom again.
-    SEARCH runs a miss again, also under the other poison.
-    FULL adds the probes that tell the contract classes apart.
+    SEARCH runs again what misses or was seen to touch memory that it should not,
+    also under the other poison, elsewhere, or with its programs reversed; a share
+    of the other cases, and all pinned ones, gets a second call.
+    FULL adds the probes that tell the contract classes apart, and the second call
+    to every case that does not fail without.
     """
 
     BASE = "base"
@@ -61,11 +80,14 @@ class Setting:
         device: where the kernel runs.
         budget: limits on derived cases.
         classes: ids of the contract classes in force.
+        fences: whether arguments may lie beside pages that fault: on the CPU, where
+            kernels are native code and a fault ends no more than a child.
     """
 
     device: torch.device
     budget: SizeBudget
     classes: frozenset[str]
+    fences: bool = False
 
 
 class Bench:
@@ -76,14 +98,19 @@ class Bench:
         setting: device, budget and contract classes.
         on_run: called before every run of the kernel, so that a watchdog can
             tell a long judgement of many runs from one run that hangs.
+        spent: whether this process can judge no more: on a GPU a refused index
+            may be a device-side assertion, after which every call fails.
     """
 
     def __init__(self, kernel: BoundKernel, setting: Setting) -> None:
         self.kernel = kernel
         self.setting = setting
         self.on_run: Callable[[], None] = lambda: None
+        self.spent = False
         self._arena = Arena(setting.device)
+        self._elsewhere: deque[Arena] = deque(maxlen=_ELSEWHERES)
         self._friendly: dict[object, bool] = {}
+        self._config = 0
 
     def values(self, case: Case) -> dict[str, Tensor]:
         """Return the logical elements of every tensor argument."""
@@ -98,9 +125,15 @@ class Bench:
             data = raw.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
             pinned[name] = TensorSpec(
                 spec.shape, spec.axes, spec.dtype, spec.strides, spec.offset,
-                values=data,
+                values=data, below=spec.below,
             )  # fmt: skip
-        return Case(pinned, case.scalars, poison=str(_poison_of(case)))
+        return Case(
+            pinned,
+            case.scalars,
+            poison=str(poison_of(case)),
+            edge=edge_of(case) if self.setting.fences else case.edge,
+            config=config_of(case),
+        )
 
     def judge(self, case: Case, depth: Depth) -> CaseReport:
         """Run a case's probes and return what they teach.
@@ -108,19 +141,29 @@ class Bench:
         Raises:
             BindingError: if the operator's oracle or error model is malformed.
         """
-        derived = Derived(case, self.values(case))
-        view, unsupported = self._view(derived)
+        derived = Derived(replace(case, edge=edge_of(case)), self.values(case))
+        self._config = config_of(case)  # of the cases derived from it too
+        again = self._is_called_again(case, depth)
+        view, unsupported = self._view(derived, hold=again)
         if unsupported is not None:
             return CaseReport({}, unsupported=unsupported)
         if view.base.raised is not None and view.base.raised.memory:
-            return CaseReport({}, error=f"out of memory: {view.base.raised.message}")
-        if view.miss is not None and depth is not Depth.BASE:
+            raised = view.base.raised
+            return _out_of_memory(case, raised.message or raised.type)
+        if depth is not Depth.BASE:
             view = self._with_repeats(view, derived)
-            if depth is Depth.FULL:
-                view = self._with_diagnosis(view, derived)
         verdicts, failure = judge(view, self.setting.classes)
+        if depth is Depth.FULL and view.miss is not None and not is_told(failure):
+            view = self._with_diagnosis(view, derived)
+            verdicts, failure = judge(view, self.setting.classes)
+        # Only now: what shows in one call is charged alike whatever the share.
+        if failure is None and view.base.held is not None and view.acceptance:
+            view = self._with_second_call(view, derived)
+            verdicts, failure = judge(view, self.setting.classes)
         refusal, example = None, ""
-        if view.base.raised is not None and failure is None:
+        if view.hostile is not None and not view.base.returned:
+            self.spent = is_lost(self.setting.device)
+        if view.base.raised is not None and failure is None and not view.outside:
             refusal, example = _refusal(view), view.base.raised.message
         return CaseReport(
             verdicts=verdicts,
@@ -129,21 +172,40 @@ class Bench:
             example=example,
             ratio=view.ratio,
             friendly=view.friendly,
+            notes=notes(view) if failure is None else (),
         )
 
-    def _view(self, derived: Derived) -> tuple[View, str | None]:
-        """Return a view with the base run, or why the backend cannot judge it."""
+    def _is_called_again(self, case: Case, depth: Depth) -> bool:
+        """Whether a case gets a second call if it does not fail without."""
+        if depth is Depth.BASE or not _SECOND_CALL & self.setting.classes:
+            return False
+        return depth is Depth.FULL or is_due(case)
+
+    def _accepted(
+        self, derived: Derived
+    ) -> tuple[Problem, dict[str, Acceptance] | None]:
+        """Return the problem and its acceptance, None where values are not judged."""
         operator, claims = self.kernel.operator, self.kernel.declaration
         problem = pose(operator, derived.case, derived.values, claims)
-        acceptance: dict[str, Acceptance] | None
+        if claims.out_of_bounds in UNPROMISED and first_hostile(
+            operator, derived.case, problem
+        ):
+            return problem, None
         try:
-            acceptance = accept(operator, problem)
+            return problem, accept(operator, problem)
         except BindingError:
             raise
-        except Exception:  # outside the oracle's domain: values are not judged
-            acceptance = None
+        except Exception:  # outside the oracle's domain
+            return problem, None
+
+    def _view(self, derived: Derived, *, hold: bool = False) -> tuple[View, str | None]:
+        """Return a view with the base run, or why the backend cannot judge it."""
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        problem, acceptance = self._accepted(derived)
+        # Before the run: after a device-side assertion nothing can be read.
+        hostile = first_hostile(operator, derived.case, problem)
         expected = {} if acceptance is None else expected_metadata(acceptance)
-        base = self._run(derived, expected, _poison_of(derived.case))
+        base = self._run(derived, expected, poison_of(derived.case), hold=hold)
         view = View(
             case=derived.case,
             operator=operator,
@@ -152,11 +214,22 @@ class Bench:
             acceptance=acceptance,
             runs={Probe.BASE: base},
             explicit=self.kernel.explicit,
+            hostile=hostile,
         )
         return view, _unsupported(base)
 
     def _run(
-        self, derived: Derived, expected: Mapping[str, Expected], poison: Poison
+        self,
+        derived: Derived,
+        expected: Mapping[str, Expected],
+        poison: Poison,
+        *,
+        arena: Arena | None = None,
+        reverse: bool = False,
+        last: tuple[int, int, int] | None = None,
+        seed: int = SEED,
+        hold: bool = False,
+        after: Run | None = None,
     ) -> Run:
         claims, arguments = self.kernel.declaration, self.kernel.arguments
         self.on_run()
@@ -165,24 +238,60 @@ class Bench:
             derived.case,
             derived.values,
             expected,
-            arena=self._arena,
+            arena=arena or self._arena,
             alignment=claims.alignment,
-            around=_poison_of(derived.case),
+            around=poison_of(derived.case),
             fresh=poison,
             scalars={n: derived.case.scalars[n] for n in arguments.scalars},
             inplace=claims.inplace,
+            reverse=reverse,
+            last=last,
+            config=self._config,
+            seed=seed,
+            hold=hold,
+            after=after,
+            edge=derived.case.edge if self.setting.fences else None,
         )
 
     def _with_repeats(self, view: View, derived: Derived) -> View:
-        """Return the view with the probes that show whether a miss is stale."""
+        """Return the view with repeats of a base run that gives cause to them."""
+        expected = {} if view.acceptance is None else expected_metadata(view.acceptance)
+        mine = poison_of(derived.case)
+
+        def repeat(
+            *,
+            other_poison: bool = False,
+            elsewhere: bool = False,
+            reverse: bool = False,
+            last: tuple[int, int, int] | None = None,
+        ) -> Run:
+            poison = _other(mine) if other_poison else mine
+            arena = self._other_memory() if elsewhere else None
+            return self._run(
+                derived, expected, poison, arena=arena, reverse=reverse, last=last
+            )
+
+        return with_repeats(view, repeat, self.setting.classes)
+
+    def _with_second_call(self, view: View, derived: Derived) -> View:
+        """Return the view of a conforming case with calls on other data."""
         assert view.acceptance is not None
         expected = expected_metadata(view.acceptance)
-        mine = _poison_of(derived.case)
-        runs = dict(view.runs)
-        runs[Probe.REPEAT] = self._run(derived, expected, mine)
-        runs[Probe.OTHER_POISON] = self._run(derived, expected, _other(mine))
-        runs[Probe.OTHER_REPEAT] = self._run(derived, expected, _other(mine))
-        return replace(view, runs=runs)
+        poison = poison_of(derived.case)
+
+        def call(values: Mapping[str, Tensor], *, after: Run | None, seed: int) -> Run:
+            arena = self._other_memory() if after is None else None
+            made = replace(derived, values=values)
+            return self._run(
+                made, expected, poison, arena=arena, seed=seed, hold=True, after=after
+            )
+
+        return with_second_call(view, derived, call, lambda d: self._accepted(d)[1])
+
+    def _other_memory(self) -> Arena:
+        """Return memory at addresses that no recent placement had."""
+        self._elsewhere.append(Arena(self.setting.device))
+        return self._elsewhere[-1]
 
     def _with_diagnosis(self, view: View, derived: Derived) -> View:
         """Return the view with the probes that tell the classes apart."""
@@ -220,10 +329,11 @@ class Bench:
     def _friendly_shapes(self, case: Case) -> Iterator[Case]:
         """Yield the shapes at which the kernel passes the functional test."""
         operator, claims = self.kernel.operator, self.kernel.declaration
-        dtype = next(iter(case.tensors.values())).dtype
+        dtype = case.data.dtype
         for shape in friendly_shapes(operator, case, claims, self.setting.budget):
             sizes = tuple(s.shape for s in shape.tensors.values())
-            key = (dtype, sizes, tuple(sorted(shape.scalars.items())))
+            scalars = tuple(sorted(shape.scalars.items()))
+            key = (dtype, sizes, scalars, self._config)
             if key not in self._friendly:
                 self._friendly[key] = self._functional(shape)
             if self._friendly[key]:
@@ -231,7 +341,9 @@ class Bench:
 
     def _functional(self, case: Case) -> bool:
         """Whether the kernel passes allclose on normal data of this shape."""
-        view, unsupported = self._view(Derived(case, self.values(case)))
+        # Where a fault would blame the case that is being diagnosed: no edges.
+        plain = Derived(replace(case, edge=None), self.values(case))
+        view, unsupported = self._view(plain)
         if unsupported or not view.base.comparable or view.acceptance is None:
             return False
         for name, wanted in view.acceptance.items():
@@ -243,7 +355,8 @@ class Bench:
 
     def _passes(self, derived: Derived) -> bool | None:
         """Whether the kernel conforms on a derived case; None if undecided."""
-        view, unsupported = self._view(derived)
+        plain = replace(derived, case=replace(derived.case, edge=None))
+        view, unsupported = self._view(plain)
         if unsupported or view.acceptance is None or not view.base.comparable:
             return None
         for name, wanted in view.acceptance.items():
@@ -253,14 +366,14 @@ class Bench:
         return True if view.decided else None
 
 
-def _poison_of(case: Case) -> Poison:
-    """Return the poison of a case: pinned, or alternating with the seed."""
-    if case.poison is not None:
-        return Poison(case.poison)
-    fills = (s.fill for s in case.tensors.values() if s.fill is not None)
-    first = next(fills, None)
-    odd = first is not None and first.seed % 2 == 1
-    return Poison.FINITE if odd else Poison.NAN
+def _out_of_memory(case: Case, message: str) -> CaseReport:
+    """Return what is to be said of a kernel that ran out of memory."""
+    text = f"out of memory: {message}"
+    specs = case.tensors.values()
+    if any(is_sparse(s, DTYPES[s.dtype].itemsize) for s in specs):
+        # Memory for every index of such a view is more than any machine has.
+        return CaseReport({}, unsupported=f"{text} (a view that spans gigabytes)")
+    return CaseReport({}, error=text)
 
 
 def _other(poison: Poison) -> Poison:
@@ -283,6 +396,13 @@ def _refusal(view: View) -> str:
     return view.beyond_core[0]
 
 
-def setting_of(device: str, budget: SizeBudget, classes: Collection[str]) -> Setting:
-    """Return a setting from plain values."""
-    return Setting(torch.device(device), budget, frozenset(classes))
+def setting_of(
+    device: str,
+    budget: SizeBudget,
+    classes: Collection[str],
+    *,
+    fences: bool = False,
+) -> Setting:
+    """Return a setting from plain values; fences only where they can be made."""
+    fences = fences and pages.available()
+    return Setting(torch.device(device), budget, frozenset(classes), fences)

@@ -154,6 +154,20 @@ def _check_claims(
                 where=where,
                 fix=f"dtypes it can be judged in: {', '.join(operator.dtypes)}",
             )
+    if not operator.indices:
+        for claim in ("out_of_bounds", "index_dtypes"):
+            if claim in claims:
+                raise BindingError(
+                    f"{operator.name} has no index parameter, {claim}= says nothing",
+                    where=where,
+                )
+    elif declaration.out_of_bounds not in operator.out_of_bounds:
+        raise BindingError(
+            f"{operator.name} cannot be judged under "
+            f"out_of_bounds={declaration.out_of_bounds!r}",
+            where=where,
+            fix=f"valid: {', '.join(operator.out_of_bounds)}",
+        )
     if operator.dim is None and "dims" in claims:
         raise BindingError(
             f"{operator.name} has no dim parameter, dims= says nothing", where=where

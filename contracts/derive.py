@@ -38,17 +38,20 @@ class Derived:
 def friendly_shapes(
     operator: Operator, case: Case, declaration: Declaration, budget: SizeBudget
 ) -> Iterator[Case]:
-    """Yield contiguous cases of normal data at the friendly shapes.
+    """Yield contiguous cases of normal data, uniform indices, at friendly shapes.
 
-    Rank 2 (the operator's own rank where it is fixed), the reduced axis last,
-    scalars as in `case`; only shapes within the declaration and the budget.
+    Rank 2, of indices 1 (the operator's own rank where it is fixed), the reduced
+    axis last, scalars as in `case`; only shapes within the declaration and budget.
     """
     for rows, n in LADDER:
         tensors = {}
         for seed, (name, spec) in enumerate(case.tensors.items()):
             axes, shape = _friendly(operator, name, rows, n)
-            fill = Fill("randn", seed=0xF00D + 31 * seed + n)
-            tensors[name] = TensorSpec(shape, axes, spec.dtype, fill=fill)
+            family = "index_uniform" if spec.below else "randn"
+            fill = Fill(family, seed=0xF00D + 31 * seed + n)
+            tensors[name] = TensorSpec(
+                shape, axes, spec.dtype, fill=fill, below=spec.below
+            )
         scalars = dict(case.scalars)
         if operator.dim is not None and operator.dim in scalars:
             scalars[operator.dim] = _last_dim(declaration)
@@ -63,7 +66,8 @@ def ordinary_cases(case: Case) -> Iterator[Case]:
     for family in ("randn", "negative", "uniform01"):
         tensors = {}
         for seed, (name, spec) in enumerate(case.tensors.items()):
-            fill = Fill(family, seed=0xBEAD + 31 * seed)
+            drawn = "index_uniform" if spec.below else family
+            fill = Fill(drawn, seed=0xBEAD + 31 * seed)
             tensors[name] = replace(spec, fill=fill, values=None, plants=())
         yield replace(case, tensors=tensors)
 
@@ -79,14 +83,16 @@ def holds(operator: Operator, failing: Case, friendly: Case) -> bool:
         return True
     last = operator.reduced_axis(friendly)
     assert last is not None
-    have = next(iter(friendly.tensors.values())).shape[last]
-    wanted = next(iter(failing.tensors.values())).shape[axis]
+    have, wanted = friendly.data.shape[last], failing.data.shape[axis]
     return have >= wanted or wanted > max(n for _, n in LADDER)
 
 
 def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
-    """Return the friendly case filled with the failing values, repeated."""
-    values = {}
+    """Return the friendly case filled with the failing values, repeated.
+
+    Indices that are not below their new bound are taken modulo it.
+    """
+    values, sizes = {}, friendly.dims
     for name, spec in friendly.tensors.items():
         grid = _as_grid(operator, failing.case, name, failing.values[name])
         for axis, n in enumerate(spec.shape):
@@ -95,6 +101,9 @@ def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
             grid = (
                 grid.index_select(axis, index) if have else grid.new_zeros(spec.shape)
             )
+        if spec.below:
+            bound = max(sizes[spec.below], 1)
+            grid = torch.where(grid < bound, grid, grid % bound)
         values[name] = grid.contiguous()
     return Derived(friendly, values)
 
@@ -109,13 +118,13 @@ def as_contiguous(failing: Derived) -> Derived | None:
 
 
 def recentred(operator: Operator, failing: Derived) -> Derived | None:
-    """Return the case with its first tensor shifted to mean 0 and scaled down.
+    """Return the case with its first data shifted to mean 0 and scaled down.
 
     Rows along the reduced axis; None where that cannot be done (nothing is
     reduced, the values are not finite, or nothing would change).
     """
     axis = operator.reduced_axis(failing.case)
-    name = next(iter(failing.values))
+    name = next(n for n, s in failing.case.tensors.items() if s is failing.case.data)
     x = failing.values[name].to(torch.float64)
     if axis is None or x.numel() == 0 or not bool(torch.isfinite(x).all()):
         return None
@@ -136,22 +145,30 @@ def _friendly(
     operator: Operator, name: str, rows: int, n: int
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     dims = operator.tensors[name].dims.split()
-    reduced = operator.reduced if isinstance(operator.reduced, str) else None
+    long = {operator.reduced or "d1"}
+    if operator.indices and operator.reduced is None:
+        # Nothing is reduced: the last dimension of every tensor.
+        long = {p.names[-1] for p in operator.tensors.values() if p.names}
     axes: tuple[str, ...]
     if "*" in dims:
         tail = dims[dims.index("*") + 1 :]
-        axes = (*(f"d{i}" for i in range(2 - len(tail))), *tail)
+        rank = 1 if name in operator.indices else 2
+        axes = (*(f"d{i}" for i in range(rank - len(tail))), *tail)
     else:
         axes = tuple(dims)
-    last = reduced or f"d{1}"
-    return axes, tuple(n if axis == last else rows for axis in axes)
+    return axes, tuple(n if axis in long else rows for axis in axes)
 
 
 def _as_grid(operator: Operator, case: Case, name: str, values: Tensor) -> Tensor:
-    """Return a "*" tensor as [rows, reduced axis]; others unchanged."""
+    """Return a "*" tensor as [rows, reduced axis], one of indices flat.
+
+    Others unchanged.
+    """
     dims = operator.tensors[name].dims.split()
     if "*" not in dims:
         return values
+    if name in operator.indices:
+        return values.reshape(-1)
     if values.dim() == 0:
         return values.reshape(1, 1)
     axis = operator.reduced_axis(case)

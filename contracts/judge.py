@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from kfuzz.contracts.classes import ATTRIBUTION, FREE_OF_VALUES
+from kfuzz.contracts.classes import ATTRIBUTION, BEYOND_BOUNDS, FREE_OF_VALUES
 from kfuzz.contracts.view import View
 from kfuzz.core.verdict import Failure, Verdict
 
@@ -25,6 +25,8 @@ def judge(
     for made in ATTRIBUTION:
         if made.id not in classes or not made.applies(view.operator, view.declaration):
             continue
+        if view.outside and made.id not in BEYOND_BOUNDS:
+            continue
         failure = made.judge(view)
         if failure is not None:
             return {**verdicts, made.id: Verdict.VIOLATES}, failure
@@ -32,6 +34,8 @@ def judge(
             continue
         if made.decides(view):
             verdicts[made.id] = Verdict.CONFORMS
+        elif made.id in FREE_OF_VALUES:
+            continue
         elif view.undecided and not view.decided:
             verdicts.setdefault(made.id, Verdict.UNDER_SPECIFIED)
     return verdicts, None

@@ -12,6 +12,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.strategies.parameters import (
     DimParameter,
+    IndexParameter,
     Parameter,
     ScalarParameter,
     TensorParameter,
@@ -26,18 +27,54 @@ if TYPE_CHECKING:
 class Probe(StrEnum):
     """One way of executing a case.
 
-    The first runs always; the others when the base run misses and a contract
-    asks for them.
+    The first runs always; the others where a contract asks for them.
+
+    Attributes:
+        BASE: the case in its memory, under its poison.
+        REPEAT: the same again.
+        OTHER_POISON: under the other poison.
+        OTHER_REPEAT: the same again.
+        ELSEWHERE: in other memory.
+        REVERSED: with the programs of each launch in reverse order.
+        ONE_LAST: with one party of a race as the last program.
+        OTHER_LAST: with the other party.
+        SECOND: other data, written over the first, while the first call's results
+            are alive.
+        SECOND_ALONE: that data in other memory.
+        THIRD: yet other data, after the second.
+        AGAIN: the first data, after the others, under another random seed.
+        AGAIN_REPEAT: the same again.
+        AFTERWARDS: the first data, after the others, under the first seed.
+        FRIENDLY: tiled to friendly shapes.
+        CONTIGUOUS: the same values in contiguous tensors.
+        ORDINARY: normal data at the case's own shape.
+        RECENTRED: the data shifted to moderate values.
     """
 
     BASE = "base"
     REPEAT = "repeat"
     OTHER_POISON = "other_poison"
     OTHER_REPEAT = "other_repeat"
+    ELSEWHERE = "elsewhere"
+    REVERSED = "reversed"
+    ONE_LAST = "one_last"
+    OTHER_LAST = "other_last"
+    SECOND = "second"
+    SECOND_ALONE = "second_alone"
+    THIRD = "third"
+    AGAIN = "again"
+    AGAIN_REPEAT = "again_repeat"
+    AFTERWARDS = "afterwards"
     FRIENDLY = "friendly"
     CONTIGUOUS = "contiguous"
     ORDINARY = "ordinary"
     RECENTRED = "recentred"
+
+
+SECOND_CALL_SHARE: Final = 16
+"""One case in so many gets a second call while searching. A kernel that keeps what
+it should not shows it at nearly every case, so a hundred cases nearly surely hold
+one that does, and the search slows down by less than a fifth."""
 
 
 class Structure(StrEnum):
@@ -72,6 +109,8 @@ class Protocol:
     Attributes:
         probes: probes run on every case.
         on_miss: probes run besides when the base run misses.
+        sampled: probes run besides on a share of the cases, or where the base run
+            gives cause to; the text says which.
         confirmation: "reproduces": three runs in fresh children.
         text: the procedure, in words.
     """
@@ -80,6 +119,7 @@ class Protocol:
     on_miss: tuple[Probe, ...]
     confirmation: str
     text: str
+    sampled: tuple[Probe, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -177,9 +217,11 @@ class Operator:
 
     Attributes:
         name: e.g. "softmax".
-        inputs: ordered parameters: `kfuzz.strategies.tensors`, `scalar`, `dim`.
-        oracle: plain torch function of float64 copies of the tensors
-            (positional, in order) and the scalars (keywords); returns one
+        inputs: ordered parameters: `kfuzz.strategies.tensors`, `indices`,
+            `scalar`, `dim`.
+        oracle: plain torch function of float64 copies of the tensors (int64
+            ones of indices; positional, in order) and the scalars (keywords);
+            returns one
             float64 tensor, or a tuple in the order of `outputs`.
         error: error model: `kfuzz.numerics.elementwise(...)`, or a function
             from a `Problem` to the acceptance of each output.
@@ -193,6 +235,8 @@ class Operator:
         empty_reduction: whether the reduced axis may have size 0.
         recentres: whether shifting the data by a constant per row leaves the
             problem well posed, so that cancellation can be told apart.
+        out_of_bounds: policies for indices out of bounds that the error model
+            knows; "clamp" and "zero" need one that reads the declaration.
         tolerance: the error model in words, for `kfuzz contracts show`.
         special_values: rules for NaN, Inf and zero in words.
     """
@@ -208,6 +252,7 @@ class Operator:
     dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
     empty_reduction: bool = True
     recentres: bool = False
+    out_of_bounds: tuple[str, ...] = ("raise", "undefined")
     tolerance: Tolerance = field(
         default=Tolerance(
             Structure.INTERVAL,
@@ -221,17 +266,30 @@ class Operator:
         """Check the parameters.
 
         Raises:
-            BindingError: if a parameter has no known kind, or none is a tensor.
+            BindingError: if a parameter has no known kind, none is a tensor, or
+                one of indices names what is not there.
         """
         for name, parameter in self.inputs.items():
             if not isinstance(parameter, Parameter):
                 raise BindingError(
                     f"parameter {name!r} is {type(parameter).__name__}",
                     where=f"operator {self.name}",
-                    fix="use kfuzz.strategies.tensors, scalar or dim",
+                    fix="use kfuzz.strategies.tensors, indices, scalar or dim",
                 )
         if not self.tensors:
             raise BindingError("no tensor parameter", where=f"operator {self.name}")
+        for name, index in self.indices.items():
+            others = [p.names for n, p in self.tensors.items() if n != name]
+            if not any(index.below in names for names in others):
+                raise BindingError(
+                    f"{name}: below={index.below!r} is no dimension of another tensor",
+                    where=f"operator {self.name}",
+                )
+            if index.ignored and index.ignored not in self.scalars:
+                raise BindingError(
+                    f"{name}: ignored={index.ignored!r} is no scalar parameter",
+                    where=f"operator {self.name}",
+                )
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
 
     @property
@@ -239,6 +297,12 @@ class Operator:
         """The tensor parameters, in order."""
         items = self.inputs.items()
         return {n: p for n, p in items if isinstance(p, TensorParameter)}
+
+    @property
+    def indices(self) -> dict[str, IndexParameter]:
+        """The index parameters, in order."""
+        items = self.inputs.items()
+        return {n: p for n, p in items if isinstance(p, IndexParameter)}
 
     @property
     def scalars(self) -> dict[str, ScalarParameter | DimParameter]:
@@ -278,8 +342,8 @@ class Operator:
         )
 
     def reduced_axis(self, case: Case) -> int | None:
-        """Return the reduced axis of the first tensor, negative, or None."""
-        spec = next(iter(case.tensors.values()))
+        """Return the reduced axis of the case's data, negative, or None."""
+        spec = case.data
         if self.dim is not None:
             rank = len(spec.shape)
             axis = int(case.scalars.get(self.dim, self.default_of(self.dim)))
@@ -299,7 +363,11 @@ class Operator:
         sizes: dict[str, int] = {}
         for name, spec in case.tensors.items():
             parameter = self.tensors[name]
-            if spec.problem() is not None or spec.dtype not in declaration.dtypes:
+            index = parameter if isinstance(parameter, IndexParameter) else None
+            dtypes = declaration.index_dtypes if index else declaration.dtypes
+            if spec.problem() is not None or spec.dtype not in dtypes:
+                return False
+            if spec.below != (index.below if index else ""):
                 return False
             if not _fits(parameter.dims, spec.axes) or len(spec.shape) > MAX_RANK:
                 return False
@@ -308,7 +376,10 @@ class Operator:
             for axis, n in zip(spec.axes, spec.shape, strict=True):
                 if sizes.setdefault(axis, n) != n:
                     return False
-        rank = len(next(iter(case.tensors.values())).shape)
+        for spec in case.tensors.values():
+            if spec.below and spec.numel and not sizes.get(spec.below):
+                return False  # no index is valid
+        rank = len(case.data.shape)
         if self.dim is not None:
             dim = int(case.scalars.get(self.dim, self.default_of(self.dim)))
             declared = declaration.dims
@@ -319,8 +390,7 @@ class Operator:
             ):
                 return False
         reduced = self.reduced_axis(case)
-        first = next(iter(case.tensors.values()))
-        empty = reduced is not None and first.shape[reduced] == 0
+        empty = reduced is not None and case.data.shape[reduced] == 0
         if empty and not self.empty_reduction:
             return False
         shape_class = declaration.shape_class
@@ -332,9 +402,9 @@ def named_sizes(operator: Operator, case: Case) -> dict[str, int]:
 
     Besides the case's own dimension names: "N", the size of the reduced axis
     (of the last axis where nothing is reduced), and "M", the product of the
-    other axes of the first tensor, unless the operator uses those names.
+    other axes of the first data tensor, unless the operator uses those names.
     """
-    spec = next(iter(case.tensors.values()))
+    spec = case.data
     sizes = dict(case.dims)
     axis = operator.reduced_axis(case)
     axis = -1 if axis is None else axis

@@ -42,14 +42,20 @@ def pose(
         values: logical elements in their own dtypes.
         declaration: what the kernel claims.
     """
-    dtype = next(iter(case.tensors.values())).dtype
+    dtype = case.data.dtype
     return Problem(
-        tensors={n: v.to(torch.float64).unsqueeze(0) for n, v in values.items()},
+        tensors={n: _exact(v).unsqueeze(0) for n, v in values.items()},
         scalars=scalars_of(operator, case),
         format=FORMATS[dtype],
         output=FORMATS[dtype],
         declaration=declaration,
     )
+
+
+def _exact(values: Tensor) -> Tensor:
+    """Return floats as float64 and integers as int64."""
+    exact = torch.float64 if values.is_floating_point() else torch.int64
+    return values.to(exact)
 
 
 def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:

@@ -4,11 +4,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from kfuzz.contracts.hostile import HostileIndex
 from kfuzz.contracts.language import Operator, Probe
 from kfuzz.contracts.oracle import accept
 from kfuzz.core.declaration import Declaration
@@ -18,6 +20,13 @@ from kfuzz.execution.probes import Run
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.compare import KIND_OF, Comparison, Outcome, compare
 from kfuzz.numerics.formats import FORMATS
+
+OTHER_DATA: Final = frozenset({Probe.SECOND, Probe.SECOND_ALONE, Probe.THIRD})
+"""Probes that run on other data than the case's."""
+
+
+UNPROMISED: Final = frozenset({"raise", "undefined"})
+"""Policies for indices out of bounds under which no result is promised."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,8 @@ class View:
         operator: what was to be computed.
         declaration: what the kernel claims.
         problem: the oracle's inputs; None where the oracle raised.
-        acceptance: per output; None where the oracle raised.
+        acceptance: per output; None where the oracle raised, or an index is out
+            of bounds and nothing is promised for it.
         runs: what each executed probe left.
         explicit: names of the claims that the author wrote down.
         friendly: "gone" if the failure vanishes at every friendly shape,
@@ -84,6 +94,8 @@ class View:
             contiguous; None if not probed or the case is contiguous.
         recentred: whether the kernel passes on the recentred values; None if
             not probed.
+        others: acceptance of the probes that run on other data than the case's.
+        hostile: the first index that is out of bounds, None if there is none.
     """
 
     case: Case
@@ -97,22 +109,34 @@ class View:
     ordinary: bool | None = None
     contiguous: bool | None = None
     recentred: bool | None = None
+    others: Mapping[Probe, Mapping[str, Acceptance]] = field(default_factory=dict)
+    hostile: HostileIndex | None = None
     _memo: dict[object, object] = field(default_factory=dict, repr=False, init=False)
+
+    @property
+    def outside(self) -> bool:
+        """Whether an index is out of bounds and no value is promised for it."""
+        policy = self.declaration.out_of_bounds
+        return self.hostile is not None and policy in UNPROMISED
 
     @property
     def base(self) -> Run:
         """The base run."""
         return self.runs[Probe.BASE]
 
+    def accepted(self, probe: Probe) -> Mapping[str, Acceptance] | None:
+        """Return what is admitted for the data of a probe; None where undefined."""
+        return self.others.get(probe) if probe in OTHER_DATA else self.acceptance
+
     def comparison(self, output: str, probe: Probe = Probe.BASE) -> Comparison | None:
         """Return the comparison of one output of one probe, None if impossible."""
         key = (output, probe)
         if key not in self._memo:
-            run = self.runs.get(probe)
+            run, accepted = self.runs.get(probe), self.accepted(probe)
             made: Comparison | None = None
-            if run is not None and run.comparable and self.acceptance is not None:
+            if run is not None and run.comparable and accepted is not None:
                 y = run.outputs[output].unsqueeze(0)
-                made = compare(y, self.acceptance[output])
+                made = compare(y, accepted[output])
             self._memo[key] = made
         found = self._memo[key]
         assert found is None or isinstance(found, Comparison)
@@ -150,22 +174,27 @@ class View:
     @cached_property
     def miss(self) -> Miss | None:
         """The worst miss of the base run over all outputs, None if none."""
+        return self.miss_of(Probe.BASE)
+
+    def miss_of(self, probe: Probe) -> Miss | None:
+        """Return the worst miss of the first output that misses; None if none."""
         for name in self.operator.outputs:
-            made = self.comparison(name)
+            made = self.comparison(name, probe)
             if made is not None and bool(made.missed.any()):
-                return self._worst(name, made)
+                return self._worst(name, made, probe)
         return None
 
-    def _worst(self, name: str, made: Comparison) -> Miss:
-        assert self.acceptance is not None
+    def _worst(self, name: str, made: Comparison, probe: Probe) -> Miss:
+        accepted = self.accepted(probe)
+        assert accepted is not None
         outcomes = made.outcomes.flatten()
         severest = int(outcomes.max())
         # Among equals the largest ratio, then the largest error, then the first.
         score = torch.where(made.tolerance > 0, made.ratio, made.error).flatten()
         score = torch.where(outcomes == severest, score, torch.full_like(score, -1.0))
         at = int(score.argmax())
-        got = float(self.base.outputs[name].flatten()[at])
-        expected = float(self.acceptance[name].reference.flatten()[at])
+        got = float(self.runs[probe].outputs[name].flatten()[at])
+        expected = float(accepted[name].reference.flatten()[at])
         low, high = float(made.low.flatten()[at]), float(made.high.flatten()[at])
         index = np.unravel_index(at, tuple(made.outcomes.shape))
         return Miss(
@@ -180,6 +209,32 @@ class View:
             elements=int(made.missed.sum()),
             of=made.outcomes.numel(),
         )
+
+    def miss_at(
+        self, output: str, index: tuple[int, ...], kind: Kind, elements: int
+    ) -> Miss:
+        """Return one element of the base run as a miss."""
+        made = self.comparison(output)
+        assert made is not None
+        assert self.acceptance is not None
+        at = (0, *index)
+        return Miss(
+            output=output,
+            kind=kind,
+            index=index,
+            got=float(self.base.outputs[output][index]),
+            expected=float(self.acceptance[output].reference[at]),
+            low=float(made.low[at]),
+            high=float(made.high[at]),
+            ratio=None,
+            elements=elements,
+            of=made.outcomes.numel(),
+        )
+
+    def differing(self, one: Probe, other: Probe) -> dict[str, Tensor]:
+        """Return, per output, where two comparable probes left other bits."""
+        left, right = self.runs[one].outputs, self.runs[other].outputs
+        return {n: ~same_bits(left[n], right[n]) for n in self.operator.outputs}
 
     @cached_property
     def inputs_finite(self) -> bool:
@@ -206,54 +261,6 @@ class View:
             return False
         y = self.base.outputs[output].unsqueeze(0)
         return not bool((compare(y, acceptance).missed & made.missed).any())
-
-    @cached_property
-    def follows_poison(self) -> Miss | None:
-        """The worst element whose acceptance follows the poison, or None.
-
-        An element counts if it is admitted under one poison and not under the
-        other, or misses under both with different bits, while repeats under
-        the same poison agree bit for bit; with determinism declared bitwise,
-        different bits alone suffice.
-        """
-        probes = (Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT)
-        if any(p not in self.runs or not self.runs[p].comparable for p in probes):
-            return None
-        for name in self.operator.outputs:
-            first = self.comparison(name)
-            other = self.comparison(name, Probe.OTHER_POISON)
-            if first is None or other is None:
-                return None
-            outs = {p: self.runs[p].outputs[name] for p in (Probe.BASE, *probes)}
-            stable = same_bits(outs[Probe.BASE], outs[Probe.REPEAT])
-            stable &= same_bits(outs[Probe.OTHER_POISON], outs[Probe.OTHER_REPEAT])
-            differs = ~same_bits(outs[Probe.BASE], outs[Probe.OTHER_POISON])
-            changed = first.missed[0] != other.missed[0]
-            both = first.missed[0] & other.missed[0] & differs
-            follows = (changed & differs) | both
-            if self.declaration.determinism == "bitwise":
-                follows = follows | differs
-            follows = follows & stable
-            if bool(follows.any()):
-                return self._poisoned(name, first, follows)
-        return None
-
-    def _poisoned(self, name: str, made: Comparison, follows: Tensor) -> Miss:
-        assert self.acceptance is not None
-        at = int(follows.flatten().to(torch.uint8).argmax())
-        index = np.unravel_index(at, tuple(follows.shape))
-        return Miss(
-            output=name,
-            kind=Kind.UNWRITTEN,
-            index=tuple(int(i) for i in index),
-            got=float(self.base.outputs[name].flatten()[at]),
-            expected=float(self.acceptance[name].reference.flatten()[at]),
-            low=float(made.low.flatten()[at]),
-            high=float(made.high.flatten()[at]),
-            ratio=None,
-            elements=int(follows.sum()),
-            of=follows.numel(),
-        )
 
     @property
     def shape_bound(self) -> bool:
@@ -293,12 +300,10 @@ class View:
                 aspects.append("non-contiguous input")
             if any(s.offset for s in specs):
                 aspects.append("storage offset")
-        if "dtypes" not in self.explicit and any(s.dtype != "float32" for s in specs):
-            aspects.append(f"dtype {next(iter(specs)).dtype}")
-        first = next(iter(specs))
-        ranked = any("*" in p.dims for p in self.operator.tensors.values())
-        if ranked and len(first.shape) != 2:
-            aspects.append(f"rank {len(first.shape)}")
+        dtype = self.case.data.dtype
+        if "dtypes" not in self.explicit and dtype != "float32":
+            aspects.append(f"dtype {dtype}")
+        aspects += self._unusual_ranks()
         if self.operator.dim is not None and "dims" not in self.explicit:
             axis = self.operator.reduced_axis(self.case)
             if axis != -1:
@@ -306,6 +311,15 @@ class View:
         if not self.finite_recipe and "nonfinite" not in self.explicit:
             aspects.append("non-finite input")
         return tuple(aspects)
+
+    def _unusual_ranks(self) -> list[str]:
+        """Return the ranks other than 2, of indices other than 1, that vary."""
+        found = []
+        for name, spec in self.case.tensors.items():
+            parameter, rank = self.operator.tensors[name], len(spec.shape)
+            if parameter.variadic and rank != (1 if spec.below else 2):
+                found.append(f"rank {rank}" + (f" of {name}" if spec.below else ""))
+        return found[:1]
 
     @cached_property
     def finite_recipe(self) -> bool:

@@ -1,5 +1,5 @@
 """Strategies: what the inputs of an operator look like, as recipes."""
 
-from kfuzz.strategies.parameters import dim, scalar, tensors
+from kfuzz.strategies.parameters import dim, indices, scalar, tensors
 
-__all__ = ["dim", "scalar", "tensors"]
+__all__ = ["dim", "indices", "scalar", "tensors"]

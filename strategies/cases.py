@@ -1,7 +1,7 @@
 """Whole cases: the parameters of an operator, drawn as recipes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.strategies import layouts, values
 from kfuzz.strategies.parameters import (
     DimParameter,
+    IndexParameter,
     Parameter,
     ScalarParameter,
     TensorParameter,
@@ -49,7 +52,8 @@ def cases(
         budget: limits of the tensors.
         ranks: ranks of the tensors with "*".
         reduced: the axis that is reduced where no parameter selects it: a
-            dimension name or an axis of the first tensor; None if none is.
+            dimension name or an axis of the leading tensor (the first that is
+            not an index); None if none is.
         empty_reduction: whether the reduced dimension may be 0.
         families: value families to draw data from; None for all.
         omitted: scalars and optional tensors that the implementation does not
@@ -65,6 +69,11 @@ def cases(
             ((n, p) for n, p in parameters.items() if isinstance(p, DimParameter)),
             None,
         ),
+        defaults={
+            n: p.default
+            for n, p in parameters.items()
+            if isinstance(p, ScalarParameter)
+        },
         declaration=declaration,
         budget=budget,
         ranks=ranks,
@@ -83,6 +92,7 @@ class _Domain:
 
     parameters: Mapping[str, Parameter]
     dim: tuple[str, DimParameter] | None
+    defaults: Mapping[str, Scalar]
     declaration: Declaration
     budget: SizeBudget
     ranks: range
@@ -92,10 +102,21 @@ class _Domain:
     plans: list[Plan] = field(default_factory=list)
 
     @cached_property
+    def span(self) -> int:
+        """Elements that a view with unused memory between them may span."""
+        return self.budget.span // max(d.itemsize for d in DTYPES.values())
+
+    @cached_property
     def tensors(self) -> dict[str, TensorParameter]:
         """The tensor parameters that are passed."""
         items = self.parameters.items()
         return {n: p for n, p in items if isinstance(p, TensorParameter)}
+
+    @cached_property
+    def indices(self) -> dict[str, IndexParameter]:
+        """The index parameters that are passed."""
+        items = self.tensors.items()
+        return {n: p for n, p in items if isinstance(p, IndexParameter)}
 
     @cached_property
     def scalars(self) -> dict[str, Weighted[Scalar]]:
@@ -107,8 +128,10 @@ class _Domain:
         }
 
     @cached_property
-    def frames(self) -> Weighted[tuple[int, int, str]] | None:
-        """Value of dim, number of the plan and dtype; None if no shape fits.
+    def frames(self) -> Weighted[tuple[int, int, str, str]] | None:
+        """Value of dim, number of the plan, dtypes of data and of indices.
+
+        None if no shape fits; "" where there are no indices.
 
         Each draw costs some 50 us, so what is independent and small is drawn
         together.
@@ -121,8 +144,10 @@ class _Domain:
                 numbered = [(d, len(self.plans) + i) for i, (d, _) in enumerate(found)]
                 self.plans.extend(p for _, p in found)
                 frames += (numbered * weight)[:weight]
-        dtypes = self.declaration.dtypes
-        every = [(*frame, dtype) for frame in frames for dtype in dtypes]
+        claims = self.declaration
+        kinds = claims.index_dtypes if self.indices else ("",)
+        dtypes = [(d, k) for d in claims.dtypes for k in kinds]
+        every = [(*frame, *dtype) for frame in frames for dtype in dtypes]
         return weighted(every) if every else None
 
     @property
@@ -142,11 +167,27 @@ class _Domain:
                 wanted = every if declared is None else declared
             valid = [d for d in wanted if -rank <= d < rank]
             return [(d, self._plan(rank, reduced=d)) for d in valid]
-        if self.reduced is not None or rank == 0:
+        if self.reduced is not None or (rank == 0 and not self.indices):
             return [(0, self._plan(rank, reduced=self.reduced))]
-        return [(0, self._plan(rank, reduced=None, large=i)) for i in range(-rank, 0)]
+        wide: Sequence[int | str] = range(-rank, 0)
+        if self.indices:
+            wide = self._wide
+        return [(0, self._plan(rank, reduced=None, large=axis)) for axis in wide]
 
-    def _plan(self, rank: int, *, reduced: str | int | None, large: int = -1) -> Plan:
+    @property
+    def _wide(self) -> tuple[str, ...]:
+        """The dimensions that may be large where indices select.
+
+        Those selected from, and the last named one of each tensor; leading
+        ones mostly cost a program each.
+        """
+        found = [p.below for p in self.indices.values()]
+        found += [p.names[-1] for p in self.tensors.values() if p.names]
+        return tuple(dict.fromkeys(found))
+
+    def _plan(
+        self, rank: int, *, reduced: str | int | None, large: int | str = -1
+    ) -> Plan:
         return plan(
             self.tensors,
             rank=rank,
@@ -162,7 +203,7 @@ class _Domain:
 def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
     assert domain.frames is not None
     choose: Chooser[Any] = Chooser(draw)
-    dim, number, dtype = choose(domain.frames)
+    dim, number, dtype, index_dtype = choose(domain.frames)
     shapes = domain.plans[number]
     sizes = shapes.draw(choose)
     seed = draw(values.seeds)
@@ -182,9 +223,14 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
     for index, (name, chosen) in enumerate(choices.items()):
         axes = shapes.axes[name]
         axis = axes.index(shapes.large) - len(axes) if shapes.large in axes else -1
-        tensors[name] = _spec(
-            domain, chosen, axes, axis, dtype, seed | index << values.SEED_BITS
-        )
+        own = seed | index << values.SEED_BITS
+        picks = domain.indices.get(name)
+        kind = index_dtype if picks else dtype
+        spec = _spec(domain, chosen, axes, axis, kind, own)
+        if picks:
+            known = {**domain.defaults, **scalars}
+            spec = _as_indices(picks, spec, known.get(picks.ignored))
+        tensors[name] = spec
     return Case(tensors, scalars)
 
 
@@ -219,10 +265,15 @@ def _choice(
             correlated=both,
         )
         plants = choose(values.plant_counts)
+    elif isinstance(parameter, IndexParameter):
+        hostile = declaration.out_of_bounds != "undefined"
+        families = values.index_families(hostile=hostile)
     else:
         families = values.weight_families(domain.families)
     family = choose(families)
-    kinds = layouts.layouts(shape, declaration, inplace=name in declaration.inplace)
+    kinds = layouts.layouts(
+        shape, declaration, span=domain.span, inplace=name in declaration.inplace
+    )
     return _Choice(
         shape,
         family,
@@ -241,7 +292,9 @@ def _spec(
     seed: int,
 ) -> TensorSpec:
     declaration, shape = domain.declaration, chosen.shape
-    strides, offset = layouts.build(chosen.layout, shape, seed, dtype, declaration)
+    strides, offset = layouts.build(
+        chosen.layout, shape, seed, dtype, declaration, span=domain.span
+    )
     finite = declaration.nonfinite == "undefined"
     return TensorSpec(
         shape,
@@ -252,3 +305,15 @@ def _spec(
         fill=Fill(chosen.family, seed, axis, chosen.source),
         plants=values.plants(shape, axis, dtype, chosen.plants, seed, finite=finite),
     )
+
+
+def _as_indices(
+    parameter: IndexParameter, spec: TensorSpec, scalar: Scalar | None
+) -> TensorSpec:
+    """Return the spec below its bound, some elements holding the ignored scalar."""
+    assert spec.fill is not None
+    hostile = INDEX_FAMILIES[spec.fill.family].group == "hostile"
+    if scalar is None or hostile or not spec.numel:
+        return replace(spec, below=parameter.below)
+    plants = values.ignored(spec.shape, spec.dtype, int(scalar), spec.fill.seed)
+    return replace(spec, below=parameter.below, plants=plants)

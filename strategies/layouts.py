@@ -20,6 +20,11 @@ CONTIGUOUS: Final[Layout] = (None, 0)
 _SPREAD: Final = 0x9E3779B1
 _OFFSETS: Final = (1, 2, 3, 4, 5, 7, 8, 31)
 _PADS: Final = (1, 3, 8, 16, 2, 64)
+# With this stride the third index lies more than 2^31 elements from the first, where
+# 32-bit offsets have wrapped; the stride itself is an ordinary 32-bit number.
+_HUGE_STRIDE: Final = 2**30 + 1
+# How often every other kind is listed beside one huge: that is one draw in forty.
+_REPEATS: Final = 3
 # Size-1 dimensions are never stepped over, so their stride may be anything.
 _ODD_STRIDES: Final = (7, 0, 1001, 3)
 
@@ -32,9 +37,12 @@ def layout_name(spec: TensorSpec) -> str:
         "odd_size1" (contiguous, with unusual strides in size-1 dimensions),
         "expanded" (a stride 0), "transposed" (axes in another order),
         "stepped" (every second or third index of some dimension) or "padded"
-        (rows sliced from a wider buffer).
+        (rows sliced from a wider buffer); "huge" where elements lie 2^31 and more
+        apart.
     """
     strides = spec.element_strides
+    if spec.span > 2**31 > spec.numel:
+        return "huge"
     if spec.is_contiguous:
         if spec.offset:
             return "offset"
@@ -56,17 +64,26 @@ def layout_name(spec: TensorSpec) -> str:
 
 
 def layouts(
-    shape: Shape, declaration: Declaration, *, inplace: bool = False
+    shape: Shape, declaration: Declaration, *, span: int = 0, inplace: bool = False
 ) -> Weighted[str]:
     """Return a strategy for the kind of layout; `build` makes one of it.
 
-    Half of the draws are contiguous. An in-place argument is never expanded:
-    two of its elements would be one.
+    Half of the draws are contiguous, about one in forty is huge where that can be.
+    An in-place argument is never expanded: two of its elements would be one.
+
+    Args:
+        shape: logical sizes.
+        declaration: the kernel's.
+        span: greatest number of elements from the first to the last of a huge
+            view; 0 for none.
+        inplace: whether the kernel overwrites it.
     """
+    inner = declaration.layouts == "inner_contiguous"
     return _kinds(
         len(shape),
         max(shape, default=0) > 1,
-        1 in (shape[:-1] if declaration.layouts == "inner_contiguous" else shape),
+        1 in (shape[:-1] if inner else shape),
+        bool(_huge_axes(shape, inner, span)),
         declaration.layouts,
         inplace,
     )
@@ -74,7 +91,7 @@ def layouts(
 
 @lru_cache(maxsize=1024)
 def _kinds(
-    rank: int, wide: bool, ones: bool, allowed: str, inplace: bool
+    rank: int, wide: bool, ones: bool, far: bool, allowed: str, inplace: bool
 ) -> Weighted[str]:
     """Return the kinds that exist for shapes of this sort."""
     kinds: list[str] = []
@@ -93,11 +110,20 @@ def _kinds(
             kinds.append("expanded")
         if ones:
             kinds.append("odd_size1")
-    return weighted(["contiguous"] * max(1, len(kinds)) + kinds)
+    every = ["contiguous"] * max(1, len(kinds)) + kinds
+    if far and allowed != "contiguous":
+        every = every * _REPEATS + ["huge"]
+    return weighted(every)
 
 
 def build(
-    kind: str, shape: Shape, seed: int, dtype: str, declaration: Declaration
+    kind: str,
+    shape: Shape,
+    seed: int,
+    dtype: str,
+    declaration: Declaration,
+    *,
+    span: int = 0,
 ) -> Layout:
     """Return the layout of a kind.
 
@@ -108,10 +134,11 @@ def build(
         dtype: settles which offsets are aligned.
         declaration: with "inner_contiguous" the last dimension keeps stride 1,
             and offsets keep the declared alignment.
+        span: as given to `layouts`.
 
     Returns:
         Strides and offset; at most 3 times the elements of the shape, or 65
-        elements per row, lie in the span.
+        elements per row, lie in the span, unless the kind is "huge".
     """
     if kind == "contiguous":
         return CONTIGUOUS
@@ -121,6 +148,8 @@ def build(
         unit = max(1, declaration.alignment // DTYPES[dtype].itemsize)
     # Small seeds differ in their low bits only: spread them over 32 bits.
     variant = (seed ^ seed >> 24) * _SPREAD >> 16 & 0xFFFFFFFF
+    if kind == "huge":
+        return _huge(shape, variant, inner, span)
     strides, offset = _BUILDERS[kind](shape, variant, inner)
     return strides, -(-offset // unit) * unit
 
@@ -176,6 +205,22 @@ def _odd_size1(shape: Shape, variant: int, inner: bool) -> Layout:
     for axis in range(len(shape) - int(inner)):
         if shape[axis] == 1:
             strides[axis] = _ODD_STRIDES[(variant + axis) % len(_ODD_STRIDES)]
+    return tuple(strides), 0
+
+
+def _huge_axes(shape: Shape, inner: bool, span: int) -> list[int]:
+    """Return the axes along which indices can lie `_HUGE_STRIDE` elements apart."""
+    if math.prod(shape) == 0:
+        return []
+    free = shape[: len(shape) - int(inner)]
+    return [a for a, n in enumerate(free) if 3 <= n <= span // _HUGE_STRIDE]
+
+
+def _huge(shape: Shape, variant: int, inner: bool, span: int) -> Layout:
+    axes = _huge_axes(shape, inner, span)
+    axis = axes[variant % len(axes)]
+    strides = list(contiguous_strides((*shape[:axis], 1, *shape[axis + 1 :])))
+    strides[axis] = _HUGE_STRIDE
     return tuple(strides), 0
 
 

@@ -8,6 +8,7 @@ from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Scalar
 
 ROLES: Final = ("data", "weight", "bias")
+INDEX_ROLE: Final = "index"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class TensorParameter:
         Raises:
             BindingError: if either is malformed.
         """
+        roles = (INDEX_ROLE,) if isinstance(self, IndexParameter) else ROLES
         names = self.names
         if "*" in names or not all(n.isidentifier() for n in names):
             raise BindingError(
@@ -39,9 +41,9 @@ class TensorParameter:
             )
         if len(set(names)) != len(names):
             raise BindingError(f"dims {self.dims!r} repeats a name")
-        if self.role not in ROLES:
+        if self.role not in roles:
             raise BindingError(
-                f"unknown role {self.role!r}", fix=suggestion(self.role, ROLES)
+                f"unknown role {self.role!r}", fix=suggestion(self.role, roles)
             )
 
     @property
@@ -58,6 +60,39 @@ class TensorParameter:
         """Return the domain in words."""
         note = ", optional" if self.optional else ""
         return f"{self.role} tensor [{self.dims}]{note}"
+
+
+@dataclass(frozen=True)
+class IndexParameter(TensorParameter):
+    """A tensor argument of integers that select along a named dimension.
+
+    Attributes:
+        below: the dimension of another parameter that valid indices stay below.
+        ignored: scalar parameter whose value is admitted beside them; "" if none.
+    """
+
+    role: str = INDEX_ROLE
+    below: str = ""
+    ignored: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the names.
+
+        Raises:
+            BindingError: if one is malformed.
+        """
+        super().__post_init__()
+        if not self.below.isidentifier():
+            raise BindingError(
+                f"below={self.below!r} is not a dimension name",
+                fix='write for example ks.indices("*", below="V")',
+            )
+
+    def describe(self) -> str:
+        """Return the domain in words."""
+        note = f" or {self.ignored}" if self.ignored else ""
+        note += ", optional" if self.optional else ""
+        return f"index tensor [{self.dims}], 0 <= index < {self.below}{note}"
 
 
 @dataclass(frozen=True)
@@ -107,6 +142,17 @@ def tensors(
         BindingError: on malformed dimension names or an unknown role.
     """
     return TensorParameter(dims, role, optional)
+
+
+def indices(
+    dims: str, below: str, *, ignored: str = "", optional: bool = False
+) -> IndexParameter:
+    """Return a parameter of indices into a dimension; see `IndexParameter`.
+
+    Raises:
+        BindingError: on malformed dimension names.
+    """
+    return IndexParameter(dims, optional=optional, below=below, ignored=ignored)
 
 
 def scalar(default: Scalar, domain: Sequence[Scalar] = ()) -> ScalarParameter:

@@ -12,7 +12,7 @@ from hypothesis import reject
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.strategies.parameters import TensorParameter
+from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 from kfuzz.strategies.sizes import Range, candidates, sizes
 from kfuzz.strategies.weighted import Weighted
 
@@ -51,21 +51,27 @@ class Plan:
 
     Attributes:
         axes: dimension names per tensor parameter.
+        lead: the parameter that rank and shape class speak of: the first that
+            is not an index.
         large: the dimension that gets the large sizes; None for 0-d tensors.
         long: the dimension that a shape class may call "N": the reduced one,
-            else the last of the first tensor; None for 0-d tensors.
+            else the last of the leading tensor; None for 0-d tensors.
         ranges: sizes that the declaration admits, per dimension.
         limits: the budget.
         nonempty: dimensions that may not be 0.
+        bounds: per index parameter the dimension that it selects along; it is
+            not 0 where there are indices.
         shape_class: the declared restriction, if any.
     """
 
     axes: Mapping[str, tuple[str, ...]]
+    lead: str
     large: str | None
     long: str | None
     ranges: Mapping[str, Range]
     limits: tuple[Limit, ...]
     nonempty: frozenset[str]
+    bounds: Mapping[str, str]
     shape_class: ShapeClass | None
 
     @cached_property
@@ -92,9 +98,9 @@ class Plan:
         """Return the sizes that a shape class may name.
 
         The dimensions; "N", see `long`; "M", the product of the other axes of
-        the first tensor.
+        the leading tensor.
         """
-        first = next(iter(self.axes.values()))
+        first = self.axes[self.lead]
         rest = math.prod(dims[name] for name in first if name != self.long)
         return {"N": dims[self.long] if self.long else 1, "M": rest, **dims}
 
@@ -118,6 +124,9 @@ class Plan:
                         zero=name not in self.nonempty,
                     )
                 )
+        for name, bound in self.bounds.items():
+            if all(drawn[axis] for axis in self.axes[name]):
+                drawn[bound] = drawn[bound] or self.least[bound]
         if self.shape_class is None or self.shape_class.admits(self.named(drawn)):
             return drawn
         repaired = self._repaired(drawn, self.shape_class, _REPAIRS)
@@ -170,7 +179,7 @@ def plan(
     *,
     rank: int,
     reduced: str | int | None,
-    large: int = -1,
+    large: int | str = -1,
     budget: SizeBudget,
     shape_class: ShapeClass | None = None,
     empty_reduction: bool = True,
@@ -180,14 +189,14 @@ def plan(
     Args:
         tensors: the tensor parameters that are passed, in order.
         rank: of the tensors with "*" (of the one with most named dimensions).
-        reduced: a dimension name, an axis of the first tensor, or None where
+        reduced: a dimension name, an axis of the leading tensor, or None where
             the operator reduces nothing.
-        large: where nothing is reduced, the axis of the first tensor that gets
-            the large sizes.
+        large: where nothing is reduced, the dimension (or axis of the leading
+            tensor) that gets the large sizes.
         budget: limits. Where two data tensors each have a dimension that the
             other lacks (a matrix product), the budget's rows count tiles of
             16 x 16 of the result; else they count the product of the sizes
-            outside the large axis.
+            outside the large axis, without those that indices select from.
         shape_class: the declared restriction.
         empty_reduction: whether the reduced dimension may be 0.
     """
@@ -197,10 +206,17 @@ def plan(
         name: (leading if parameter.variadic else ()) + parameter.names
         for name, parameter in tensors.items()
     }
-    first = next(iter(axes.values()))
+    lead = next(
+        (n for n, p in tensors.items() if not isinstance(p, IndexParameter)),
+        next(iter(tensors)),
+    )
+    first = axes[lead]
+    bounds = {n: p.below for n, p in tensors.items() if isinstance(p, IndexParameter)}
     if isinstance(reduced, int):
         reduced = first[reduced]
-    widest = reduced or (first[large] if first else None)
+    if isinstance(large, int):
+        large = first[large] if first else ""
+    widest = reduced or large or None
     long = reduced or (first[-1] if first else None)
     every = tuple(dict.fromkeys(name for names in axes.values() for name in names))
     limits = [Limit(budget.elements, dict.fromkeys(a, 1)) for a in axes.values()]
@@ -210,7 +226,10 @@ def plan(
         limits.append(Limit(budget.elements, dict.fromkeys(result, 1)))
         sides = {name: _TILE if name in outer else 1 for name in result}
     else:
-        sides = {name: 1 for name in every if name != widest}
+        result = [name for name in every if name not in bounds.values()]
+        if bounds:
+            limits.append(Limit(budget.elements, dict.fromkeys(result, 1)))
+        sides = {name: 1 for name in result if name != widest}
     limits.append(Limit(budget.rows, sides))
     ranges = {name: Range() for name in every}
     others = [name for name in first if name != long]
@@ -228,11 +247,13 @@ def plan(
             ranges = {name: Range(1, 0) for name in every}
     return Plan(
         axes=axes,
+        lead=lead,
         large=widest,
         long=long,
         ranges=ranges,
         limits=tuple(limit for limit in limits if limit.sides),
         nonempty=frozenset(() if empty_reduction or not reduced else (reduced,)),
+        bounds=bounds,
         shape_class=shape_class,
     )
 

@@ -1,5 +1,6 @@
 """Value recipes: families by role, correlated operands, planted specials."""
 
+import math
 import random
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -8,9 +9,9 @@ from typing import Final
 from hypothesis import strategies as st
 
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import DTYPES, canonical_nan
+from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits
 from kfuzz.core.errors import UsageError, suggestion
-from kfuzz.core.families import FAMILIES
+from kfuzz.core.families import FAMILIES, INDEX_FAMILIES
 from kfuzz.core.recipe import Plant
 from kfuzz.core.tiles import edges
 from kfuzz.strategies.weighted import Weighted, weighted
@@ -24,6 +25,10 @@ _TAME_WEIGHT: Final = 30
 _MAX_PLANTS: Final = 3
 # Of so many cases one has one, one two and one three plants.
 _PLANT_SHARE: Final = 15
+# Valid families so often as hostile ones once: 1 case in 8 is hostile, nearly.
+_VALID_WEIGHT: Final = 4
+# Ignored indices are plants; more would make the recipe long.
+_MAX_IGNORED: Final = 16
 
 # Hypothesis draws integers of up to 24 bits uniformly, wider ones mostly small.
 SEED_BITS: Final = 24
@@ -170,3 +175,46 @@ def plants(
             at.append(chance.randrange(n) if anywhere else chance.choice(ends))
         found.append(Plant(tuple(at), chance.choice(bits)))
     return tuple(found)
+
+
+@lru_cache(maxsize=8)
+def index_families(*, hostile: bool) -> Weighted[str]:
+    """Return a strategy for the family of an index argument.
+
+    Args:
+        hostile: whether some draws hold indices that are not below the bound.
+    """
+    valid = [n for n, f in INDEX_FAMILIES.items() if f.group == "index"]
+    others = [n for n, f in INDEX_FAMILIES.items() if f.group == "hostile"]
+    return weighted(valid * _VALID_WEIGHT + (others if hostile else []))
+
+
+def ignored(
+    shape: tuple[int, ...], dtype: str, value: int, seed: int
+) -> tuple[Plant, ...]:
+    """Return plants of an index that is to be ignored, for half of the seeds.
+
+    A few elements, or all of a small tensor.
+
+    Args:
+        shape: logical sizes, none 0.
+        dtype: an integer dtype.
+        value: the index.
+        seed: settles how many and where.
+    """
+    chance = random.Random(seed)
+    kind, count = chance.randrange(4), math.prod(shape)
+    if kind < 2:
+        return ()
+    few = chance.randint(1, _MAX_PLANTS) if kind == 2 else _MAX_IGNORED
+    flats = chance.sample(range(count), min(few, count))
+    bits = number_to_bits(value, dtype)
+    return tuple(Plant(_unravel(flat, shape), bits) for flat in flats)
+
+
+def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    index = []
+    for n in reversed(shape):
+        flat, here = divmod(flat, n)
+        index.append(here)
+    return tuple(reversed(index))

@@ -8,13 +8,17 @@ from typing import Final
 from kfuzz.contracts.classes import (
     c_cmp_03,
     c_exc_01,
+    c_exc_02,
+    c_ord_02,
     c_prc_01,
     c_prc_02,
     k_liv_01,
     k_mem_01,
     k_mem_02,
     k_mem_03,
+    k_mem_04,
     k_met_01,
+    k_ref_01,
     k_val_01,
 )
 from kfuzz.contracts.language import ContractClass
@@ -24,7 +28,11 @@ ATTRIBUTION: Final[tuple[ContractClass, ...]] = (
     k_mem_01.CLASS,
     k_met_01.CLASS,
     k_mem_03.CLASS,
+    k_mem_04.CLASS,
+    c_ord_02.CLASS,
+    k_ref_01.CLASS,
     k_mem_02.CLASS,
+    c_exc_02.CLASS,
     c_exc_01.CLASS,
     c_prc_02.CLASS,
     c_prc_01.CLASS,
@@ -33,6 +41,11 @@ ATTRIBUTION: Final[tuple[ContractClass, ...]] = (
 )
 
 # Judged on bytes and metadata alone: a wrong value says nothing about them.
-FREE_OF_VALUES: Final = frozenset({"K-LIV-01", "K-MEM-01", "K-MET-01", "K-MEM-03"})
+FREE_OF_VALUES: Final = frozenset(
+    {"K-LIV-01", "K-MEM-01", "K-MET-01", "K-MEM-03", "K-MEM-04", "C-ORD-02"}
+)
+
+# Judged where an index is out of bounds and nothing is promised for it.
+BEYOND_BOUNDS: Final = frozenset({"K-LIV-01", "K-MEM-01", "K-MEM-03", "C-EXC-02"})
 
 CLASSES: Final = {c.id: c for c in ATTRIBUTION}

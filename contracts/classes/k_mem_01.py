@@ -1,6 +1,6 @@
 """K-MEM-01: no access outside what the kernel was given."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.language import (
     ContractClass,
@@ -10,25 +10,33 @@ from kfuzz.contracts.language import (
     Tolerance,
     ViolationSignature,
 )
-from kfuzz.core.verdict import Failure, Kind
+from kfuzz.core.verdict import Access, Failure, Kind
 
 if TYPE_CHECKING:
     from kfuzz.contracts.view import View
 
 ID = "K-MEM-01"
 
+_OUTSIDE: Final = ("before", "after", "slack", "elsewhere")
+_DOES: Final = {"load": "loads", "store": "stores", "atomic": "has an atomic"}
+
 
 def judge(view: "View") -> Failure | None:
-    """Return the first write into a guard zone or slack."""
-    outside = [t for t in view.base.touches if t.where != "element"]
-    for touch in outside:
-        return Failure(
-            contract=ID,
-            kind=Kind.WRITE_OUTSIDE,
-            output=touch.argument,
-            message=f"writes outside {touch.argument}: {touch.describe()}",
-            elements=touch.count,
-        )
+    """Return the first write outside, or else the first read outside."""
+    outside = tuple(a for a in view.base.accesses if a.where in _OUTSIDE)
+    reads = tuple(a for a in outside if a.access == "load")
+    writes = tuple(a for a in outside if a.access != "load")
+    if writes:
+        return _failure(Kind.WRITE_OUTSIDE, writes)
+    for touch in view.base.touches:
+        if touch.where != "element":
+            return Failure(
+                contract=ID,
+                kind=Kind.WRITE_OUTSIDE,
+                output=touch.argument,
+                message=f"writes outside {touch.argument}: {touch.describe()}",
+                elements=touch.count,
+            )
     for stray in view.base.strays:
         return Failure(
             contract=ID,
@@ -36,7 +44,37 @@ def judge(view: "View") -> Failure | None:
             message=f"writes outside its own allocation: {stray.describe()}",
             elements=stray.count,
         )
-    return None
+    return _failure(Kind.READ_OUTSIDE, reads) if reads else None
+
+
+def _failure(kind: Kind, accesses: tuple[Access, ...]) -> Failure:
+    first = accesses[0]
+    does = _DOES.get(first.access, "reaches")
+    place = f", at {first.line}" if first.line else ""
+    if first.program is not None:
+        place += f" in program {first.program}"
+    outside = f"{does} outside {first.memory}: {_where(first)}"
+    if first.where == "elsewhere":
+        outside = f"{does} outside everything that it was given"
+    return Failure(
+        contract=ID,
+        kind=kind,
+        output=first.argument,
+        message=outside + place,
+        elements=first.count,
+        accesses=accesses,
+    )
+
+
+def _where(access: Access) -> str:
+    far = f"{access.distance} element{'s' if access.distance != 1 else ''}"
+    match access.where:
+        case "after":
+            return f"{far} past the end"
+        case "before":
+            return f"{far} before the start"
+        case _:
+            return f"in a gap of its strides, {far} from the nearest"
 
 
 CLASS = ContractClass(
@@ -44,21 +82,29 @@ CLASS = ContractClass(
     title="no access outside what it was given",
     scope="every kernel",
     precondition="Every case on which the kernel returns.",
-    postcondition="No byte outside the elements of its arguments and of its own "
-    "allocations is written.",
-    tolerance=Tolerance(Structure.EXACT, "bytes are equal", "guard zones are compared"),
+    postcondition="Nothing is written but the elements of its arguments and its own "
+    "allocations; nothing is read but the spans of the former and the latter.",
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "none",
+        "an access is inside or outside; guard zones are compared byte by byte",
+    ),
     protocol=Protocol(
         probes=(Probe.BASE,),
         on_miss=(),
         confirmation="reproduces",
         text="Every argument and every tensor the kernel allocates lies between guard "
-        "zones; slack inside a strided argument holds poison. All bytes outside "
-        "the elements are compared after the call. Writes only: reads outside are "
-        "seen where they change the result.",
+        "zones; slack inside a strided argument holds poison and may be read. All "
+        "bytes outside the elements are compared after the call. In Triton's "
+        "interpreter the address of every load, store and atomic of every lane whose "
+        "mask is set is checked, whether or not its value is used. On the CPU, "
+        "arguments of native code also lie against pages that fault when touched. "
+        "On a GPU, reads outside are seen where they change the result.",
     ),
     signature=ViolationSignature(
-        kinds=(Kind.WRITE_OUTSIDE,),
-        text="names the argument and the distance in elements",
+        kinds=(Kind.WRITE_OUTSIDE, Kind.READ_OUTSIDE),
+        text="names the argument and the distance in elements; in the interpreter "
+        "also the source line and the program",
     ),
     judge=judge,
     decides=lambda view: view.base.returned,

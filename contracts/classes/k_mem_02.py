@@ -1,5 +1,6 @@
 """K-MEM-02: every output element is written, nothing stale is read."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
@@ -11,6 +12,7 @@ from kfuzz.contracts.language import (
     Tolerance,
     ViolationSignature,
 )
+from kfuzz.contracts.repeats import accesses, follows_poison, place_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -20,13 +22,19 @@ ID = "K-MEM-02"
 
 
 def judge(view: "View") -> Failure | None:
-    """Return the first element whose acceptance follows the poison."""
-    if view.miss is None:
+    """Return the first element that follows what fresh memory held."""
+    unwritten = accesses(view, "unwritten")
+    if view.miss is None and not unwritten:
         return None
-    found = view.follows_poison
+    found = follows_poison(view)
     if found is None:
         return None
-    return value_failure(ID, found, why="it follows what memory held before the call")
+    why = "it follows what memory held before the call"
+    if unwritten:
+        load = unwritten[0]
+        why += f"; the kernel loads elements of {load.memory} that nothing wrote"
+        why += f", {place}" if (place := place_of(load)) else ""
+    return replace(value_failure(ID, found, why=why), accesses=unwritten)
 
 
 CLASS = ContractClass(
@@ -40,15 +48,18 @@ CLASS = ContractClass(
         "the acceptance of K-VAL-01, under either poison",
         "an element is charged if its acceptance differs between two poisons, or it "
         "misses under both with different bits, while repeats under the same poison "
-        "agree bit for bit; with determinism declared bitwise, different bits suffice",
+        "agree bit for bit; different bits suffice with determinism declared bitwise, "
+        "and where the interpreter saw a load of an element that nothing wrote",
     ),
     protocol=Protocol(
         probes=(Probe.BASE,),
         on_miss=(Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT),
         confirmation="reproduces",
+        sampled=(Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT),
         text="Memory that the kernel allocates is filled with a poison, NaN or a large "
-        "finite number, alternating between cases. After a miss the case runs "
-        "again under the same and under the other poison, each twice.",
+        "finite number, alternating between cases. After a miss, and after Triton's "
+        "interpreter saw a load of an element that nothing wrote, the case runs again "
+        "under the same and under the other poison, twice each.",
     ),
     signature=ViolationSignature(
         kinds=(Kind.UNWRITTEN,), text="names the output and the first element"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from kfuzz import strategies as ks
 from kfuzz.contracts.language import Operator, Structure, Tolerance
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import FLOAT8
 
 if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem
@@ -31,7 +32,7 @@ relu = Operator(
     error=accept,
     ranks=range(5),
     defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16"),
+    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
     tolerance=Tolerance(
         Structure.EXACT,
         "y == max(x, 0)",

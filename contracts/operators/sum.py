@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfuzz import strategies as ks
 from kfuzz.contracts.language import Operator, Structure, Tolerance
+from kfuzz.core.dtypes import FLOAT8
 
 if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem
@@ -51,6 +52,7 @@ sum_ = Operator(
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
     error=accept,
+    dtypes=("float32", "float16", "bfloat16", *FLOAT8),
     tolerance=Tolerance(
         Structure.INTERVAL,
         "RNE(s - E) <= y <= RNE(s + E), E = gamma(n-1, u) sum|x|; E = 0 where every "

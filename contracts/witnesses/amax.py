@@ -29,7 +29,7 @@ def amax_kernel(
     padding: tl.constexpr = 0.0 if ZERO_IDENTITY else float("-inf")
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     x_rows = x_ptr + row[:, None] * stride_xm
-    lanes = tl.arange(0, BLOCK)[None, :]
+    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
     top = tl.full([ROWS, BLOCK], float("-inf"), tl.float32)
     nans = tl.full([ROWS, BLOCK], 0, tl.int32)
     for start in range(0, n, BLOCK):

@@ -7,6 +7,8 @@ from typing import Final
 import torch
 
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
+from kfuzz.execution.interpreter import watch
+from kfuzz.strategies.parameters import IndexParameter
 
 # The plain functional test: torch.allclose, rtol = atol, five inputs.
 TOLERANCE: Final = 1e-2
@@ -26,6 +28,7 @@ class Witness:
         max_elements: most elements, over all tensors, that a minimal case has.
         max_nonzero: most of them that are not 0, NaN counted.
         minimal: what a minimal case looks like.
+        backends: where the fault shows.
     """
 
     kernel: str
@@ -36,6 +39,7 @@ class Witness:
     max_elements: int = 0
     max_nonzero: int = 0
     minimal: str = ""
+    backends: tuple[str, ...] = ("interpret", "cuda")
 
     @property
     def conforming(self) -> bool:
@@ -53,6 +57,10 @@ _ROWS: Final = ((16, 1024),)
 _SQUARE: Final = ((64, 64),)
 _MATMUL: Final = ((64, 64), (64, 64))
 _LAYER_NORM: Final = ((16, 1024), (1024,), (1024,))
+_EMBEDDING: Final = ((512, 64), (128,))
+_GATHER: Final = ((64, 256), (64, 32))
+_INTERPRETED: Final = ("interpret",)
+_CROSS_ENTROPY: Final = ((64, 512), (64,))
 
 
 def _conforming(
@@ -74,6 +82,26 @@ WITNESSES: Final[dict[str, Witness]] = {
         *_conforming("layer_norm", "layer_norm", _LAYER_NORM),
         *_conforming("matmul", "matmul", _MATMUL),
         *_conforming("relu", "relu", _SQUARE),
+        *_conforming("embedding", "embedding", _EMBEDDING),
+        *_conforming("gather", "gather", _GATHER),
+        *_conforming("cross_entropy", "cross_entropy", _CROSS_ENTROPY),
+        # Sums of one term: no rounded 8-bit sum lies within 1e-2.
+        *(
+            Witness(f"triton_{name}_float8", "float8", "", (shape,), "float8_e5m2")
+            for name, shape in (
+                ("relu", (64, 64)), ("sum", (64, 1)), ("amax", (16, 1024))
+            )
+        ),
+        Witness(
+            "embedding_wraps_index", "embedding", "C-EXC-02", _EMBEDDING,
+            max_elements=2, max_nonzero=1,
+            minimal="a table of one element, the index 1 or -1",
+        ),
+        Witness(
+            "cross_entropy_padded_label", "cross_entropy", "C-EXC-02", _CROSS_ENTROPY,
+            max_elements=4, max_nonzero=1,
+            minimal="one row, width 3: the label 3 lies in the padded column",
+        ),
         Witness(
             "softmax_tail_zero", "softmax", "C-CMP-03", _ROWS,
             max_elements=3, max_nonzero=3,
@@ -97,6 +125,26 @@ WITNESSES: Final[dict[str, Witness]] = {
             minimal="one row one longer than a block, only its last element set",
         ),
         Witness(
+            "sum_bfloat16_accumulator", "sum", "C-PRC-01", ((16, 4),), "bfloat16",
+            max_elements=6, max_nonzero=6,
+            minimal="three elements: 256 swallows a 1 twice",
+        ),
+        Witness(
+            "sum_rows_unwritten", "sum", "K-MEM-02", _ROWS,
+            max_elements=1, max_nonzero=0,
+            minimal="one element, any value: fewer rows than a program takes",
+        ),
+        Witness(
+            "sum_random_order", "sum", "K-REF-01", _ROWS,
+            max_elements=8, max_nonzero=8,
+            minimal="one row, a few values whose rounded sum depends on their order",
+        ),
+        Witness(
+            "amax_stale_partials", "memory", "K-MEM-02", _ROWS,
+            max_elements=1, max_nonzero=0,
+            minimal="one element, any value: one chunk of four is made",
+        ),
+        Witness(
             "amax_zero_identity", "amax", "C-CMP-03", _ROWS,
             max_elements=3, max_nonzero=3,
             minimal="one row, width 3, all negative",
@@ -113,8 +161,9 @@ WITNESSES: Final[dict[str, Witness]] = {
         ),
         Witness(
             "layer_norm_one_pass", "layer_norm", "C-PRC-02", _LAYER_NORM,
-            max_elements=9, max_nonzero=4,
-            minimal="one row, width 2 or 3: large neighbours and one weight",
+            max_elements=21, max_nonzero=7,
+            minimal="one row, width 2 or 3: large neighbours and one weight; up to 7 "
+            "equal elements where the variance comes out negative",
         ),
         Witness(
             "matmul_half_accumulator", "matmul", "C-PRC-01", _MATMUL, "float16",
@@ -138,6 +187,26 @@ WITNESSES: Final[dict[str, Witness]] = {
             minimal="one element, any value",
         ),
         Witness(
+            "relu_static_buffer", "memory", "K-MEM-04", _SQUARE,
+            max_elements=1, max_nonzero=0,
+            minimal="one element, any value",
+        ),
+        Witness(
+            "relu_memo_by_pointer", "memory", "K-REF-01", _SQUARE,
+            max_elements=1, max_nonzero=1,
+            minimal="one element, any value but 0",
+        ),
+        Witness(
+            "relu_native_over_read", "native", "K-MEM-01", _SQUARE,
+            max_elements=4, max_nonzero=0, backends=("cpu",),
+            minimal="a multiple of 16 bytes, so that a page can follow: four elements",
+        ),
+        Witness(
+            "relu_native_under_read", "native", "K-MEM-01", _SQUARE,
+            max_elements=1, max_nonzero=0, backends=("cpu",),
+            minimal="one element, any value",
+        ),
+        Witness(
             "relu_overwrites_input", "relu", "K-MEM-03", _SQUARE,
             max_elements=1, max_nonzero=1,
             minimal="one negative element",
@@ -151,6 +220,43 @@ WITNESSES: Final[dict[str, Witness]] = {
             "relu_one_shape", "relu", "C-CMP-03", _SQUARE,
             max_elements=1, max_nonzero=1,
             minimal="one positive element",
+        ),
+        Witness(
+            "relu_tail_store_unmasked", "reach", "K-MEM-01", _SQUARE,
+            max_elements=1, max_nonzero=0,
+            minimal="one element, any value",
+        ),
+        *(
+            Witness(
+                kernel, "reach", "K-MEM-01", _SQUARE,
+                max_elements=1, max_nonzero=0, backends=_INTERPRETED,
+                minimal="one element, any value",
+            )
+            for kernel in (
+                "relu_tail_load_unmasked",
+                "relu_reads_one_past",
+                "relu_reads_one_before",
+            )
+        ),
+        Witness(
+            "sum_takes_zero_for_unset", "reach", "K-MEM-01", _ROWS,
+            max_elements=2, max_nonzero=0, backends=_INTERPRETED,
+            minimal="two elements that share memory, any value",
+        ),
+        Witness(
+            "sum_ignores_column_stride", "reach", "C-CMP-03", _ROWS,
+            max_elements=4, max_nonzero=1,
+            minimal="a 2 x 2 summed over its rows, one element set",
+        ),
+        Witness(
+            "amax_last_chunk_wins", "reach", "C-ORD-02", ((16, 16),),
+            max_elements=17, max_nonzero=1, backends=_INTERPRETED,
+            minimal="one row one longer than a chunk: two different maxima",
+        ),
+        Witness(
+            "relu_offsets_overflow", "reach", "K-MEM-01", _SQUARE,
+            max_elements=3, max_nonzero=0, backends=_INTERPRETED,
+            minimal="three elements 2^30 apart, any values",
         ),
         *(
             Witness(
@@ -168,7 +274,7 @@ def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
     """Whether a witness passes the test that people write for a kernel.
 
     `torch.allclose` with rtol = atol = 1e-2 against torch in float64, on five
-    random normal inputs at its one friendly shape.
+    random inputs at its one friendly shape: normal, of indices uniform.
 
     Args:
         kernel: one of `WITNESSES`, by name.
@@ -177,15 +283,24 @@ def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
     witness, operator = WITNESSES[kernel.name], kernel.operator
     dtype = getattr(torch, witness.dtype)
     scalars = {name: p.default for name, p in operator.scalars.items()}
+    parameters = operator.tensors.values()
+    sizes = {
+        axis: n
+        for p, shape in zip(parameters, witness.shapes, strict=True)
+        for axis, n in zip(p.names, shape[len(shape) - len(p.names) :], strict=True)
+    }
     for seed in range(INPUTS):
         random = torch.Generator().manual_seed(seed)
         inputs = [
-            torch.randn(shape, generator=random).to(device, dtype)
-            for shape in witness.shapes
+            torch.randint(sizes[p.below], shape, generator=random).to(device)
+            if isinstance(p, IndexParameter)
+            else torch.randn(shape, generator=random).to(device, dtype)
+            for p, shape in zip(parameters, witness.shapes, strict=True)
         ]
-        exact = [x.to(torch.float64) for x in inputs]
+        exact = [x.to(torch.float64) if x.is_floating_point() else x for x in inputs]
         expected = operator.oracle(*exact, **scalars)
-        y = kernel(*inputs, **scalars).to(torch.float64)
+        with watch():  # where Triton interprets, with the bits of compiled Triton
+            y = kernel(*inputs, **scalars).to(torch.float64)
         if y.shape != expected.shape:
             return False
         if not torch.allclose(y, expected, rtol=TOLERANCE, atol=TOLERANCE):

@@ -33,7 +33,7 @@ def layer_norm_kernel(
 ):
     """y[i, :] = (x[i, :] - mean) / sqrt(variance + eps) * w + b, in float32."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    lanes = tl.arange(0, BLOCK)[None, :]
+    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
     x_rows = x_ptr + rows * stride_xm
     y_rows = y_ptr + rows * stride_ym
 

@@ -46,7 +46,7 @@ def matmul_kernel(
     in_n = offs_n[None, :] < N
     acc = tl.zeros([BLOCK_M, BLOCK_N], acc_dtype)
     for start in range(0, end, BLOCK_K):
-        offs_k = start + tl.arange(0, BLOCK_K)
+        offs_k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a = tl.load(
             a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak,
             mask=in_m & (offs_k[None, :] < K),

@@ -48,3 +48,16 @@ def empty_rows(x: Tensor) -> Tensor:
 def reduced_shape(x: Tensor, dim: int) -> torch.Size:
     """Return the shape of `x` without `dim`."""
     return x.movedim(dim, -1).shape[:-1]
+
+
+def check_indices(indices: Tensor, bound: int, *, ignored: int | None = None) -> None:
+    """Refuse indices outside [0, bound) that are not the ignored one.
+
+    Raises:
+        IndexError: naming the bound.
+    """
+    bad = (indices < 0) | (indices >= bound)
+    if ignored is not None:
+        bad &= indices != ignored
+    if bool(bad.any()):
+        raise IndexError(f"an index is not below {bound}")

@@ -29,7 +29,7 @@ def softmax_kernel(
     """y[i, :] = softmax(x[i, :]), computed in float32."""
     padding: tl.constexpr = 0.0 if TAIL_ZERO else float("-inf")
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    lanes = tl.arange(0, BLOCK)[None, :]
+    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
     x_rows = x_ptr + rows * stride_xm
     y_rows = y_ptr + rows * stride_ym
 

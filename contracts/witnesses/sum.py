@@ -1,5 +1,6 @@
 """Sum along a dimension in Triton: partial sums per lane, reduced at the end."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -31,7 +32,7 @@ def sum_kernel(
     acc_dtype: tl.constexpr = x_ptr.dtype.element_ty if HALF_ACCUMULATOR else tl.float32
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     x_rows = x_ptr + row[:, None] * stride_xm
-    lanes = tl.arange(0, BLOCK)[None, :]
+    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
     acc = tl.full([ROWS, BLOCK], 0.0, acc_dtype)
     for start in range(0, end, BLOCK):
         offs = start + lanes
@@ -43,7 +44,12 @@ def sum_kernel(
 
 
 def launch(
-    x: Tensor, dim: int, *, half_accumulator: bool = False, drop_tail: bool = False
+    x: Tensor,
+    dim: int,
+    *,
+    half_accumulator: bool = False,
+    drop_tail: bool = False,
+    whole_programs: bool = False,
 ) -> Tensor:
     """Return sum(x, dim); a flag that is not at its default is a fault."""
     rows = as_rows(x, dim)
@@ -52,8 +58,11 @@ def launch(
     if drop_tail and n > BLOCK:
         end = n // BLOCK * BLOCK
     y = rows.new_empty(rows.shape[0])
-    if y.numel():
-        sum_kernel[(triton.cdiv(rows.shape[0], ROWS),)](
+    programs = triton.cdiv(rows.shape[0], ROWS)
+    if whole_programs:
+        programs = rows.shape[0] // ROWS
+    if programs:
+        sum_kernel[(programs,)](
             rows,
             y,
             rows.stride(0),
@@ -83,3 +92,22 @@ def sum_half_accumulator(x: Tensor, dim: int) -> Tensor:
 def sum_drop_tail(x: Tensor, dim: int) -> Tensor:
     """Violates C-CMP-03: rows longer than a block lose their last, partial one."""
     return launch(x, dim, drop_tail=True)
+
+
+@kernel(ops.sum, dtypes="bfloat16", shape_class="N <= 64")
+def sum_bfloat16_accumulator(x: Tensor, dim: int) -> Tensor:
+    """Violates C-PRC-01: accumulates in bfloat16, and declares float32."""
+    return launch(x, dim, half_accumulator=True)
+
+
+@kernel(ops.sum)
+def sum_rows_unwritten(x: Tensor, dim: int) -> Tensor:
+    """Violates K-MEM-02: rows that do not fill a program are never written."""
+    return launch(x, dim, whole_programs=True)
+
+
+@kernel(ops.sum)
+def sum_random_order(x: Tensor, dim: int) -> Tensor:
+    """Violates K-REF-01: adds in an order that torch's random generator gives."""
+    order = torch.randperm(x.shape[dim], device=x.device)
+    return launch(x.index_select(dim, order), dim)

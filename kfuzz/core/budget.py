@@ -14,17 +14,22 @@ class SizeBudget:
         elements: greatest number of elements of one tensor.
         rows: greatest product of the sizes outside the reduced axis, for
             backends that pay per program; matmul counts 16 x 16 tiles.
+        span: greatest number of bytes from the first to the last element of a
+            view that leaves memory between them unused; 0 where that memory
+            must exist.
     """
 
     elements: int
     rows: int
+    span: int = 0
 
 
 # Interpreter 64 programs (about 1 ms each), CPU 2^16
-# elements, GPU 2^22.
+# elements, GPU 2^22. On the CPU 256 GiB of address space cost nothing, and the
+# smallest address spaces have twice that.
 SIZE_BUDGETS: Final = {
-    "interpret": SizeBudget(elements=1 << 16, rows=64),
-    "cpu": SizeBudget(elements=1 << 16, rows=1 << 12),
+    "interpret": SizeBudget(elements=1 << 16, rows=64, span=1 << 38),
+    "cpu": SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
     "cuda": SizeBudget(elements=1 << 22, rows=1 << 16),
 }
 

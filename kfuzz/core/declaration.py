@@ -1,5 +1,6 @@
 """What a kernel claims for itself; the judge holds it to nothing else."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -20,7 +21,9 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "subnormals": ("preserve", "flush", "any"),
     "determinism": ("bitwise", "run_to_run", "none"),
     "nonfinite": ("propagate", "undefined"),
+    "out_of_bounds": ("raise", "clamp", "zero", "undefined"),
 }
+INDEX_DTYPES: Final = ("int64", "int32")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,10 @@ class Declaration:
         determinism: what repeating a call promises.
         nonfinite: "propagate" as IEEE 754 does, or "undefined".
         inplace: parameters that the kernel overwrites with its result.
+        out_of_bounds: what an index that is not below its bound does: "raise"
+            an exception, "clamp" to the nearest valid one, give "zero", or
+            "undefined".
+        index_dtypes: integer dtypes accepted for the index arguments.
     """
 
     dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
@@ -58,6 +65,8 @@ class Declaration:
     determinism: str = "run_to_run"
     nonfinite: str = "propagate"
     inplace: tuple[str, ...] = ()
+    out_of_bounds: str = "raise"
+    index_dtypes: tuple[str, ...] = ("int64",)
 
     def declare(self, where: str, **claims: Any) -> "Declaration":
         """Return a copy with the given claims checked and applied.
@@ -91,19 +100,10 @@ def _checked(key: str, value: Any, where: str) -> Any:
             )
         return value
     if key == "dtypes":
-        names = tuple(value) if isinstance(value, list | tuple | set) else (value,)
-        names = tuple(str(n).removeprefix("torch.") for n in names)
         floats = [n for n, d in DTYPES.items() if d.kind == "float"]
-        for name in names:
-            if name not in floats:
-                raise BindingError(
-                    f"dtypes: {name!r} is not a floating dtype",
-                    where=where,
-                    fix=suggestion(name, floats),
-                )
-        if not names:
-            raise BindingError("dtypes is empty", where=where)
-        return tuple(n for n in floats if n in names)
+        return _dtypes(key, value, floats, "a floating dtype", where)
+    if key == "index_dtypes":
+        return _dtypes(key, value, INDEX_DTYPES, "a dtype of indices", where)
     if key == "shape_class":
         if value is None or isinstance(value, ShapeClass):
             return value
@@ -140,3 +140,20 @@ def _checked(key: str, value: Any, where: str) -> Any:
     if not isinstance(value, str):
         raise BindingError(f"{key}={value!r} is not a string", where=where)
     return value
+
+
+def _dtypes(
+    key: str, value: Any, valid: Sequence[str], what: str, where: str
+) -> tuple[str, ...]:
+    names = tuple(value) if isinstance(value, list | tuple | set) else (value,)
+    names = tuple(str(n).removeprefix("torch.") for n in names)
+    for name in names:
+        if name not in valid:
+            raise BindingError(
+                f"{key}: {name!r} is not {what}",
+                where=where,
+                fix=suggestion(name, valid),
+            )
+    if not names:
+        raise BindingError(f"{key} is empty", where=where)
+    return tuple(n for n in valid if n in names)

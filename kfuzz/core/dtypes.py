@@ -48,6 +48,9 @@ DTYPES: Final = {
     )
 }
 
+# Judged only where a kernel declares them.
+FLOAT8: Final = ("float8_e4m3fn", "float8_e5m2")
+
 
 def bits_to_number(bits: int, dtype: str) -> float | int:
     """Return the exact value of an element given by its raw bits.

@@ -107,6 +107,19 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Note:
+    """Something suspicious that violates nothing.
+
+    Attributes:
+        note: one line.
+        cases: on how many cases it was seen.
+    """
+
+    note: str
+    cases: int
+
+
+@dataclass(frozen=True)
 class KernelFinished:
     """The result for one kernel.
 
@@ -120,6 +133,7 @@ class KernelFinished:
         findings: the findings of this run.
         paths: finding id -> its folder.
         worst_ratio: greatest |error| / tolerance of a passing case.
+        notes: what was suspicious and violates nothing.
     """
 
     kernel: str
@@ -131,6 +145,7 @@ class KernelFinished:
     findings: tuple[Finding, ...] = ()
     paths: dict[str, str] = field(default_factory=dict)
     worst_ratio: float = 0.0
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""The value families: names, purpose and group; `kfuzz.execution.fills` makes them.
+"""The families of values and of indices: names, purpose and group.
+
+`kfuzz.execution.fills` makes them.
 
 Some serve the search, some (exact) make every lost bit show: each family
 exists because it exposes a class of faults that random normal data hides.
@@ -17,7 +19,8 @@ class Family:
         group: "plain", "exact" (results are exactly representable, so any
             error shows), "extreme" (offsets and magnitudes), "order" (the
             place of the large values matters), "special" (holds NaN, Inf or
-            signed zeros) or "structured" (matrices).
+            signed zeros) or "structured" (matrices); of indices "index" (all
+            below their bound) or "hostile" (some are not).
         purpose: the faults it exposes.
     """
 
@@ -64,5 +67,25 @@ FAMILIES: Final = {
         Family("permutation", "structured", "transposed or swapped operands"),
         Family("hadamard", "structured", "plus and minus 1, orthogonal rows"),
         Family("transpose_of", "structured", "operand correlated with another"),
+    )
+}
+
+# Of indices below a bound n.
+INDEX_FAMILIES: Final = {
+    f.name: f
+    for f in (
+        Family("index_uniform", "index", "baseline"),
+        Family("index_first", "index", "all 0: the first row or class"),
+        Family("index_last", "index", "all n-1: tail masks of what is indexed"),
+        Family("index_sorted", "index", "rising: coalesced and blocked reads"),
+        Family("index_reversed", "index", "falling: assumed order"),
+        Family("index_equal", "index", "one value: duplicates, atomics"),
+        Family("index_permuted", "index", "each value once where there is room"),
+        Family("index_edges", "index", "0, n-1 and the edges of tiles of n"),
+        Family("index_negative", "hostile", "-1: wraps, or reads before the start"),
+        Family("index_bound", "hostile", "n: one past the end, padded columns"),
+        Family("index_beyond", "hostile", "n+1: two past the end"),
+        Family("index_least", "hostile", "the least integer: overflowing offsets"),
+        Family("index_greatest", "hostile", "the greatest one: overflowing offsets"),
     )
 }

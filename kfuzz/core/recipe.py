@@ -51,6 +51,7 @@ class TensorSpec:
         fill: the value family, or None where `values` pins them.
         plants: elements overwritten after the fill.
         values: raw little-endian elements in C order (a pinned tensor).
+        below: for indices the dimension whose size they stay below, else "".
     """
 
     shape: tuple[int, ...]
@@ -61,6 +62,7 @@ class TensorSpec:
     fill: Fill | None = None
     plants: tuple[Plant, ...] = ()
     values: bytes | None = field(default=None, repr=False)
+    below: str = ""
 
     @property
     def numel(self) -> int:
@@ -106,6 +108,8 @@ class TensorSpec:
             return "negative stride (torch has none)"
         if (self.fill is None) == (self.values is None):
             return "exactly one of fill and values must be given"
+        if self.below and DTYPES[self.dtype].kind != "int":
+            return f"indices below {self.below!r} are {self.dtype}, not integers"
         if self.values is not None:
             want = self.numel * DTYPES[self.dtype].itemsize
             if len(self.values) != want:
@@ -126,6 +130,23 @@ Scalar = bool | int | float
 
 
 @dataclass(frozen=True)
+class Edge:
+    """Which arguments lie flush against a page that faults when touched.
+
+    Attributes:
+        side: "start" or "end" of the argument that touches the page.
+        argument: the one argument that does; "" for every one.
+        slack: bytes left at least between it and the page.
+        readable: whether the page can be read, so that only writes fault.
+    """
+
+    side: str
+    argument: str = ""
+    slack: int = 0
+    readable: bool = False
+
+
+@dataclass(frozen=True)
 class Case:
     """One concrete input of a kernel, as a recipe: same bits on every device.
 
@@ -134,11 +155,19 @@ class Case:
         scalars: the scalar arguments by parameter name.
         poison: what memory around the tensors and fresh memory hold, "nan" or
             "finite"; None lets the first fill's seed decide.
+        edge: placement beside pages that fault, where the backend has them;
+            None lets the first fill's seed decide, and means none at all where
+            all values are pinned.
+        config: which of the kernel's autotune configurations runs where nothing
+            can be timed, modulo their number; None lets the first fill's seed
+            decide.
     """
 
     tensors: Mapping[str, TensorSpec]
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     poison: str | None = None
+    edge: Edge | None = None
+    config: int | None = None
 
     @property
     def dims(self) -> dict[str, int]:
@@ -150,9 +179,25 @@ class Case:
         }
 
     @property
+    def data(self) -> TensorSpec:
+        """The first floating tensor: what rank and dtype of the case mean."""
+        specs = self.tensors.values()
+        floats = (s for s in specs if DTYPES[s.dtype].kind == "float")
+        return next(floats, next(iter(specs)))
+
+    @property
     def elements(self) -> int:
         """Logical elements over all tensor arguments."""
         return sum(spec.numel for spec in self.tensors.values())
+
+    @property
+    def seed(self) -> int:
+        """The first fill's seed, 0 where all values are pinned.
+
+        What a case leaves open (poison, edge, config) follows from it.
+        """
+        fills = (s.fill.seed for s in self.tensors.values() if s.fill is not None)
+        return next(fills, 0)
 
     @property
     def pinned(self) -> bool:

@@ -24,13 +24,20 @@ class Kind(StrEnum):
     CRASH = "crash"
     DEVICE_FAULT = "device_fault"
     RAISES = "raises"
+    READ_OUTSIDE = "read_outside"
     WRITE_OUTSIDE = "write_outside"
     WRONG_TYPE = "wrong_type"
     WRONG_SHAPE = "wrong_shape"
     WRONG_DTYPE = "wrong_dtype"
     WRONG_DEVICE = "wrong_device"
     INPUT_MODIFIED = "input_modified"
+    ALIASES_INPUT = "aliases_input"
+    ALIASES_OUTPUT = "aliases_output"
+    RACE = "race"
+    STALE_RESULT = "stale_result"
+    SEED_DEPENDENT = "seed_dependent"
     UNWRITTEN = "unwritten"
+    INDEX_ACCEPTED = "index_accepted"
     NAN_MISSING = "nan_missing"
     NAN_UNEXPECTED = "nan_unexpected"
     INF_MISSING = "inf_missing"
@@ -93,6 +100,39 @@ class Signature:
 
 
 @dataclass(frozen=True)
+class Access:
+    """One place in a kernel that touches memory it should not, on one case.
+
+    Attributes:
+        access: "load", "store" or "atomic"; "access" where that is unknown.
+        argument: parameter whose memory is concerned, "" for another memory.
+        memory: that memory in words, e.g. "x" or "its own float32[4, 4]".
+        where: "before" or "after" its elements, "slack" between them,
+            "unwritten" (an element that nothing wrote before), "race" (an
+            element that another program wrote) or "elsewhere" (no memory that
+            the launch was given).
+        distance: elements to the nearest legal one: 1 is one past the end; 0
+            where it is an element itself.
+        offset: elements from the first element to the one touched, signed.
+        count: elements touched there, over all programs.
+        program: program id of the first such access; None outside a launch.
+        other: program id of the other party of a race, else None.
+        line: source of the access, "file.py:41"; "" if unknown.
+    """
+
+    access: str
+    argument: str
+    memory: str
+    where: str
+    distance: int = 0
+    offset: int = 0
+    count: int = 1
+    program: tuple[int, int, int] | None = None
+    other: tuple[int, int, int] | None = None
+    line: str = ""
+
+
+@dataclass(frozen=True)
 class Failure:
     """One violated promise on one case.
 
@@ -110,6 +150,7 @@ class Failure:
         ratio: |error| / tolerance there; None where the tolerance is 0.
         elements: how many output elements fail.
         trace: the kernel's traceback or a child's last output, if any.
+        accesses: the memory accesses at fault, where they are known.
     """
 
     contract: str
@@ -125,6 +166,7 @@ class Failure:
     ratio: float | None = None
     elements: int = 0
     trace: str = ""
+    accesses: tuple[Access, ...] = ()
 
     def signature(self, kernel: str) -> Signature:
         """Return the signature of this failure for the named kernel."""
@@ -145,6 +187,8 @@ class CaseReport:
         ratio: largest |error| / tolerance over all outputs, 0 where exact.
         friendly: "gone" if a miss vanishes at every friendly shape, "persists"
             if not, None if that was not probed.
+        notes: what is suspicious about the case and violates nothing, one line
+            each.
     """
 
     verdicts: dict[str, Verdict]
@@ -155,3 +199,4 @@ class CaseReport:
     error: str | None = None
     ratio: float = 0.0
     friendly: str | None = None
+    notes: tuple[str, ...] = ()

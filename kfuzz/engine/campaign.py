@@ -4,13 +4,13 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
-from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
-from kfuzz.core.errors import BindingError, KfuzzError
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.errors import BindingError
 from kfuzz.core.event import (
     Event,
     FindingSaved,
@@ -23,7 +23,7 @@ from kfuzz.core.event import (
 from kfuzz.core.finding import Finding
 from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
+from kfuzz.core.verdict import CaseReport, Kind, State
 from kfuzz.corpus import Corpus
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.config import RunConfig
@@ -31,16 +31,16 @@ from kfuzz.engine.falsify import round_seed, search_round, strategy_of
 from kfuzz.engine.filed import FiledFinding
 from kfuzz.engine.lifecycle import enter, process
 from kfuzz.engine.record import Record
-from kfuzz.engine.runner import HANG_SECONDS, Place, Runner, Stopped
+from kfuzz.engine.round import KernelTurns, Round
+from kfuzz.engine.runner import HANG_SECONDS, Place, Runner
+from kfuzz.engine.served import Stopped
+from kfuzz.execution import pages
 from kfuzz.targets.load import LoadedKernel, load_all
 
 # The first round is short, so that a gross fault shows in a second; later ones
 # give Hypothesis's target phase room. A round is never longer than this.
 FIRST_ROUND: Final = 25
 LONGEST_ROUND: Final = 200
-# One symptom can have several causes, but a broken kernel shows its one cause in
-# every case: these occurrences, then each power of two, are diagnosed.
-DIAGNOSED: Final = 4
 FINDINGS_PER_KERNEL: Final = 6
 # Seconds given to reduce and explain one finding, and kept back from the run's
 # time for one confirmation.
@@ -51,35 +51,6 @@ RESERVE_SECONDS: Final = 1.5
 CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
-# Classes that further probes may tell apart.
-_DIAGNOSABLE: Final = frozenset(
-    c.id for c in ATTRIBUTION if c.id.startswith("C-") or c.id == "K-VAL-01"
-)
-
-
-@dataclass
-class _Kernel:
-    """One kernel's turns over a run."""
-
-    loaded: LoadedKernel
-    runner: Runner
-    budget: SizeBudget
-    record: Record
-    rounds: int = 0
-    seconds: float = 0.0
-    symptoms: dict[tuple[object, ...], int] = field(default_factory=dict)
-    seen: set[Signature] = field(default_factory=set)
-    findings: dict[str, Finding] = field(default_factory=dict)
-    paths: dict[str, str] = field(default_factory=dict)
-    done: bool = False
-
-    @property
-    def node_id(self) -> str:
-        return self.loaded.target.node_id
-
-    @property
-    def name(self) -> str:
-        return self.loaded.kernel.name
 
 
 def run(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
@@ -132,7 +103,7 @@ class _Campaign:
         self.deadline = math.inf if limit is None else self.start + limit
         self.kernels = [self._prepare(kernel, classes) for kernel in loaded]
 
-    def _prepare(self, loaded: LoadedKernel, classes: frozenset[str]) -> _Kernel:
+    def _prepare(self, loaded: LoadedKernel, classes: frozenset[str]) -> KernelTurns:
         operator, claims = loaded.kernel.operator, loaded.kernel.declaration
         bound = {c.id for c in ATTRIBUTION if c.applies(operator, claims)}
         budget = SIZE_BUDGETS[self.backend.name]
@@ -147,7 +118,9 @@ class _Campaign:
         fork = self.backend.fork if self.backend.isolated else None
         runner = Runner(loaded, place, fork, expired=self._expired)
         record = Record(frozenset(classes & bound), claims.dtypes)
-        return _Kernel(loaded, runner, budget, record)
+        if self.backend.name == "cpu" and (why := _no_fences(runner)):
+            record.notice(f"loads outside arguments go unseen: {why}")
+        return KernelTurns(loaded, runner, budget, record)
 
     def events(self) -> Iterator[Event]:
         names = tuple(k.node_id for k in self.kernels)
@@ -183,7 +156,7 @@ class _Campaign:
             return math.inf
         return self.deadline - min(RESERVE_SECONDS, limit / 10)
 
-    def _next(self) -> _Kernel | None:
+    def _next(self) -> KernelTurns | None:
         """Return the kernel that has had the least time, None if all are done."""
         open_kernels = [k for k in self.kernels if not k.done]
         if not open_kernels:
@@ -192,7 +165,7 @@ class _Campaign:
             return min(open_kernels, key=lambda k: k.rounds)
         return min(open_kernels, key=lambda k: k.seconds)
 
-    def _turn(self, kernel: _Kernel) -> Iterator[Event]:
+    def _turn(self, kernel: KernelTurns) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
         began = time.monotonic()
         before = kernel.record.cases
@@ -208,7 +181,9 @@ class _Campaign:
         cases = min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
         if limit is not None:
             cases = min(cases, limit - before)
-        turn = _Round(kernel, stop=self.stop, deadline=self._share(kernel, began))
+        turn = Round(
+            kernel, self.backend, stop=self.stop, deadline=self._share(kernel, began)
+        )
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
         search_round(strategy, turn.judge, cases=cases, seed_value=number)
         kernel.rounds += 1
@@ -231,7 +206,7 @@ class _Campaign:
         )
         self._retire(kernel)
 
-    def _share(self, kernel: _Kernel, now: float) -> float:
+    def _share(self, kernel: KernelTurns, now: float) -> float:
         """Return when this round must end, so that shares stay fair."""
         if self.config.budget.max_time is None:
             return math.inf
@@ -240,7 +215,7 @@ class _Campaign:
         return min(self._search_end(), now + max(fair, 0.2))
 
     def _process(
-        self, kernel: _Kernel, case: Case, report: CaseReport
+        self, kernel: KernelTurns, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
         assert report.failure is not None
@@ -295,7 +270,7 @@ class _Campaign:
             return min(REDUCE_SECONDS, max(left - CONFIRM_HANG_SECONDS, 0.0))
         return min(REDUCE_SECONDS, max(left / 2, 0.0))
 
-    def _retire(self, kernel: _Kernel) -> None:
+    def _retire(self, kernel: KernelTurns) -> None:
         """Close children beyond what may live at once, the current one last."""
         if kernel.done:
             kernel.runner.close()
@@ -306,7 +281,7 @@ class _Campaign:
     def _count_findings(self) -> int:
         return sum(len(k.findings) for k in self.kernels)
 
-    def _progress(self, kernel: _Kernel) -> Progress:
+    def _progress(self, kernel: KernelTurns) -> Progress:
         return Progress(
             kernel=kernel.node_id,
             elapsed_s=time.monotonic() - self.start,
@@ -316,7 +291,7 @@ class _Campaign:
             kernels_done=sum(k.done for k in self.kernels),
         )
 
-    def _finished(self, kernel: _Kernel) -> KernelFinished:
+    def _finished(self, kernel: KernelTurns) -> KernelFinished:
         record, findings = kernel.record, list(kernel.findings.values())
         return KernelFinished(
             kernel=kernel.node_id,
@@ -328,62 +303,12 @@ class _Campaign:
             findings=tuple(findings),
             paths=dict(kernel.paths),
             worst_ratio=record.worst,
+            notes=record.notes(),
         )
 
 
-class _Round:
-    """The cases of one round of one kernel.
-
-    Attributes:
-        found: the case and report that ended it, if one did.
-        error: what kept kfuzz from judging, if anything did.
-    """
-
-    def __init__(
-        self, kernel: _Kernel, *, stop: threading.Event, deadline: float
-    ) -> None:
-        self._kernel = kernel
-        self._stop = stop
-        self._deadline = deadline
-        self.found: tuple[Case, CaseReport] | None = None
-        self.error: KfuzzError | None = None
-
-    def judge(self, case: Case) -> CaseReport | None:
-        """Judge a case, or return None once the round is over; never raises."""
-        over = self.found is not None or self.error is not None
-        if over or self._stop.is_set() or time.monotonic() >= self._deadline:
-            return None
-        try:
-            report = self._kernel.runner.judge(case, "search")
-            self._kernel.record.take(case, report)
-            if report.failure is not None:
-                report = self._diagnosed(case, report, report.failure)
-        except Stopped:
-            return None
-        except KfuzzError as error:
-            self.error = error
-            return None
-        return report
-
-    def _diagnosed(
-        self, case: Case, report: CaseReport, failure: Failure
-    ) -> CaseReport:
-        """Tell the classes apart where that is due, and keep what is new."""
-        kernel = self._kernel
-        symptom = failure.signature(kernel.name).symptom
-        times = kernel.symptoms.get(symptom, 0) + 1
-        kernel.symptoms[symptom] = times
-        if not _is_due(times):
-            return report
-        if failure.contract in _DIAGNOSABLE:
-            full = kernel.runner.judge(case, "full")
-            report = full if full.failure is not None else report
-        assert report.failure is not None
-        if report.failure.signature(kernel.name) not in kernel.seen:
-            self.found = (case, report)
-        return report
-
-
-def _is_due(times: int) -> bool:
-    """Whether the n-th occurrence of a symptom is diagnosed."""
-    return times <= DIAGNOSED or times & (times - 1) == 0
+def _no_fences(runner: Runner) -> str:
+    """Return why no argument lies beside a page that faults, "" if some do."""
+    if not runner.fences:
+        return "a page that faults would end this process, which runs the kernels"
+    return "" if pages.available() else "pages that fault cannot be made here"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kfuzz.core.dtypes import (
+    DTYPES,
     canonical_nan,
     number_to_bits,
     pack_bits,
@@ -19,8 +20,8 @@ from kfuzz.core.dtypes import (
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.reduce import filled
 from kfuzz.engine.simplify import numbers
+from kfuzz.engine.slices import filled
 
 # Magnitudes up to here are ordinary; above, or below its inverse, they may matter.
 ORDINARY: Final = 16.0
@@ -126,12 +127,13 @@ def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
         for axis in empty:
             grown = filled(grown, axis)
         yield _Variation(Feature.ZERO_SIZE, {"with one element": grown})
+    values = [n for s in specs if _is_float(s) for n in numbers(s)]
     for feature, what, test, value in _value_classes():
-        if any(test(n) for s in specs for n in numbers(s)):
+        if any(map(test, values)):
             mapped = _map_values(case, _substitute(test, value))
             if mapped is not None:
                 yield _Variation(feature, {what: mapped})
-    finite = [abs(n) for s in specs for n in numbers(s) if math.isfinite(n) and n]
+    finite = [abs(n) for n in values if math.isfinite(n) and n]
     if finite and (max(finite) > ORDINARY or max(finite) < 1 / ORDINARY):
         scale = 2.0 ** -math.floor(math.log2(max(finite)))
         mapped = _map_values(case, lambda n: n * scale)
@@ -141,8 +143,7 @@ def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
 
 
 def _dtype_variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
-    now = next(iter(case.tensors.values())).dtype
-    mine = CLASS_OF[now]
+    mine = CLASS_OF[case.data.dtype]
     others = {}
     for dtype in dtypes:
         if CLASS_OF[dtype] is not mine:
@@ -174,10 +175,16 @@ def _each(case: Case, change: Callable[[TensorSpec], TensorSpec]) -> Case:
     return replace(case, tensors={n: change(s) for n, s in case.tensors.items()})
 
 
+def _is_float(spec: TensorSpec) -> bool:
+    return DTYPES[spec.dtype].kind == "float"
+
+
 def _map_values(case: Case, change: Callable[[float], float]) -> Case | None:
-    """Return the case with every value changed; None if one is not held."""
-    tensors = {}
+    """Return the case with every float changed; None if one is not held."""
+    tensors = dict(case.tensors)
     for name, spec in case.tensors.items():
+        if not _is_float(spec):
+            continue
         try:
             patterns = [number_to_bits(change(n), spec.dtype) for n in numbers(spec)]
         except (ValueError, OverflowError):
@@ -187,9 +194,11 @@ def _map_values(case: Case, change: Callable[[float], float]) -> Case | None:
 
 
 def _as_dtype(case: Case, dtype: str) -> Case | None:
-    """Return the case in another dtype, values exact; None if one is not held."""
-    tensors = {}
+    """Return the case's floats in another dtype, exactly; None if one is not held."""
+    tensors = dict(case.tensors)
     for name, spec in case.tensors.items():
+        if not _is_float(spec):
+            continue
         values = numbers(spec)
         try:
             patterns = [

@@ -11,6 +11,7 @@ from kfuzz.core.finding import Change, Explanation, Finding, Reduction
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.explain import explain
+from kfuzz.engine.faults import is_beside_page, is_flush
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.runner import Runner
 
@@ -19,6 +20,12 @@ CONFIRMATIONS: Final = 3
 BASE: Final = "base"
 SEARCH: Final = "search"
 FULL: Final = "full"
+
+# Kinds in which what a child called before may have a part.
+_OF_HISTORY: Final = frozenset({Kind.STALE_RESULT, Kind.ALIASES_OUTPUT})
+# Kinds that one call does not show: they need the other poison, the programs in
+# reverse order, or a second call.
+_BEYOND_BASE: Final = _OF_HISTORY | {Kind.SEED_DEPENDENT, Kind.UNWRITTEN, Kind.RACE}
 
 
 @dataclass(frozen=True)
@@ -91,10 +98,13 @@ def process(
     finding = save(_charged(finding, first.failure))
     deadline = time.monotonic() + seconds()
     runner.hanging = hangs
+    if is_beside_page(finding):
+        runner.fault = first.failure
     try:
         return _minimise(runner, finding, first, deadline, stopped, save)
     finally:
         runner.hanging = False
+        runner.fault = None
 
 
 def _minimise(
@@ -107,14 +117,19 @@ def _minimise(
 ) -> Finding:
     kernel = runner.loaded.kernel
     signature = finding.signature
-    # Only unwritten memory needs the second poison to show again.
-    depth = SEARCH if signature.kind is Kind.UNWRITTEN else BASE
+    depth = SEARCH if signature.kind in _BEYOND_BASE else BASE
 
     def fails(case: Case) -> bool | None:
         if stopped():
             return None
-        report = runner.judge(case, depth)
+        if signature.kind in _OF_HISTORY:
+            # What a child called before may be why: a minimum has to fail alone.
+            [report] = runner.judge_fresh(case, [depth])
+        else:
+            report = runner.judge(case, depth)
         if report.error or report.unsupported or report.refusal:
+            return None
+        if runner.fault and not report.failure and not _is_flush(runner, case):
             return None
         return shows(report, signature)
 
@@ -149,6 +164,12 @@ def _minimise(
         deadline=max(deadline, time.monotonic() + 1.0),
     )
     return save(replace(finding, explanation=explained))
+
+
+def _is_flush(runner: Runner, case: Case) -> bool:
+    """Whether a case without a fault says that nothing is touched outside."""
+    alignment = runner.loaded.kernel.declaration.alignment
+    return case.edge is None or is_flush(case, alignment)
 
 
 def enter(finding: Finding, state: State, note: str = "") -> Finding:

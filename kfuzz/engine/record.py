@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.core.event import ContractTally, Refusal
+from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, State, Verdict
@@ -42,6 +42,7 @@ class Record:
     _broken: dict[str, int] = field(default_factory=dict)
     _undecided: dict[str, int] = field(default_factory=dict)
     _refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _notes: dict[str, int] = field(default_factory=dict)
     _judged: set[str] = field(default_factory=set)
     _unsupported: set[str] = field(default_factory=set)
 
@@ -53,7 +54,7 @@ class Record:
     def take(self, case: Case, report: CaseReport) -> None:
         """Count what one case teaches."""
         self.cases += 1
-        dtype = next(iter(case.tensors.values())).dtype
+        dtype = case.data.dtype
         if report.error is not None:
             self.errors += 1
             self.notice(f"could not be judged: {report.error}")
@@ -65,6 +66,8 @@ class Record:
         if report.refusal is not None:
             count, example = self._refusals.get(report.refusal, (0, report.example))
             self._refusals[report.refusal] = (count + 1, example)
+        for note in report.notes:
+            self._notes[note] = self._notes.get(note, 0) + 1
         for name, verdict in report.verdicts.items():
             counts = {
                 Verdict.CONFORMS: self._kept,
@@ -90,6 +93,10 @@ class Record:
             Refusal(reason, count, self._remedy(reason), example)
             for reason, (count, example) in sorted(self._refusals.items())
         )
+
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was suspicious, each with how often it was."""
+        return tuple(Note(text, n) for text, n in sorted(self._notes.items()))
 
     def tallies(
         self, findings: list[Finding], in_force: frozenset[str]

@@ -8,7 +8,7 @@ slicing the explicit values, never by generating new ones.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,6 +22,7 @@ from kfuzz.core.dtypes import (
 from kfuzz.core.finding import Reduction, case_key, short_hash
 from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides
 from kfuzz.engine.simplify import complexity, numbers, simpler_values
+from kfuzz.engine.slices import filled, kept, without_axis
 
 # Most reductions need fewer than 300; a kernel that fails at random needs a stop.
 MAX_EVALUATIONS: Final = 1500
@@ -91,7 +92,9 @@ def reduce_case(
     """
     search = _Search(case, fails, admits, deadline)
     passes = (
+        _drop_edge,
         _fill_empty,
+        _lower_indices,
         _shrink_dims,
         _drop_axes,
         _simplify_layout,
@@ -110,6 +113,12 @@ def reduce_case(
     return search.best, Reduction(search.evaluations, "minimal")
 
 
+def _drop_edge(search: _Search) -> None:
+    """Place the arguments away from pages that fault, if none is to blame."""
+    if search.best.edge is not None:
+        search.accept(replace(search.best, edge=None))
+
+
 def _fill_empty(search: _Search) -> None:
     """Give an empty dimension one index of zeros: a failure rarely needs none."""
     for axis, n in search.best.dims.items():
@@ -117,17 +126,18 @@ def _fill_empty(search: _Search) -> None:
             search.accept(filled(search.best, axis))
 
 
-def filled(case: Case, axis: str) -> Case:
-    """Return the case with an empty dimension grown to size 1, values 0."""
-    tensors = {}
-    for name, spec in case.tensors.items():
-        if axis in spec.axes:
-            at = spec.axes.index(axis)
-            shape = (*spec.shape[:at], 1, *spec.shape[at + 1 :])
-            data = bytes(math.prod(shape) * DTYPES[spec.dtype].itemsize)
-            spec = replace(spec, shape=shape, values=data, strides=None)
-        tensors[name] = spec
-    return replace(case, tensors=tensors)
+def _lower_indices(search: _Search) -> None:
+    """Try the bound for indices beyond it: what it does, it does at every size."""
+    for name, spec in search.best.tensors.items():
+        if spec.below:
+            bound = search.best.dims[spec.below]
+            patterns = [
+                number_to_bits(bound, spec.dtype)
+                if bits_to_number(bits, spec.dtype) > bound
+                else bits
+                for bits in _patterns(search.best, name)
+            ]
+            search.accept(_with_numbers(search.best, name, patterns))
 
 
 def _shrink_dims(search: _Search) -> None:
@@ -230,39 +240,6 @@ def _sizes_below(n: int) -> list[int]:
     return list(dict.fromkeys(size for size in every if 0 < size < n))
 
 
-def kept(case: Case, axis: str, indices: Sequence[int]) -> Case:
-    """Return the case with only some indices of one named dimension."""
-    tensors = {}
-    for name, spec in case.tensors.items():
-        if axis not in spec.axes:
-            tensors[name] = spec
-            continue
-        at = spec.axes.index(axis)
-        shape = (*spec.shape[:at], len(indices), *spec.shape[at + 1 :])
-        strides = None
-        if spec.strides is not None and not spec.is_contiguous:
-            strides = spec.strides
-        values = _kept_bytes(spec, at, indices)
-        tensors[name] = replace(spec, shape=shape, values=values, strides=strides)
-    return replace(case, tensors=tensors)
-
-
-def _kept_bytes(spec: TensorSpec, at: int, indices: Sequence[int]) -> bytes:
-    assert spec.values is not None
-    inner = DTYPES[spec.dtype].itemsize * math.prod(spec.shape[at + 1 :])
-    outer = math.prod(spec.shape[:at])
-    row = spec.shape[at] * inner
-    data = spec.values
-    if isinstance(indices, range) and indices.step == 1:
-        first, last = indices.start * inner, indices.stop * inner
-        return b"".join(data[i * row + first : i * row + last] for i in range(outer))
-    return b"".join(
-        data[i * row + k * inner : i * row + (k + 1) * inner]
-        for i in range(outer)
-        for k in indices
-    )
-
-
 def _drop_axes(search: _Search) -> None:
     """Remove dimensions that hold nothing, `dim` following."""
     for axis in list(search.best.dims):
@@ -272,35 +249,6 @@ def _drop_axes(search: _Search) -> None:
             candidate = without_axis(search.best, axis)
             if candidate is not None:
                 search.accept(candidate)
-
-
-def without_axis(case: Case, axis: str) -> Case | None:
-    """Return the case without a dimension of size 0 or 1; None if `dim` names it."""
-    scalars = dict(case.scalars)
-    first = next(iter(case.tensors.values()))
-    if "dim" in scalars and axis in first.axes:
-        at, rank = first.axes.index(axis), len(first.axes)
-        dim = int(scalars["dim"])
-        positive = dim % rank
-        if positive == at:
-            return None
-        moved = positive - (at < positive)
-        scalars["dim"] = moved if dim >= 0 else moved - (rank - 1)
-    tensors = {}
-    for name, spec in case.tensors.items():
-        if axis in spec.axes:
-            at = spec.axes.index(axis)
-            strides = spec.strides
-            if strides is not None:
-                strides = (*strides[:at], *strides[at + 1 :])
-            spec = replace(
-                spec,
-                shape=(*spec.shape[:at], *spec.shape[at + 1 :]),
-                axes=(*spec.axes[:at], *spec.axes[at + 1 :]),
-                strides=strides,
-            )
-        tensors[name] = spec
-    return replace(case, tensors=tensors, scalars=scalars)
 
 
 def _simplify_layout(search: _Search) -> None:
@@ -329,11 +277,16 @@ def _simpler_layouts(spec: TensorSpec) -> Iterator[TensorSpec]:
 def _widen_dtype(search: _Search) -> None:
     """Try float32 for the narrower floats: the values stay exactly the same."""
     for wider in ("float32", "float16"):
-        specs = search.best.tensors.values()
-        if any(DTYPES[s.dtype].itemsize >= DTYPES[wider].itemsize for s in specs):
+        floats = {
+            name: spec
+            for name, spec in search.best.tensors.items()
+            if DTYPES[spec.dtype].kind == "float"
+        }
+        narrower = DTYPES[wider].itemsize
+        if any(DTYPES[s.dtype].itemsize >= narrower for s in floats.values()):
             continue
-        tensors = {}
-        for name, spec in search.best.tensors.items():
+        tensors = dict(search.best.tensors)
+        for name, spec in floats.items():
             cast = _cast(spec, wider)
             if cast is None:
                 break
@@ -359,7 +312,7 @@ def _simplify_scalars(search: _Search) -> None:
     scalars = search.best.scalars
     dim = scalars.get("dim")
     if isinstance(dim, int) and dim >= 0:
-        rank = len(next(iter(search.best.tensors.values())).shape)
+        rank = len(search.best.data.shape)
         search.accept(replace(search.best, scalars={**scalars, "dim": dim - rank}))
 
 

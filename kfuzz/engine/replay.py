@@ -13,8 +13,10 @@ from kfuzz.core.verdict import CaseReport
 from kfuzz.corpus import Problem, Stored
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult
+from kfuzz.engine.faults import is_beside_page
 from kfuzz.engine.lifecycle import SEARCH, shows
-from kfuzz.engine.runner import Place, Runner, Stopped
+from kfuzz.engine.runner import Place, Runner
+from kfuzz.engine.served import Stopped
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve
 
 
@@ -117,6 +119,9 @@ def _replayed(
             text = "lies outside what the kernel declares now"
             return ReplayResult(finding, path, ReplayOutcome.FIXED, 0, 0, text)
         runner = runner_for(loaded, backend, config, stop)
+        if is_beside_page(finding) and not runner.fences:
+            text = "it shows beside a page that faults, on the cpu in a child, only"
+            return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
         reports = runner.judge_fresh(finding.case, [SEARCH] * config.times)
     except KfuzzError as error:
         return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, str(error))

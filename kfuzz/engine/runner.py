@@ -7,19 +7,27 @@ not stand still.
 """
 
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError, HarnessError, KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
+from kfuzz.core.verdict import CaseReport, Failure
+from kfuzz.engine import faults
+from kfuzz.engine.deaths import (
+    death_report,
+    hang_report,
+    is_fault,
+    is_hang,
+    lost_memory,
+)
+from kfuzz.engine.served import Served, new_pulse, path_of
 from kfuzz.execution.processes import (
     Child,
     ChildDied,
@@ -28,7 +36,7 @@ from kfuzz.execution.processes import (
     InProcess,
 )
 from kfuzz.targets.load import LoadedKernel
-from kfuzz.targets.worker import PULSE_BYTES, Worker
+from kfuzz.targets.worker import Worker
 
 HANG_SECONDS: Final = 20.0
 HANG_FACTOR: Final = 50.0
@@ -40,28 +48,8 @@ SUSPECT_FACTOR: Final = 20.0
 # Once a hang is established, its reduction need not wait long; the minimum is
 # confirmed under the full limit.
 REDUCING_SECONDS: Final = 1.0
-# Between two looks whether the run is over.
-LOOK_SECONDS: Final = 0.2
 # Importing a user's file and, on a device, creating a context.
 OPEN_SECONDS: Final = 300.0
-
-_K_LIV: Final = "K-LIV-01"
-
-
-class Peer(Protocol):
-    """A child, or the same interface without a process."""
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send one request."""
-
-    def wait(self, timeout: float | None) -> dict[str, Any]:
-        """Return the reply."""
-
-    def close(self) -> None:
-        """End it."""
-
-    def kill(self) -> None:
-        """End it at once."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +71,6 @@ class Place:
     root: Path
 
 
-class Stopped(Exception):
-    """The run's time is over, or a signal ended it, while a child was busy."""
-
-
 class Runner:
     """Runs cases of one kernel in children, replacing them as they die.
 
@@ -97,6 +81,8 @@ class Runner:
         device_name: name of the device, known after the first case.
         hanging: whether a hang of this kernel is established, so that time-outs
             while reducing are short.
+        fault: the violation that a fault beside a fence is, once established, so
+            that it is not established again for every smaller case.
 
     Every method that waits raises `Stopped` once `expired` says so.
     """
@@ -115,9 +101,10 @@ class Runner:
         self.predicted = 0.0
         self.device_name = ""
         self.hanging = False
+        self.fault: Failure | None = None
         self._passed: dict[str, Any] | None = None
         self._fork = fork
-        self._peer: _Served | None = None
+        self._peer: Served | None = None
 
     def judge(self, case: Case, depth: str) -> CaseReport:
         """Run and judge one case.
@@ -127,7 +114,10 @@ class Runner:
             HarnessError: if kfuzz's own side fails.
         """
         message = {"do": "judge", "case": encode(case), "depth": depth}
-        return self._judge(message, self._suspect_limit())
+        report = self._judge(message, self._suspect_limit())
+        if self.fault and is_fault(report) and _is_beside(case, self.fault.output):
+            return faults.charged(report, self.fault)
+        return report
 
     def judge_fresh(self, case: Case, depths: Sequence[str]) -> list[CaseReport]:
         """Run and judge one case in fresh children, at the full time limit.
@@ -143,7 +133,38 @@ class Runner:
         messages = [{"do": "judge", "case": encoded, "depth": d} for d in depths]
         if self._fork is None:
             return [self._judge(m, self._hang_limit()) for m in messages]
-        return self._side_by_side(messages, warm=self.hanging)
+        reports = self._side_by_side(messages, warm=self.hanging)
+        if not any(map(is_fault, reports)):
+            return reports
+        found = self.locate(case)
+        if found is None:
+            return reports
+        alignment = self.loaded.kernel.declaration.alignment
+        failure = faults.measure(*found, self._dies, alignment)
+        return [faults.charged(r, failure) if is_fault(r) else r for r in reports]
+
+    @property
+    def fences(self) -> bool:
+        """Whether arguments may lie beside pages that fault when touched."""
+        return self._fork is not None and self.place.backend == "cpu"
+
+    def locate(self, case: Case) -> tuple[Case, Failure] | None:
+        """Return the fence to blame for a case that died of a fault, if one is.
+
+        Returns:
+            The case with all values explicit and one argument at a fence, and the
+            violation.
+        """
+        if not self.fences:
+            return None
+        pinned = case if case.pinned else self.pin(case)
+        return faults.locate(pinned, self._dies)
+
+    def _dies(self, case: Case) -> bool:
+        """Whether a case ends a fresh child by a fault."""
+        message = {"do": "judge", "case": encode(case), "depth": "base"}
+        [report] = self._side_by_side([message], warm=False)
+        return is_fault(report)
 
     def pin(self, case: Case) -> Case:
         """Return the case with all values explicit.
@@ -185,18 +206,18 @@ class Runner:
     def _verify_hang(self, message: dict[str, Any]) -> CaseReport:
         """Decide a suspicion in two fresh children under the full limit."""
         if self.hanging:
-            return _hang_report(REDUCING_SECONDS)
+            return hang_report(REDUCING_SECONDS)
         if self._fork is None:
             raise HarnessError("a hang was suspected without a process")
         start = time.perf_counter()
         reports = self._side_by_side([message, message], warm=True)
         spent = time.perf_counter() - start
-        hung = [r for r in reports if _is_hang(r)]
+        hung = [r for r in reports if is_hang(r)]
         if len(hung) == len(reports):
             return hung[0]
         # Only slow: expect that from now on.
         self.predicted = max(self.predicted, spent / SUSPECT_FACTOR)
-        return next(r for r in reports if not _is_hang(r))
+        return next(r for r in reports if not is_hang(r))
 
     def _side_by_side(
         self, messages: Sequence[dict[str, Any]], *, warm: bool
@@ -218,24 +239,32 @@ class Runner:
             for peer in peers:
                 peer.discard()
 
-    def _take(self, peer: "_Served", limit: float, *, established: bool) -> CaseReport:
+    def _take(self, peer: Served, limit: float, *, established: bool) -> CaseReport:
         """Return the report of the request under way, whatever happens."""
         try:
             reply = peer.wait(limit)
         except ChildTimeout:
             peer.kill()
             if established:
-                return _hang_report(limit)
+                return hang_report(limit)
             return CaseReport({}, error=_SUSPECT)
         except ChildDied as died:
-            return _death_report(died)
+            return death_report(died)
         except ChildRaised as raised:
             if raised.type == "BindingError":
                 raise BindingError(raised.message) from None
             last = raised.traceback.strip().splitlines()[-3:]
             where = f"{raised.type}: {raised.message} ({' '.join(last)})"
+            if raised.type == "MemoryError":  # in kfuzz's own part, for want of any
+                peer.discard()
+                where = f"out of memory: {where}"
             return CaseReport({}, error=where)
-        return decode(CaseReport, reply["report"], "report")
+        if reply["spent"]:  # its device context can be used no more
+            peer.discard()
+        report = decode(CaseReport, reply["report"], "report")
+        if lost_memory(report):
+            peer.discard()
+        return report
 
     def _suspect_limit(self) -> float:
         if self.hanging:
@@ -248,7 +277,7 @@ class Runner:
     def _learn(self, seconds: float) -> None:
         self.predicted = max(0.9 * self.predicted, seconds)
 
-    def _served(self) -> "_Served":
+    def _served(self) -> Served:
         if self._peer is None or self._peer.lost:
             self._peer = self._open()
         return self._peer
@@ -261,11 +290,11 @@ class Runner:
         worker.adopt(Bench(self.loaded.kernel, setting))
         return worker
 
-    def _open(self) -> "_Served":
+    def _open(self) -> Served:
         if self._fork is None:
-            served = _Served(InProcess(self._worker), None, self._expired)
+            served = Served(InProcess(self._worker), None, self._expired)
         else:
-            served = _Served(self._fork(), _new_pulse(), self._expired)
+            served = Served(self._fork(), new_pulse(), self._expired)
         source, place = self.loaded.source, self.place
         message = {
             "do": "open",
@@ -277,7 +306,8 @@ class Runner:
             "device": place.device,
             "budget": asdict(place.budget),
             "classes": list(place.classes),
-            "pulse": _path_of(served.pulse),
+            "fences": self.fences,
+            "pulse": path_of(served.pulse),
         }
         where = self.loaded.target.node_id
         try:
@@ -297,101 +327,11 @@ class Runner:
         return served
 
 
-class _Served:
-    """A peer with its pulse: the count of kernel calls that it shares."""
-
-    def __init__(
-        self, peer: Peer, pulse: int | None, expired: Callable[[], bool]
-    ) -> None:
-        self.peer = peer
-        self.pulse = pulse
-        self.lost = False
-        self._expired = expired
-        self._sent = time.monotonic()
-
-    def send(self, message: dict[str, Any]) -> None:
-        self._sent = time.monotonic()
-        self.peer.send(message)
-
-    def wait(self, limit: float) -> dict[str, Any]:
-        """Return the reply; `limit` is per kernel call, not per request."""
-        beat, since = self._beat(), self._sent
-        while True:
-            try:
-                return self.peer.wait(min(limit, LOOK_SECONDS))
-            except ChildTimeout:
-                if self._expired():
-                    self.discard()
-                    raise Stopped from None
-                now = self._beat()
-                if now != beat:
-                    beat, since = now, time.monotonic()
-                elif time.monotonic() - since >= limit:
-                    raise
-            except ChildDied:
-                self.discard()
-                raise
-
-    def kill(self) -> None:
-        self.peer.kill()
-        self.discard()
-
-    def discard(self) -> None:
-        """End the peer and forget its pulse."""
-        if not self.lost:
-            self.lost = True
-            self.peer.kill()
-            self.peer.close()
-            if self.pulse is not None:
-                os.close(self.pulse)
-
-    def _beat(self) -> bytes:
-        if self.pulse is None or self.lost:
-            return b""
-        return os.pread(self.pulse, PULSE_BYTES, 0)
-
-
 _SUSPECT: Final = "suspected hang"
 
 
-def _new_pulse() -> int:
-    """Return a descriptor of memory that has no name and so leaves no file."""
-    descriptor = os.memfd_create("kfuzz-pulse")
-    os.truncate(descriptor, PULSE_BYTES)
-    return descriptor
-
-
-def _path_of(pulse: int | None) -> str:
-    """Return the path at which a child can open a pulse."""
-    return "" if pulse is None else f"/proc/{os.getpid()}/fd/{pulse}"
-
-
-def _is_hang(report: CaseReport) -> bool:
-    return report.failure is not None and report.failure.kind is Kind.HANG
-
-
-def _hang_report(limit: float) -> CaseReport:
-    failure = Failure(
-        contract=_K_LIV,
-        kind=Kind.HANG,
-        message=f"does not return within {limit:.0f} s",
-    )
-    return CaseReport({_K_LIV: Verdict.VIOLATES}, failure=failure)
-
-
-def _death_report(died: ChildDied) -> CaseReport:
-    what = died.signal_name or f"exit code {died.exit_code}"
-    if died.signal_name == signal.SIGKILL.name:
-        # Nothing in a kernel sends SIGKILL: the machine ran out of memory.
-        return CaseReport({}, error="the child was killed: out of memory?")
-    failure = Failure(
-        contract=_K_LIV,
-        kind=Kind.CRASH,
-        detail=what,
-        message=f"ends its process: {what}",
-        trace=died.output_tail[-4000:],
-    )
-    return CaseReport({_K_LIV: Verdict.VIOLATES}, failure=failure)
+def _is_beside(case: Case, argument: str) -> bool:
+    return case.edge is not None and case.edge.argument == argument
 
 
 def _tail(fault: KfuzzError) -> str:

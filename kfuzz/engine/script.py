@@ -7,18 +7,19 @@ from kfuzz.core.dtypes import bits_to_number, unpack_bits
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import TensorSpec
-from kfuzz.core.verdict import Kind
+from kfuzz.engine.script_checks import check
 
 _TEMPLATE: Final = Template('''\
 """$id
 
 $message
 
-Needs torch and the kernel's own file. Exit code 1: it still fails; 0: it passes.
+Needs torch and the kernel's own file. $codes
 """
 
 import importlib
 import importlib.util
+import mmap
 import sys
 $imports
 import torch
@@ -33,7 +34,14 @@ def tensor(shape, strides, offset, dtype, data):
     values = flat.view(dtype).reshape(shape).to(DEVICE)
     span = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if values.numel() else 0
     # What lies between the elements must not look like data.
-    storage = torch.full((offset + span,), $poison, dtype=dtype, device=DEVICE)
+    poison = $poison if dtype.is_floating_point else 90
+    nbytes = (offset + span) * dtype.itemsize
+    if nbytes < 1 << 26:
+        storage = torch.full((offset + span,), poison, dtype=dtype, device=DEVICE)
+    else:  # address space of which only touched pages cost memory
+        sharing = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
+        memory = mmap.mmap(-1, nbytes, flags=sharing | 0x4000)  # MAP_NORESERVE
+        storage = torch.frombuffer(memory, dtype=torch.uint8).view(dtype).to(DEVICE)
     view = storage.as_strided(shape, strides, offset)
     for_copy = view
     for dim, (n, s) in enumerate(zip(shape, strides)):
@@ -64,24 +72,6 @@ _LOAD_MODULE: Final = Template("""\
 sys.path.insert(0, ".")
 module = importlib.import_module("$module")""")
 
-_VALUE: Final = Template("""\
-result = kernel(*arguments, **scalars)
-$pick
-got = result[$index].item() if result.dim() else result.item()
-print("$output[$shown] =", got)
-print("expected $expected, admissible $low to $high")
-nan = float("nan")
-inf = float("inf")
-low, high, expected = $low, $high, $expected
-if expected != expected:
-    fails = got == got
-elif got != got:
-    fails = True
-else:
-    fails = not low <= got <= high
-print("FAILS" if fails else "passes")
-sys.exit(1 if fails else 0)""")
-
 
 def script(finding: Finding) -> str:
     """Return a file that repeats a finding's minimal case.
@@ -111,7 +101,9 @@ def script(finding: Finding) -> str:
             + imports
             + '\nos.environ.setdefault("TRITON_INTERPRET", "1")\n'
         )
+    call, codes = check(finding)
     return _TEMPLATE.substitute(
+        codes=codes,
         id=f"Finding {finding.id}",
         message=finding.failure.message.replace("\\", "\\\\").replace('"""', "'''"),
         imports=imports,
@@ -123,7 +115,7 @@ def script(finding: Finding) -> str:
             for name, spec in finding.case.tensors.items()
         ),
         scalars=repr(dict(finding.case.scalars)),
-        call=_call(finding),
+        call=call,
     )
 
 
@@ -131,7 +123,7 @@ def _poison(finding: Finding) -> str:
     if finding.case.poison != "finite":
         return 'float("nan")'
     narrow = {"float16": 2.0**15, "float8_e5m2": 2.0**15, "float8_e4m3fn": 2.0**8}
-    dtype = next(iter(finding.case.tensors.values())).dtype
+    dtype = finding.case.data.dtype
     return repr(narrow.get(dtype, 2.0**100))
 
 
@@ -159,94 +151,3 @@ def _summary(name: str, spec: TensorSpec) -> str:
     shown = ", ".join(f"{bits_to_number(p, spec.dtype):.9g}" for p in patterns[:8])
     more = ", …" if len(patterns) > 8 else ""
     return f"{name}: {spec.dtype}{list(spec.shape)} [{shown}{more}]"
-
-
-def _call(finding: Finding) -> str:
-    failure = finding.failure
-    if failure.kind is Kind.UNWRITTEN:
-        # torch's own switch fills fresh memory with NaN.
-        return (
-            "torch.use_deterministic_algorithms(True, warn_only=True)\n"
-            "torch.utils.deterministic.fill_uninitialized_memory = True\n"
-            + _value_check(finding, low=failure.low, high=failure.high)
-        )
-    if failure.index is not None and failure.expected is not None:
-        if failure.kind is Kind.INPUT_MODIFIED:
-            return _modified_check()
-        return _value_check(finding, low=failure.low, high=failure.high)
-    if failure.kind is Kind.INPUT_MODIFIED:
-        return _modified_check()
-    if failure.kind is Kind.RAISES:
-        return (
-            "try:\n    kernel(*arguments, **scalars)\n"
-            "except Exception as error:\n"
-            '    print("FAILS:", type(error).__name__, error)\n    sys.exit(1)\n'
-            'print("passes")'
-        )
-    if failure.kind in (Kind.HANG, Kind.CRASH, Kind.DEVICE_FAULT):
-        return (
-            f'print("this call should show: {failure.kind} {failure.detail}")\n'
-            "kernel(*arguments, **scalars)\n"
-            'print("passes")'
-        )
-    return _metadata_check(finding)
-
-
-def _metadata_check(finding: Finding) -> str:
-    kind, message = finding.failure.kind, finding.failure.message
-    if kind is Kind.WRONG_TYPE:
-        wrong = (
-            "not isinstance(result, torch.Tensor) or result.layout is not torch.strided"
-        )
-    else:
-        # The message ends with what the operator asks for, as torch prints it.
-        expected = message.rpartition("expected ")[2]
-        found = {
-            Kind.WRONG_SHAPE: "tuple(result.shape)",
-            Kind.WRONG_DTYPE: "result.dtype",
-            Kind.WRONG_DEVICE: "result.device",
-        }[kind]
-        wrong = f"str({found}) != {expected!r}"
-    return (
-        "result = kernel(*arguments, **scalars)\n"
-        f"fails = {wrong}\n"
-        f'print("FAILS: " + {message!r} if fails else "passes")\n'
-        "sys.exit(1 if fails else 0)"
-    )
-
-
-def _modified_check() -> str:
-    return (
-        "def bits(a):\n"
-        "    return a.contiguous().reshape(-1).view(torch.uint8)\n\n\n"
-        "before = [a.clone() for a in arguments]\n"
-        "kernel(*arguments, **scalars)\n"
-        "changed = [\n"
-        "    not torch.equal(bits(a), bits(b)) for a, b in zip(arguments, before)\n"
-        "]\n"
-        'print("FAILS: an input changed" if any(changed) else "passes")\n'
-        "sys.exit(1 if any(changed) else 0)"
-    )
-
-
-def _value_check(finding: Finding, *, low: float | None, high: float | None) -> str:
-    failure = finding.failure
-    index = failure.index or ()
-    pick = "result = arguments[0] if result is None else result"
-    if finding.declaration.inplace:
-        names = list(finding.case.tensors)
-        place = names.index(finding.declaration.inplace[0])
-        pick = f"result = arguments[{place}] if result is None else result"
-    return _VALUE.substitute(
-        pick=pick,
-        index=repr(tuple(index)),
-        output=failure.output,
-        shown=", ".join(map(str, index)),
-        expected=_literal(failure.expected),
-        low=_literal(low),
-        high=_literal(high),
-    )
-
-
-def _literal(value: float | None) -> str:
-    return "nan" if value is None else repr(float(value))

@@ -12,7 +12,7 @@ from kfuzz.engine.backend import Backend
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.lifecycle import process
 from kfuzz.engine.replay import backend_for, locate, runner_for
-from kfuzz.engine.runner import Stopped
+from kfuzz.engine.served import Stopped
 
 # A person waits for this one finding; a run gives each less.
 SHRINK_SECONDS = 300.0

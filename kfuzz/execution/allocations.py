@@ -1,5 +1,6 @@
 """A kernel's own allocations: poisoned, and between guard zones."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.execution.poison import Poison, fill_poison, poison_word
+from kfuzz.execution.writes import WriteMap
 from kfuzz.execution.zones import (
     Slot,
     guard_bytes,
@@ -81,6 +83,26 @@ class _Allocation:
     slot: Slot
     shape: tuple[int, ...]
     dtype: torch.dtype
+    writes: WriteMap
+
+
+@dataclass(frozen=True)
+class AllocatedRegion:
+    """Where the storage of one allocation lies.
+
+    Attributes:
+        address: of its first byte.
+        nbytes: its size.
+        itemsize: bytes per element.
+        described: dtype and shape when allocated.
+        writes: which of its elements have been written.
+    """
+
+    address: int
+    nbytes: int
+    itemsize: int
+    described: str
+    writes: WriteMap
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -107,7 +129,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.poison = poison
         self.unguarded = 0
         self._allocations: list[_Allocation] = []
-        self._owned: set[int] = set()
+        self._owned: dict[int, _Allocation] = {}
         self._block: Tensor | None = None
         self._used = 0
         self._total = 0
@@ -128,6 +150,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return made
         if func is _RESIZE:
             return self._resize(args, kwargs)
+        self._mark_written(func, args, kwargs)
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
@@ -173,6 +196,41 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for touch in self._compare(number, made)
         ]
 
+    def regions(self) -> list[AllocatedRegion]:
+        """Return the storage of every allocation so far."""
+        return [
+            AllocatedRegion(
+                made.block.data_ptr() + made.slot.base,
+                made.slot.stop - made.slot.base,
+                made.dtype.itemsize,
+                f"{str(made.dtype).removeprefix('torch.')}{list(made.shape)}",
+                made.writes,
+            )
+            for made in self._allocations
+        ]
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Return the address ranges in which the allocations and their zones lie."""
+        starts = {made.block.data_ptr(): made.block for made in self._allocations}
+        return [(start, start + block.nbytes) for start, block in starts.items()]
+
+    def _mark_written(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Take what an operator may write for written, the whole storage."""
+        schema = getattr(func, "_schema", None)
+        if not self._owned or schema is None or not schema.is_mutable:
+            return
+        for position, argument in enumerate(schema.arguments):
+            if argument.is_write:
+                given = kwargs.get(argument.name)
+                if given is None and position < len(args):
+                    given = args[position]
+                for value in given if isinstance(given, list | tuple) else (given,):
+                    if self._owns(value):
+                        storage = value.untyped_storage()
+                        self._owned[storage.data_ptr()].writes.mark_all()
+
     def _guard(self, made: Tensor) -> None:
         """Move a fresh tensor to guarded storage of the same size, if it qualifies."""
         if made.numel() and self._covers(made):
@@ -217,9 +275,13 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         storage = block.untyped_storage()[slot.base : slot.stop]
         if keep:
             storage[:keep].copy_(old[:keep])
-        self._owned.add(storage.data_ptr())
         shape = tuple(tensor.shape)
-        self._allocations.append(_Allocation(block, slot, shape, tensor.dtype))
+        writes = WriteMap(nbytes, tensor.dtype.itemsize, _pattern(tensor, self.poison))
+        if keep or tensor.dtype is torch.bool:  # a bool has no spare bits for poison
+            writes.mark_all()
+        made = _Allocation(block, slot, shape, tensor.dtype, writes)
+        self._owned[storage.data_ptr()] = made
+        self._allocations.append(made)
         tensor.set_(storage, tensor.storage_offset(), shape, tensor.stride())
 
     def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -267,6 +329,13 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     )
                 )
         return found
+
+
+def _pattern(tensor: Tensor, poison: Poison) -> bytes:
+    """Return the bytes that poisoned memory of a tensor's dtype repeats."""
+    word, value = poison_word(tensor.dtype, poison)
+    signed = word is not torch.uint8
+    return value.to_bytes(word.itemsize, sys.byteorder, signed=signed)
 
 
 def _refused(error: RuntimeError) -> bool:

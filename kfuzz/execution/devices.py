@@ -1,4 +1,4 @@
-"""Which devices there are, without touching them."""
+"""Which devices there are, without touching them, and whether one still works."""
 
 import torch
 
@@ -42,3 +42,17 @@ def resolve_device(device: str) -> tuple[str, str]:
 def device_name(device: str) -> str:
     """Return a device's name as its driver gives it, "" for the CPU."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else ""
+
+
+def is_lost(device: torch.device) -> bool:
+    """Whether calls on a device fail for the rest of this process.
+
+    So it is after a device-side assertion.
+    """
+    if device.type != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False

@@ -5,10 +5,11 @@ from torch import Tensor
 
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import KfuzzError, suggestion
-from kfuzz.core.families import FAMILIES
+from kfuzz.core.families import FAMILIES, INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.families import EXACT, ROUNDED, randn
 from kfuzz.execution.generator import Grid, narrow
+from kfuzz.execution.indices import index_rows
 from kfuzz.execution.patterns import INTEGERS, OVERLAYS, RAW, as_signed
 from kfuzz.numerics.formats import FORMATS, round_to
 
@@ -30,7 +31,7 @@ def logical_values(case: Case, name: str, device: torch.device) -> Tensor:
 
     Raises:
         KfuzzError: where the recipe is impossible, or asks for generated
-            integers (only floating dtypes have families).
+            integers that are no indices.
     """
     return _values(case, name, device, ())
 
@@ -89,17 +90,19 @@ def _filled(
     device: torch.device,
     seen: tuple[str, ...],
 ) -> Tensor:
-    if fill.family not in FAMILIES:
+    known = INDEX_FAMILIES if spec.below else FAMILIES
+    if fill.family not in known:
         raise KfuzzError(
-            f"unknown value family {fill.family!r}",
+            f"unknown {'index' if spec.below else 'value'} family {fill.family!r}",
             where=name,
-            fix=suggestion(fill.family, FAMILIES),
+            fix=suggestion(fill.family, known),
         )
-    if spec.dtype not in FORMATS:
+    if spec.dtype not in FORMATS and not spec.below:
         raise KfuzzError(
             f"no value family makes {spec.dtype}",
             where=name,
-            fix="pin the values of integer and bool arguments",
+            fix="pin the values of integer and bool arguments, or say what "
+            "dimension indices are below",
         )
     rank = len(spec.shape)
     if not (-rank <= fill.axis < 0 or (rank == 0 and fill.axis == -1)):
@@ -108,10 +111,11 @@ def _filled(
             where=name,
             fix="give an axis counted from the end, -1 for the last",
         )
-    dtype = FORMATS[spec.dtype].dtype
+    dtype: torch.dtype = getattr(torch, spec.dtype)
     if spec.numel == 0:
         return torch.empty(spec.shape, dtype=dtype, device=device)
     family = fill.family
+    n = spec.shape[fill.axis] if rank else 1
     if family == "transpose_of":
         if fill.source is None:
             raise KfuzzError("the fill transpose_of names no source", where=name)
@@ -121,14 +125,29 @@ def _filled(
         if copied is not None:
             return copied
         family = "randn"
-    n = spec.shape[fill.axis] if rank else 1
-    grid = Grid(spec.numel // n, n, FORMATS[spec.dtype], fill.seed, device)
-    rows = _rows(grid, family)
+    if spec.below:
+        rows = index_rows(
+            family, spec.numel // n, n,
+            bound=_bound(case, name, spec), seed=fill.seed, dtype=dtype, device=device,
+        )  # fmt: skip
+    else:
+        grid = Grid(spec.numel // n, n, FORMATS[spec.dtype], fill.seed, device)
+        rows = _rows(grid, family)
     if rank == 0 or fill.axis == -1:
         return rows.reshape(spec.shape)
     outer = list(spec.shape)
     del outer[fill.axis]
     return rows.reshape(*outer, n).movedim(-1, fill.axis).contiguous()
+
+
+def _bound(case: Case, name: str, spec: TensorSpec) -> int:
+    """Return the size that the indices of an argument stay below."""
+    bound = case.dims.get(spec.below, 0)
+    if bound < 1:
+        raise KfuzzError(
+            f"no index lies below dimension {spec.below!r} of size {bound}", where=name
+        )
+    return bound
 
 
 def _rows(grid: Grid, family: str) -> Tensor:

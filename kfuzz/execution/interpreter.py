@@ -1,22 +1,29 @@
-"""Watching Triton's interpreter: programs launched, and arithmetic it gets wrong.
+"""Watching Triton's interpreter: what it runs, touches, and computes wrongly.
 
-The interpreter's own bfloat16 and float8 arithmetic is wrong (casts truncate,
-maxima of bfloat16 compare bit patterns). While a watch lasts it is corrected
-(`kfuzz.execution.low_precision`); a case that touches what cannot be corrected is
-not judged. Outside a watch Triton is as its user installed it.
+Every address is checked (`kfuzz.execution.addresses`). The interpreter's own
+bfloat16 and float8 arithmetic is wrong (casts truncate, maxima of bfloat16 compare
+bit patterns). While a watch lasts it is corrected (`kfuzz.execution.low_precision`); a
+case that touches what cannot be corrected is not judged. Outside a watch Triton is as
+its user installed it.
 """
 
+import math
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import index
 from typing import Any, Final
 
 import numpy as np
 
-from kfuzz.execution import low_precision
+from kfuzz.core.verdict import Access
+from kfuzz.execution import autotuning, low_precision, memory_hooks
+from kfuzz.execution.access_log import Program
+from kfuzz.execution.addresses import AddressCheck
 from kfuzz.execution.patches import Patches
+from kfuzz.execution.reach import Reach, tensors_in
 
 _MODULE: Final = "triton.runtime.interpreter"
 _AUTOTUNER: Final = "triton.runtime.autotuner"
@@ -31,14 +38,60 @@ class Launches:
     Attributes:
         programs: program instances run.
         unreliable: why its results may be wrong whatever the kernel does, or "".
+        config: the autotune configuration that ran last, in words, or "".
+        check: checks addresses; None where nothing is to be checked.
+        reverse: whether the programs of a launch run in reverse order.
+        last: the program to run last, in launches that have it.
+        tuned: number of the autotune configuration to run, modulo how many.
     """
 
     programs: int = 0
     unreliable: str = ""
+    config: str = ""
+    check: AddressCheck | None = None
+    reverse: bool = False
+    last: Program | None = None
+    tuned: int = 0
+    _given: list[Any] = field(default_factory=list, repr=False)
+    _grid: Program = (1, 1, 1)
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """What the call did to memory that it should not; see `Access.where`."""
+        return () if self.check is None else self.check.accesses()
 
     def distrust(self, reason: str) -> None:
         """Keep the first reason not to judge by this call."""
         self.unreliable = self.unreliable or reason
+
+    def given(self, arguments: list[Any]) -> None:
+        """Note a launch's arguments, on the host."""
+        self._given = arguments
+
+    def launch(self, grid: Program) -> None:
+        """Begin a launch of the arguments noted."""
+        self._grid = grid
+        if self.check is not None:
+            self.check.launch(self._given, math.prod(grid))
+        self._given = []
+
+    def _has(self, program: Program) -> bool:
+        return all(i < n for i, n in zip(program, self._grid, strict=True))
+
+    def program(self, place: Program) -> Program:
+        """Begin a program, and return the one to run instead."""
+        self.programs += 1
+        if self.reverse:
+            x, y, z = (n - 1 - i for n, i in zip(self._grid, place, strict=True))
+            place = (x, y, z)
+        x, y, z = (n - 1 for n in self._grid)
+        if self.last == place:
+            place = (x, y, z)
+        elif self.last is not None and place == (x, y, z) and self._has(self.last):
+            place = self.last
+        if self.check is not None:
+            self.check.program(place)
+        return place
 
 
 _current = Launches()
@@ -65,15 +118,29 @@ def is_interpreter_failure(error: BaseException) -> bool:
 
 
 @contextmanager
-def watch() -> Iterator[Launches]:
-    """Count what the interpreter does while the block runs, and correct it.
+def watch(
+    reach: Reach | None = None,
+    *,
+    reverse: bool = False,
+    last: Program | None = None,
+    config: int = 0,
+) -> Iterator[Launches]:
+    """Correct the interpreter while the block runs, and check what it does.
 
-    A no-op counter where no kernel is interpreted. NumPy, which the interpreter
-    computes with, does not warn of overflow and NaN: a GPU does not either.
-    Of `@triton.autotune` the first configuration runs: nothing can be timed.
+    A no-op where no kernel is interpreted. NumPy, which the interpreter computes
+    with, does not warn of overflow and NaN: a GPU does not either.
+
+    Args:
+        reach: what memory is legal; None checks no address.
+        reverse: run the programs of each launch in reverse order.
+        last: run this program last, in its place the one that would be.
+        config: of `@triton.autotune` this configuration runs, modulo their number:
+            nothing can be timed.
     """
     global _current
-    outer, _current = _current, Launches()
+    check = None if reach is None else AddressCheck(reach)
+    outer = _current
+    _current = Launches(check=check, reverse=reverse, last=last, tuned=config)
     interpreted = interpreting() and _MODULE in sys.modules
     try:
         with ExitStack() as session:
@@ -103,8 +170,8 @@ def _session(module: Any) -> Iterator[None]:
 
 
 def _install(module: Any, patches: Patches) -> None:
-    handle, builder = module.TensorHandle, module.interpreter_builder
-    created, placed = handle.__post_init__, builder.set_grid_idx
+    handle = module.TensorHandle
+    created = handle.__post_init__
     corrected = low_precision.correctable(module)
     wrong = _UNRELIABLE - corrected
 
@@ -118,18 +185,52 @@ def _install(module: Any, patches: Patches) -> None:
                 )
                 _distrust(f"Triton's interpreter computes {name} wrongly{hint}")
 
-    def placed_program(*index: int) -> None:
-        _current.programs += 1
-        placed(*index)
-
     patches.set(handle, "__post_init__", created_handle)
-    patches.set(builder, "set_grid_idx", placed_program)
+    _follow_launches(module, patches)
     if corrected:
         low_precision.install(module, _distrust, patches)
+    memory_hooks.install(module, lambda: _current.check, patches)
     tuner = getattr(sys.modules.get(_AUTOTUNER), "Autotuner", None)
-    if hasattr(tuner, "_bench"):
-        # Equal timings: the first configuration wins. No kernel runs for them.
-        patches.set(tuner, "_bench", lambda *_, **__: [0.0, 0.0, 0.0])
+    if tuner is not None:
+        autotuning.install(tuner, lambda: _current.tuned, _note_config, patches)
+
+
+def _follow_launches(module: Any, patches: Patches) -> None:
+    executor, builder = module.GridExecutor, module.interpreter_builder
+    give, restore = executor._init_args_hst, executor._restore_args_dev
+    size, place = builder.set_grid_dim, builder.set_grid_idx
+
+    def given(self: Any, *arguments: Any) -> Any:
+        positional, named = give(self, *arguments)
+        _current.given([*positional, *named.values()])
+        return positional, named
+
+    def sized(*grid: int) -> None:
+        size(*grid)
+        _current.launch(_program(*grid))
+
+    def placed(*where: int) -> None:
+        place(*_current.program(_program(*where)))
+
+    def restored(self: Any, given: Any, held: Any, named: Any, kept: Any) -> None:
+        there, here = tensors_in([given, named]), tensors_in([held, kept])
+        # On the CPU the tensors are their own host copies: each storage would be
+        # copied to itself, all of a sparse one and what nothing has written too.
+        if [t.data_ptr() for t in there] != [t.data_ptr() for t in here]:
+            restore(self, given, held, named, kept)
+
+    patches.set(executor, "_init_args_hst", given)
+    patches.set(executor, "_restore_args_dev", restored)
+    patches.set(builder, "set_grid_dim", sized)
+    patches.set(builder, "set_grid_idx", placed)
+
+
+def _program(x: Any, y: Any, z: Any) -> Program:
+    return index(x), index(y), index(z)
+
+
+def _note_config(config: str) -> None:
+    _current.config = config
 
 
 def _distrust(reason: str) -> None:

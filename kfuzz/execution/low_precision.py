@@ -8,6 +8,9 @@ float32 and rounded once, which is a single correct rounding for +, - and *
 (24 >= 2*8 + 2 bits; Figueroa 1995). Triton compiles no arithmetic on 8-bit floats
 but casts, selection, abs and dot; where a kernel asks for more, that is reported.
 Sums and scans associate like a GPU's lanes do, in a tree.
+
+What a kernel means is left to the release that compiles it: up to Triton 3.7 -x is
+0 - x, up to 3.8 scans of bfloat16 run in float32.
 """
 
 from collections.abc import Callable
@@ -23,7 +26,7 @@ _NEEDED: Final = {
         "binary_op", "unary_op", "cast_impl", "create_fp_to_fp", "create_fma",
         "create_clampf", "create_dot", "create_atomic_rmw",
     ),
-    "ReduceOps": ("sum", "min_max", "to_tensor"),
+    "ReduceOps": ("sum", "min_max", "apply_impl", "to_tensor"),
     "ScanOps": ("cumsum", "cumprod"),
     "_interpreter": ("load", "store", "atomic_cas"),
     "_ir": ("ATOMIC_OP", "ROUNDING_MODE"),

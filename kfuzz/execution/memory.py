@@ -1,7 +1,7 @@
 """Placement: every tensor a kernel is given lies between guard zones."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,10 +10,14 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.core.recipe import TensorSpec
-from kfuzz.execution.poison import Poison, fill_poison
-from kfuzz.execution.touches import Touch, element_offsets, find_touches, single_shape
+from kfuzz.core.recipe import Edge, TensorSpec
+from kfuzz.execution.blocks import Dense, Placed, Sparse, single
+from kfuzz.execution.pages import Rooms
+from kfuzz.execution.poison import Poison
+from kfuzz.execution.touches import Touch, element_offsets, single_shape
+from kfuzz.execution.windows import Windows, is_sparse
 from kfuzz.execution.zones import (
+    ROUND_BYTES,
     Slot,
     guard_bytes,
     next_slot,
@@ -36,11 +40,13 @@ class Arena:
     Attributes:
         device: where the memory lies.
         generation: how many placements have used it.
+        rooms: memory beside pages that fault, for arguments at an edge.
     """
 
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
         self.generation = 0
+        self.rooms = Rooms()
         self.live = raw_memory(0, self.device)
         self.snapshot = raw_memory(0, self.device)
 
@@ -57,14 +63,6 @@ class Arena:
             self.snapshot = raw_memory(room, self.device)
 
 
-@dataclass(frozen=True)
-class _Placed:
-    name: str
-    spec: TensorSpec
-    dtype: torch.dtype
-    slot: Slot
-
-
 class Placement:
     """The tensors of one case, and what has happened to their memory since.
 
@@ -78,17 +76,28 @@ class Placement:
     def __init__(
         self,
         arena: Arena,
-        placed: list[_Placed],
+        parts: list[Dense | Sparse],
         tensors: dict[str, Tensor],
-        used: int,
     ) -> None:
         self.tensors = tensors
         self._arena = arena
         self._generation = arena.generation
-        self._placed = placed
-        self._live = arena.live[:used].view(torch.int64)
-        self._snapshot = arena.snapshot[:used].view(torch.int64)
-        self._snapshot.copy_(self._live)
+        self._parts = parts
+        for part in parts:
+            part.snap()
+
+    @property
+    def owned(self) -> list[tuple[int, int]]:
+        """Addresses, first and one past the last, of memory that it has to itself."""
+        found = []
+        for memory in {id(p.memory): p.memory for p in self._placed}.values():
+            start = memory.data_ptr()
+            found.append((start, start + memory.numel()))
+        return found
+
+    @property
+    def _placed(self) -> list[Placed]:
+        return [placed for part in self._parts for placed in part.placed]
 
     def touches(self, *, inplace: Collection[str] = ()) -> list[Touch]:
         """Compare all memory of the placement with its state when placed.
@@ -110,31 +119,28 @@ class Placement:
                 where="kfuzz.execution.memory",
                 fix="Check a placement before placing the next case in its arena",
             )
-        if self._live.is_cuda:
-            torch.cuda.synchronize(self._live.device)
-        if torch.equal(self._live, self._snapshot):
-            return []
-        if inplace and torch.equal(self._with_old_elements(inplace), self._snapshot):
-            return []
-        now = self._live.view(torch.uint8).cpu().numpy()
-        was = self._snapshot.view(torch.uint8).cpu().numpy()
-        found: list[Touch] = []
-        ends = [p.slot.start for p in self._placed[1:]] + [now.size]
-        for placed, end in zip(self._placed, ends, strict=True):
-            name, spec, size = placed.name, placed.spec, placed.dtype.itemsize
-            start = placed.slot.start
-            origin = placed.slot.base + spec.offset * size
-            changed = np.flatnonzero(now[start:end] != was[start:end])
-            found += find_touches(name, spec, size, changed + (start - origin))
+        if self._arena.device.type == "cuda":
+            torch.cuda.synchronize(self._arena.device)
+        found = [t for part in self._parts for t in part.touches(inplace)]
+        order = list(self.tensors)
+        found.sort(key=lambda touch: order.index(touch.argument))
         return [t for t in found if t.where != "element" or t.argument not in inplace]
 
-    def _with_old_elements(self, names: Collection[str]) -> Tensor:
-        copy = self._live.clone()
-        for placed in self._placed:
-            if placed.name in names:
-                old = _single(_view(self._snapshot, placed), placed.spec)
-                _single(_view(copy, placed), placed.spec).copy_(old)
-        return copy
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What one argument needs of its memory."""
+
+    name: str
+    spec: TensorSpec
+    dtype: torch.dtype
+    nbytes: int
+    guard: int
+    align: int
+
+    @property
+    def exact(self) -> bool:
+        return self.align < EXACT_BELOW
 
 
 def place(
@@ -145,12 +151,24 @@ def place(
     alignment: int,
     poison: Poison,
     arena: Arena | None = None,
+    edge: Edge | None = None,
 ) -> Placement:
     """Lay a case's tensors out between guard zones.
 
     Around each argument: guard zone, storage from its base to the end of the view,
     guard zone. Guard zones, the storage in front of the view (its offset) and the
     slack between its elements hold the poison of the argument's dtype.
+
+    An argument that lies at an edge has on that side, instead of the guard zone, a
+    page that faults when touched. Its base keeps the alignment: at the end as many
+    bytes of poison lie between the view and the page as that takes, at least
+    `edge.slack`. At the start the base, not the view, touches the page: a storage
+    offset lies between. Empty and sparse arguments have no edge, and nothing on a
+    device has.
+
+    A view of few elements in far more memory than they take (`windows.is_sparse`)
+    lies in memory of its own, poisoned and compared around its elements and at both
+    ends only.
 
     Args:
         case_specs: the recipes by parameter name.
@@ -159,48 +177,92 @@ def place(
             counts.
         device: where the tensors are to lie; `arena`'s device where one is given.
         alignment: bytes, a power of two. Each base is a multiple of it (or of the
-            item size, if that is larger) and, below `EXACT_BELOW`, not of its
-            double. A storage offset shifts the view from there.
+            item size, if that is larger) and, below `EXACT_BELOW` and away from
+            edges, not of its double. A storage offset shifts the view from there.
         poison: which poison.
         arena: memory to use again; a fresh one by default.
+        edge: which arguments lie beside a page that faults.
 
     Raises:
         HarnessError: if values do not fit their recipe, if elements overlap other
             than by a stride of 0, or if the alignment is no power of two.
+        NoAddressSpace: if a sparse view spans more than the system gives.
     """
     if alignment < 1 or alignment & (alignment - 1):
         raise HarnessError(f"alignment {alignment} is not a power of two")
     arena = Arena(device) if arena is None else arena
-    wanted = []
-    room = 0
-    for name, spec in case_specs.items():
+    on_cpu = arena.device.type == "cpu"
+    together: list[_Wanted] = []
+    parts: list[Dense | Sparse] = []
+    for number, (name, spec) in enumerate(case_specs.items()):
         _check_values(name, spec, values)
         dtype: torch.dtype = getattr(torch, spec.dtype)
         size = dtype.itemsize
         span, reach = _extent(name, spec)
         nbytes, guard = (spec.offset + span) * size, guard_bytes(reach * size)
-        align = max(alignment, size)
-        room += slot_room(nbytes, guard, align)
-        wanted.append((name, spec, dtype, nbytes, guard, align))
-    arena.reserve(room)
-    used, placed = 0, []
-    address = arena.live.data_ptr()
-    for name, spec, dtype, nbytes, guard, align in wanted:
-        exact = align < EXACT_BELOW
-        slot = next_slot(address, used, nbytes, guard, alignment=align, exact=exact)
-        placed.append(_Placed(name, spec, dtype, slot))
-        used = rounded(slot.end)
+        want = _Wanted(name, spec, dtype, nbytes, guard, max(alignment, size))
+        if on_cpu and is_sparse(spec, size):
+            parts.append(_sparse(want, poison))
+        elif on_cpu and span and edge is not None and edge.argument in ("", name):
+            parts.append(_at_edge(arena, number, want, edge, poison))
+        else:
+            together.append(want)
+    arena.reserve(sum(slot_room(w.nbytes, w.guard, w.align) for w in together))
+    if together:
+        parts.append(_side_by_side(arena, together, poison))
+    placed = {p.name: p for part in parts for p in part.placed}
     tensors = {}
-    memory = arena.live.untyped_storage()
-    for p in placed:
-        fill_poison(arena.live[p.slot.start : p.slot.end], p.dtype, poison)
-        storage = memory[p.slot.base : p.slot.stop]
+    for name in case_specs:
+        p = placed[name]
+        first = p.memory.storage_offset() + p.slot.base
+        storage = p.memory.untyped_storage()[first : first + p.slot.stop - p.slot.base]
         tensor = torch.empty(0, dtype=p.dtype, device=arena.device)
         tensor.set_(storage, p.spec.offset, p.spec.shape, p.spec.element_strides)
-        _single(tensor, p.spec).copy_(_single(values[p.name], p.spec))
+        single(tensor, p.spec).copy_(single(values[p.name], p.spec))
         # .data starts a version counter of its own: a kernel's caller sees 0.
         tensors[p.name] = tensor.data
-    return Placement(arena, placed, tensors, used)
+    return Placement(arena, parts, tensors)
+
+
+def _side_by_side(arena: Arena, wanted: Sequence[_Wanted], poison: Poison) -> Dense:
+    """Lay arguments out in the arena's one block."""
+    used, placed = 0, []
+    address = arena.live.data_ptr()
+    for w in wanted:
+        slot = next_slot(
+            address, used, w.nbytes, w.guard, alignment=w.align, exact=w.exact
+        )
+        placed.append(Placed(w.name, w.spec, w.dtype, arena.live, slot))
+        used = rounded(slot.end)
+    return Dense(arena.live, arena.snapshot, placed, poison)
+
+
+def _at_edge(
+    arena: Arena, number: int, want: _Wanted, edge: Edge, poison: Poison
+) -> Dense:
+    """Lay an argument out against one end of its room, a guard zone on the other."""
+    need = rounded(want.nbytes + want.guard + edge.slack + 2 * want.align)
+    room = arena.rooms.room(number, need, readable=edge.readable)
+    size = room.memory.numel()
+    if edge.side == "start":
+        base = -(-edge.slack // want.align) * want.align
+        stop = base + want.nbytes
+        slot = Slot(0, base, stop, rounded(stop + want.guard))
+    else:
+        base = (size - edge.slack - want.nbytes) // want.align * want.align
+        first = (base - want.guard) // ROUND_BYTES * ROUND_BYTES
+        slot = Slot(first, base, base + want.nbytes, size)
+    placed = Placed(want.name, want.spec, want.dtype, room.memory, slot)
+    return Dense(room.memory, room.snapshot, [placed], poison)
+
+
+def _sparse(want: _Wanted, poison: Poison) -> Sparse:
+    windows = Windows(
+        want.spec, want.dtype, guard=want.guard, alignment=want.align,
+        exact=want.exact, poison=poison,
+    )  # fmt: skip
+    placed = Placed(want.name, want.spec, want.dtype, windows.memory, windows.slot)
+    return Sparse(windows, placed)
 
 
 def _check_values(name: str, spec: TensorSpec, values: Mapping[str, Tensor]) -> None:
@@ -233,22 +295,3 @@ def _extent(name: str, spec: TensorSpec) -> tuple[int, int]:
         fix = "Only a stride of 0 may make elements share memory"
         raise HarnessError(what, where=name, fix=fix)
     return span, reach
-
-
-def _single(tensor: Tensor, spec: TensorSpec) -> Tensor:
-    """Cut every stride-0 axis of a view down to one element."""
-    if spec.strides is None or 0 not in spec.strides:
-        return tensor
-    for axis, step in enumerate(spec.strides):
-        if step == 0 and spec.shape[axis] > 1:
-            tensor = tensor.narrow(axis, 0, 1)
-    return tensor
-
-
-def _view(words: Tensor, placed: _Placed) -> Tensor:
-    """Return an argument's view over a copy of the placement's memory."""
-    typed = words.view(torch.uint8)[placed.slot.base : placed.slot.stop]
-    spec = placed.spec
-    typed = typed.view(placed.dtype)
-    start = typed.storage_offset() + spec.offset
-    return typed.as_strided(spec.shape, spec.element_strides, start)

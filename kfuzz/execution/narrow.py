@@ -1,8 +1,8 @@
 """Rounding to bfloat16 and 8-bit floats as NVIDIA GPUs do, on NumPy arrays.
 
 Triton names the formats: "bf16", "fp8e4nv" (e4m3fn) and "fp8e5" (e5m2). What is
-imitated is the code that Triton 3.9 emits for compute capability 9.0, read from
-its PTX: `cvt.rn` for bfloat16, `cvt.rn.satfinite` for the 8-bit formats (every
+imitated is the code that Triton 3.6 to 3.9 emit for compute capability 9.0, read
+from their PTX: `cvt.rn` for bfloat16, `cvt.rn.satfinite` for the 8-bit formats (every
 value beyond the greatest finite one, infinities too, becomes that one), NaN in
 its canonical bits (PTX ISA, `cvt`).
 """

@@ -9,16 +9,20 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.core.recipe import Case, Scalar
-from kfuzz.core.verdict import Kind
+from kfuzz.core.recipe import Case, Edge, Scalar
+from kfuzz.core.verdict import Access, Kind
 from kfuzz.execution.allocations import AllocationTouch, GuardedAllocations
+from kfuzz.execution.footprints import Footprint
 from kfuzz.execution.interpreter import (
     interpreting,
     is_interpreter_failure,
     watch,
 )
-from kfuzz.execution.memory import Arena, place
+from kfuzz.execution.memory import Arena, Placement, place
+from kfuzz.execution.pages import NoAddressSpace
 from kfuzz.execution.poison import Poison
+from kfuzz.execution.randomness import SEED, seeded
+from kfuzz.execution.reach import Reach
 from kfuzz.execution.touches import Touch
 from kfuzz.execution.traps import explanation
 
@@ -68,6 +72,21 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class Held:
+    """What keeps a call's arguments and results alive, for a call after it.
+
+    Attributes:
+        placement: its arguments where they lie.
+        returned: what the kernel returned.
+        allocations: the memory it allocated.
+    """
+
+    placement: Placement
+    returned: object
+    allocations: GuardedAllocations
+
+
+@dataclass(frozen=True)
 class Run:
     """What one execution left.
 
@@ -80,6 +99,13 @@ class Run:
         strays: writes around its own allocations.
         unreliable: why the backend's results may be wrong, or "".
         poison: what fresh memory held.
+        accesses: what Triton's interpreter saw it do to memory that it should not.
+        programs: programs that Triton's interpreter ran.
+        config: the autotune configuration that it ran, in words, or "".
+        arguments: where each argument's elements lay.
+        results: where each result's elements lay.
+        held: its arguments and results, if they were to stay alive; None too where
+            the arguments are no longer the tensors that they were.
     """
 
     poison: Poison
@@ -89,6 +115,12 @@ class Run:
     touches: tuple[Touch, ...] = ()
     strays: tuple[AllocationTouch, ...] = ()
     unreliable: str = ""
+    accesses: tuple[Access, ...] = ()
+    programs: int = 0
+    config: str = ""
+    arguments: Mapping[str, Footprint] = field(default_factory=dict)
+    results: Mapping[str, Footprint] = field(default_factory=dict)
+    held: Held | None = field(default=None, repr=False, compare=False)
 
     @property
     def returned(self) -> bool:
@@ -113,6 +145,13 @@ def execute(
     fresh: Poison,
     scalars: Mapping[str, Scalar],
     inplace: Sequence[str] = (),
+    edge: Edge | None = None,
+    seed: int = SEED,
+    hold: bool = False,
+    after: Run | None = None,
+    reverse: bool = False,
+    last: tuple[int, int, int] | None = None,
+    config: int = 0,
 ) -> Run:
     """Run a kernel once on guarded, poisoned memory.
 
@@ -127,16 +166,38 @@ def execute(
         fresh: what memory holds that the kernel allocates.
         scalars: the scalars that the implementation takes.
         inplace: arguments whose bytes become the result.
+        edge: which arguments lie beside a page that faults.
+        seed: of torch's random generators during the call.
+        hold: whether arguments and results stay alive with the run.
+        after: a held run of the same case: its very arguments are given again,
+            overwritten with `values`; writes around them are not looked for.
+        reverse: in Triton's interpreter, run each launch's programs last first.
+        last: in Triton's interpreter, run this program last.
+        config: in Triton's interpreter, which autotune configuration runs,
+            modulo their number.
     """
-    placement = place(
-        case.tensors, values, device=arena.device, alignment=alignment,
-        poison=around, arena=arena,
-    )  # fmt: skip
+    if after is None:
+        try:
+            placement = place(
+                case.tensors, values, device=arena.device, alignment=alignment,
+                poison=around, arena=arena, edge=edge,
+            )  # fmt: skip
+        except NoAddressSpace as error:
+            return Run(poison=fresh, unreliable=error.what)
+    else:
+        assert after.held is not None
+        placement = after.held.placement
+        _overwrite(placement, case, values)
     allocations = GuardedAllocations(arena.device, fresh)
     arguments = list(placement.tensors.values())
-    with watch() as launches:
+    lay = _footprints(placement)
+    reach = Reach(
+        case.tensors, placement.tensors, allocations, owned=placement.owned,
+        poison=around,
+    )  # fmt: skip
+    with watch(reach, reverse=reverse, last=last, config=config) as launches:
         try:
-            with torch.no_grad(), allocations:
+            with seeded(arena.device, seed), torch.no_grad(), allocations:
                 returned = call(*arguments, **scalars)
             _synchronize(arena.device)
         except BaseException as error:
@@ -146,22 +207,50 @@ def execute(
                 poison=fresh,
                 raised=_raised(error),
                 unreliable=launches.unreliable,
+                accesses=launches.accesses,
+                programs=launches.programs,
+                config=launches.config,
             )
     outputs: dict[str, Tensor] = {}
+    results: dict[str, Footprint] = {}
     problem = None
+    # A kernel may have made another tensor of its argument, as `t_` does.
+    hold = hold and lay == _footprints(placement)
+    held = Held(placement, returned, allocations) if hold else None
     if inplace:
         problem = _other_tensor(returned, inplace[0], placement.tensors[inplace[0]])
         returned = placement.tensors[inplace[0]]
     if problem is None:
-        outputs, problem = read_outputs(returned, expected, arena.device)
+        outputs, results, problem = read_outputs(returned, expected, arena.device)
+    touches = () if after else tuple(placement.touches(inplace=inplace))
     return Run(
         poison=fresh,
         outputs=outputs,
         metadata=problem,
-        touches=tuple(placement.touches(inplace=inplace)),
+        touches=touches,
         strays=tuple(allocations.touches()),
         unreliable=launches.unreliable,
+        accesses=launches.accesses,
+        programs=launches.programs,
+        config=launches.config,
+        arguments=lay,
+        results=results,
+        held=held,
     )
+
+
+def _footprints(placement: Placement) -> dict[str, Footprint]:
+    return {name: Footprint.of(t) for name, t in placement.tensors.items()}
+
+
+def _overwrite(placement: Placement, case: Case, values: Mapping[str, Tensor]) -> None:
+    """Give the placed arguments other elements."""
+    for name, spec in case.tensors.items():
+        tensor, given = placement.tensors[name], values[name]
+        for axis, step in enumerate(spec.element_strides):
+            if step == 0 and spec.shape[axis] > 1:
+                tensor, given = tensor.narrow(axis, 0, 1), given.narrow(axis, 0, 1)
+        tensor.copy_(given)
 
 
 def _is_child() -> bool:
@@ -183,27 +272,27 @@ def _other_tensor(returned: object, name: str, given: Tensor) -> Metadata | None
 
 def read_outputs(
     returned: object, expected: Mapping[str, Expected], device: torch.device
-) -> tuple[dict[str, Tensor], Metadata | None]:
-    """Return cloned results by name, or what is wrong with them."""
+) -> tuple[dict[str, Tensor], dict[str, Footprint], Metadata | None]:
+    """Return cloned results by name and where they lay, or what is wrong with them."""
     names = list(expected)
     if not names:  # the oracle has no result here: values are not judged
-        return {}, None
+        return {}, {}, None
     items: Sequence[object] = (returned,)
     if len(names) > 1 or (isinstance(returned, tuple | list) and len(returned) == 1):
         if not isinstance(returned, tuple | list) or len(returned) != len(names):
             what = _described(returned)
-            return {}, Metadata(
-                Kind.WRONG_TYPE, "", f"returns {what}, expected {len(names)} tensors"
-            )
+            text = f"returns {what}, expected {len(names)} tensors"
+            return {}, {}, Metadata(Kind.WRONG_TYPE, "", text)
         items = returned
-    outputs = {}
+    outputs, lay = {}, {}
     for name, item in zip(names, items, strict=True):
         problem = _problem(name, item, expected[name], device)
         if problem is not None:
-            return {}, problem
+            return {}, {}, problem
         assert isinstance(item, Tensor)
         outputs[name] = item.detach().clone(memory_format=torch.contiguous_format)
-    return outputs, None
+        lay[name] = Footprint.of(item)
+    return outputs, lay, None
 
 
 def _problem(

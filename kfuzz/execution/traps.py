@@ -27,13 +27,21 @@ _TRAPS: Final = {
         "a newer triton"
     ),
 }
+# The same, where the error comes from the interpreter itself.
+_INSIDE: Final = {
+    "'NoneType'": (
+        "an operand is None: libdevice functions give that, they have no interpreted "
+        "form; use triton.language's own, or run on a GPU"
+    ),
+}
 
 
 def explanation(error: BaseException) -> str:
     """Return what an exception from the interpreter means, "" if it is no trap."""
     seen: BaseException | None = error
     while seen is not None:
-        for sign, meaning in _TRAPS.items():
+        inside = type(seen).__module__.startswith("triton.")
+        for sign, meaning in {**_TRAPS, **(_INSIDE if inside else {})}.items():
             if sign in str(seen):
                 return meaning
         seen = seen.__cause__

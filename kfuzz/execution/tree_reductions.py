@@ -76,6 +76,21 @@ def install(module: Any, flag: Callable[[str], None], patches: Patches) -> None:
 
         return scanned
 
+    # `a > b ? a : b` is `b` wherever one of them is NaN, so what an argmax gives then
+    # depends on which lanes the compiler combines first, in every float format.
+    original_reduction = module.ReduceOps.apply_impl
+    by_index = [
+        getattr(module.tl.standard, f"_arg{end}_combine_tie_break_{tie}", None)
+        for end in ("max", "min")
+        for tie in ("left", "fast")
+    ]
+
+    def reduction(self: Any, values: Any) -> Any:
+        if self.combine_fn in by_index and np.isnan(values[0].handle.data).any():
+            flag("argmax and argmin of NaN depend on the order of a GPU's lanes")
+        return original_reduction(self, values)
+
+    patches.set(module.ReduceOps, "apply_impl", reduction)
     patches.set(module.ReduceOps, "sum", total)
     patches.set(module.ReduceOps, "min_max", min_max)
     for name, op in (("cumsum", np.add), ("cumprod", np.multiply)):

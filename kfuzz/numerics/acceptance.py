@@ -1,7 +1,7 @@
 """What an operator's error model admits for a case, element by element."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -24,8 +24,9 @@ class Problem:
     """The very inputs a kernel was given, as the oracle sees them.
 
     Attributes:
-        tensors: float64 copies by parameter name, shape [members, *shape];
-            absent where the implementation omits an optional argument.
+        tensors: float64 copies (of indices int64 ones) by parameter name, shape
+            [members, *shape]; absent where the implementation omits an optional
+            argument.
         scalars: scalar arguments; `dim` counts from the end (negative).
         format: format of the data arguments.
         output: format in which results are stored.
@@ -71,6 +72,8 @@ class Acceptance:
         overflow: "inf", "nan" or "saturate", the declared policy.
         store: "rne" or "rz", the declared rounding of the store.
         flush: whether a subnormal result may be stored as zero.
+        signed_zeros: whether a zero has the sign of a reference of zero, as
+            where bits are only moved.
     """
 
     reference: Tensor
@@ -83,6 +86,7 @@ class Acceptance:
     overflow: str = "inf"
     store: str = "rne"
     flush: bool = False
+    signed_zeros: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,6 +127,14 @@ def around(
         problem, reference, reference - width, reference + width,
         classes=classes, ambiguous=ambiguous, undecidable=undecidable,
     )  # fmt: skip
+
+
+def moved(problem: Problem, values: Tensor) -> Acceptance:
+    """Return the acceptance of values that are only moved: every bit counts.
+
+    Payload and sign of a NaN are free.
+    """
+    return replace(around(problem, values, 0.0), signed_zeros=True)
 
 
 def between(

@@ -119,6 +119,10 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
         normal = fmt.min_normal
         crosses = expects_finite & (a.low < normal) & (a.high > -normal)
         inside = inside | (crosses & (value == 0.0))
+    if a.signed_zeros:
+        zeros = (value == 0.0) & (a.reference == 0.0)
+        flipped = torch.signbit(value) != torch.signbit(a.reference)
+        inside = inside & ~(zeros & flipped)
     is_finite = y_class == FINITE
     ok = torch.where(is_finite, inside, (y_class & admitted) != 0)
 

@@ -85,7 +85,7 @@ class RunReport:
                 event.kernel,
                 {"kernel": event.kernel, "operator": event.finding.operator}
                 | {"cases": None, "cases_per_s": None, "worst_ratio": None}
-                | {"contracts": {}, "refusals": [], "findings": []},
+                | {"contracts": {}, "refusals": [], "notes": [], "findings": []},
             )
             entry["findings"].append(finding_summary(event.finding, event.path))
         return {
@@ -179,6 +179,7 @@ def _kernel(event: KernelFinished) -> Document:
         "worst_ratio": _finite(event.worst_ratio),
         "contracts": {name: _tally(t) for name, t in event.contracts.items()},
         "refusals": [asdict(refusal) for refusal in event.refusals],
+        "notes": [asdict(note) for note in event.notes],
         "findings": [
             finding_summary(f, event.paths.get(f.id, "")) for f in event.findings
         ],

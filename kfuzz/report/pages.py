@@ -12,6 +12,7 @@ from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
+from kfuzz.report.accesses import draw_accesses
 from kfuzz.report.drawing import (
     draw_case,
     draw_failure,
@@ -52,7 +53,12 @@ def finding_page(finding: Finding, path: Path, *, options: str = "") -> list[str
             lines.append(f"  {draw_tensor(name, spec)}")
     scalars = finding.case.scalars.items()
     lines += [f"  {draw_scalar(name, value)}" for name, value in scalars]
+    if edge := finding.case.edge:
+        side = f"{edge.side} of {one_line(edge.argument) or 'every argument'}"
+        lines.append(f"  a page that faults lies at the {side}")
     lines += _section("failing element", draw_failure(finding.failure))
+    accesses = draw_accesses(finding.failure.accesses, finding.case)
+    lines += _section("accesses", accesses)
     lines += _why(finding)
     lines += _section("first found as", draw_case(finding.first))
     trace = plain(finding.failure.trace).splitlines()
@@ -171,6 +177,8 @@ def _part(part: str | Tolerance | Protocol | ViolationSignature) -> list[str]:
             lines = [part.text, f"probes: {', '.join(part.probes)}"]
             if part.on_miss:
                 lines.append(f"on a miss also: {', '.join(part.on_miss)}")
+            if part.sampled:
+                lines.append(f"on some cases also: {', '.join(part.sampled)}")
             return [*lines, f"confirmation: {part.confirmation}"]
         case ViolationSignature():
             kinds = ", ".join(part.kinds) or "any"

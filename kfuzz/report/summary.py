@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from kfuzz.core.event import ContractTally, KernelFinished, Refusal
+from kfuzz.core.event import ContractTally, KernelFinished, Note, Refusal
 from kfuzz.core.verdict import Verdict
 from kfuzz.report.drawing import one_line
 
@@ -38,7 +38,7 @@ def overview(kernels: Sequence[KernelFinished]) -> list[str]:
 
 
 def kernel_lines(kernel: KernelFinished) -> list[str]:
-    """Return a kernel's verdicts, each with its contracts, and its refusals."""
+    """Return a kernel's verdicts, each with its contracts, its refusals and notes."""
     lines = [one_line(kernel.kernel)]
     width = max(map(len, Verdict))
     for verdict in Verdict:
@@ -49,6 +49,7 @@ def kernel_lines(kernel: KernelFinished) -> list[str]:
     if not any(t.decided for t in kernel.contracts.values()):
         lines.append("  nothing was decided: this run says nothing about this kernel")
     lines += [f"  {_refusal(refusal)}" for refusal in kernel.refusals]
+    lines += [f"  {_note(note)}" for note in kernel.notes]
     return lines
 
 
@@ -62,10 +63,17 @@ def _tally(name: str, tally: ContractTally) -> str:
 
 
 def _refusal(refusal: Refusal) -> str:
-    cases = "1 case" if refusal.cases == 1 else f"{refusal.cases} cases"
-    text = f"refuses {one_line(refusal.reason)} ({cases})"
+    text = f"refuses {one_line(refusal.reason)} ({_cases(refusal.cases)})"
     if refusal.remedy:
         text += f"; to make it explicit declare {one_line(refusal.remedy)}"
     if refusal.example:
         text += f"; it raised {one_line(refusal.example)}"
     return text
+
+
+def _note(note: Note) -> str:
+    return f"note: {one_line(note.note)} ({_cases(note.cases)})"
+
+
+def _cases(n: int) -> str:
+    return "1 case" if n == 1 else f"{n} cases"

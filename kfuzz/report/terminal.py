@@ -21,6 +21,7 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State, Verdict
+from kfuzz.report.accesses import unsaid_place
 from kfuzz.report.drawing import draw_case, draw_failure, one_line, plain, shown_path
 from kfuzz.report.progress import LiveLine, PlainLines
 from kfuzz.report.summary import kernel_lines, overview
@@ -157,6 +158,8 @@ class TerminalReport:
     def _details(self, finding: Finding, path: str | Path) -> Iterator[str]:
         yield f"kernel: {one_line(finding.target.node_id)}"
         yield one_line(finding.failure.message)
+        if place := unsaid_place(finding.failure):
+            yield place
         counts = _count(finding.input_elements, "element")
         if finding.nonzero_elements is not None:
             counts += f", {finding.nonzero_elements} non-zero"

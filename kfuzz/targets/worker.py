@@ -14,6 +14,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.execution.devices import device_name
+from kfuzz.execution.processes.limits import limit_memory
 from kfuzz.targets.load import Source, load
 
 SERVE: Final = "kfuzz.targets.worker:serve"
@@ -37,8 +38,9 @@ class Worker:
                 return self._open(message)
             case "judge":
                 case = decode(Case, message["case"], "case")
-                report = self._need().judge(case, Depth(message["depth"]))
-                return {"report": encode(report)}
+                bench = self._need()
+                report = bench.judge(case, Depth(message["depth"]))
+                return {"report": encode(report), "spent": bench.spent}
             case "pin":
                 case = decode(Case, message["case"], "case")
                 return {"case": encode(self._need().pin(case))}
@@ -57,6 +59,8 @@ class Worker:
             only=(message["name"],),
         )
         if self._bench is None:
+            if not message["device"].startswith("cuda"):
+                limit_memory()  # a context maps far more than it takes
             try:
                 loaded = load(source, root=Path(message["root"]))
             except KfuzzError as error:
@@ -65,6 +69,7 @@ class Worker:
                 message["device"],
                 SizeBudget(**message["budget"]),
                 select_classes(message["classes"], ()),
+                fences=message["fences"],
             )
             self._bench = Bench(loaded[0].kernel, setting)
             if message["pulse"]:

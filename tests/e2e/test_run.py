@@ -8,7 +8,8 @@ from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 # What is guaranteed about a run's document.
 RUN_FIELDS = {"format", "seed", "device", "elapsed_s", "kernels"}
 KERNEL_FIELDS = {
-    "kernel", "operator", "cases", "cases_per_s", "contracts", "refusals", "findings",
+    "kernel", "operator", "cases", "cases_per_s", "contracts", "refusals", "notes",
+    "findings",
 }  # fmt: skip
 FINDING_FIELDS = {
     "id", "contract", "bucket", "state", "path", "message", "ratio",

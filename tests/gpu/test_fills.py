@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.families import FAMILIES
+from kfuzz.core.families import FAMILIES, INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.fills import logical_values
 
@@ -34,3 +34,16 @@ def test_cuda_makes_the_same_bits_as_the_cpu(family, dtype):
             device = logical_values(case, "x", torch.device("cuda"))
             width = WIDTHS[host.element_size()]
             assert torch.equal(host.view(width), device.view(width).cpu())
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize("family", INDEX_FAMILIES)
+def test_cuda_makes_the_same_indices_as_the_cpu(family, dtype):
+    for (shape, axis), bound in zip(SHAPES, (1, 2, 37, 5, 1025, 64, 3, 9), strict=True):
+        axes = tuple(f"d{i}" for i in range(len(shape)))
+        table = TensorSpec((bound,), ("V",), "float32", fill=Fill("randn"))
+        x = TensorSpec(shape, axes, dtype, fill=Fill(family, 7, axis), below="V")
+        case = Case({"table": table, "x": x})
+        host = logical_values(case, "x", torch.device("cpu"))
+        device = logical_values(case, "x", torch.device("cuda"))
+        assert torch.equal(host, device.cpu())

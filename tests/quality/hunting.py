@@ -29,6 +29,7 @@ def hunt(witness: Witness, corpus: Path, *, seed: int, seconds: float) -> list[F
         corpus=corpus,
         seed=seed,
         budget=Budget(max_time=seconds, max_cases=None),
+        device="cpu" if witness.backends == ("cpu",) else "auto",
     )
     found: list[Finding] = []
     for event in run_kernels(config, _load([witness.kernel]), stop=stop):

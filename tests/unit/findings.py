@@ -11,7 +11,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.finding import Change, Explanation, Finding, Reduction, Target
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.core.verdict import Failure, Feature, Kind, Signature, State
+from kfuzz.core.verdict import Access, Failure, Feature, Kind, Signature, State
 
 NAMES = st.text("abcXYZ_019", min_size=1, max_size=6)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -84,12 +84,28 @@ def cases() -> st.SearchStrategy[Case]:
     )
 
 
+def accesses() -> st.SearchStrategy[Access]:
+    programs = st.none() | st.tuples(*[st.integers(0, 9)] * 3)
+    return st.builds(
+        Access,
+        st.sampled_from(["load", "store", "atomic", "access"]),
+        NAMES | st.just(""),
+        TEXT,
+        st.sampled_from(["before", "after", "slack", "unwritten", "race", "elsewhere"]),
+        offset=st.integers(-(2**40), 2**40),
+        program=programs,
+        other=programs,
+        line=TEXT,
+    )
+
+
 def findings() -> st.SearchStrategy[Finding]:
     numbers = st.none() | st.floats(allow_nan=False)
     failures = st.builds(
         Failure, NAMES, st.sampled_from(Kind), TEXT, NAMES, TEXT,
         st.none() | st.tuples(st.integers(0, 9)),
         numbers, numbers, numbers, numbers, numbers, st.integers(0, 99), TEXT,
+        st.lists(accesses(), max_size=2).map(tuple),
     )  # fmt: skip
     declarations = st.builds(
         Declaration().declare,

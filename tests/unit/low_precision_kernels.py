@@ -179,6 +179,13 @@ def argmax_rows(x, y, z, out, N: tl.constexpr):
 
 
 @triton.jit
+def argmin_rows_fast(x, y, z, out, N: tl.constexpr):
+    i = tl.arange(0, N // 32)
+    tile = i[:, None] * 32 + tl.arange(0, 32)[None, :]
+    tl.store(out + i, tl.argmin(tl.load(x + tile), axis=1, tie_break_left=False))
+
+
+@triton.jit
 def cumsum_rows(x, y, z, out, N: tl.constexpr):
     i = tl.arange(0, N // 32)
     tile = i[:, None] * 32 + tl.arange(0, 32)[None, :]

@@ -8,7 +8,7 @@ import torch
 
 from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, number_to_bits
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.families import FAMILIES
+from kfuzz.core.families import FAMILIES, INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.fills import logical_values
 from kfuzz.execution.generator import Grid, narrow
@@ -17,6 +17,8 @@ from kfuzz.numerics.formats import FORMATS, round_to
 CPU = torch.device("cpu")
 FLOATS = [name for name, d in DTYPES.items() if d.kind == "float"]
 GOLDEN = Path(__file__).with_name("fills_golden.json")
+INTEGERS = ("int64", "int32")
+BOUNDS = (1, 2, 37, 1025)
 SHAPES = [((), -1), ((1,), -1), ((3, 37), -1), ((5, 4, 3), -2), ((300, 2), -2)]
 EXACT = [f.name for f in FAMILIES.values() if f.group == "exact"]
 WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -48,11 +50,31 @@ def checksum(family, dtype, device):
     return digest.hexdigest()[:16]
 
 
+def make_indices(family, shape, bound, dtype="int64", *, seed=1, axis=-1):
+    axes = tuple(f"d{i}" for i in range(len(shape)))
+    table = TensorSpec((bound,), ("V",), "float32", fill=Fill("randn"))
+    fill = Fill(family, seed, axis)
+    x = TensorSpec(shape, axes, dtype, fill=fill, below="V")
+    return logical_values(Case({"table": table, "x": x}), "x", CPU)
+
+
+def index_checksum(family, dtype):
+    digest = hashlib.sha256()
+    for seed in (1, 2, 2**63 + 5):
+        for shape, axis in SHAPES:
+            for bound in BOUNDS:
+                made = make_indices(family, shape, bound, dtype, seed=seed, axis=axis)
+                digest.update(raw_bytes(made))
+    return digest.hexdigest()[:16]
+
+
 def test_bits_of_every_family_are_those_recorded():
     # Written by this very loop: whoever changes a family on purpose replaces
     # the file, and with it every stored recipe changes its meaning.
     golden = json.loads(GOLDEN.read_text())
     found = {f: {d: checksum(f, d, CPU) for d in FLOATS} for f in FAMILIES}
+    for family in INDEX_FAMILIES:
+        found[family] = {d: index_checksum(family, d) for d in INTEGERS}
     assert found == golden
 
 

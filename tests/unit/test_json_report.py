@@ -11,7 +11,7 @@ import pytest
 from kfuzz.contracts.suite import every_contract
 from kfuzz.core import strict_json
 from kfuzz.core.codec import decode
-from kfuzz.core.event import Event, Notice, RunFinished, RunStarted
+from kfuzz.core.event import Event, Note, Notice, RunFinished, RunStarted
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
 from kfuzz.corpus import Problem, ProblemKind, Stored
@@ -64,6 +64,7 @@ def test_a_run_has_the_documented_shape() -> None:
                     "C-EXC-01": {"verdict": "not_applicable"},
                 },
                 "refusals": [],
+                "notes": [],
                 "findings": [
                     {
                         "id": found.id,
@@ -92,6 +93,13 @@ def test_a_ratio_that_is_no_number_is_null(ratio: float | None) -> None:
     assert kernel["findings"][0]["ratio"] is None
     assert kernel["worst_ratio"] is None
     assert kernel["cases_per_s"] is None
+
+
+def test_notes_are_told_with_how_often_they_were_made() -> None:
+    shown = report([finished(notes=(Note("loads what nothing wrote", 3),))])
+    assert shown["kernels"][0]["notes"] == [
+        {"note": "loads what nothing wrote", "cases": 3}
+    ]
 
 
 def test_refusals_are_told_with_their_remedy() -> None:

@@ -99,7 +99,10 @@ def test_budgets_are_kept(operator, backend):
     for case in drawn(operator, 300, backend=backend):
         for spec in case.tensors.values():
             assert spec.numel <= budget.elements
-            assert spec.span <= layouts.span_limit(spec.shape)
+            if layout_name(spec) == "huge":
+                assert spec.span * DTYPES[spec.dtype].itemsize <= budget.span
+            else:
+                assert spec.span <= layouts.span_limit(spec.shape)
         if operator == "matmul":
             m, n = case.dims["M"], case.dims["N"]
             assert m * n <= budget.elements
@@ -229,6 +232,26 @@ def test_declared_layouts_are_kept():
     assert {"contiguous", "padded", "transposed", "stepped", "offset"} <= set(names)
     for case in drawn("relu", 500, inplace=("x",)):
         assert not overlapping(first(case))
+
+
+def test_a_few_views_reach_past_2_31_elements_where_that_costs_no_memory(plain):
+    found = [s for cases in plain.values() for c in cases for s in c.tensors.values()]
+    huge = [s for s in found if layout_name(s) == "huge"]
+    assert 0.005 < len(huge) / len(found) < 0.04
+    for spec in huge:
+        [axis] = [i for i, s in enumerate(spec.strides) if s > 2**30]
+        # The stride is a 32-bit number, the last index lies beyond any.
+        assert spec.strides[axis] < 2**31 <= (spec.shape[axis] - 1) * spec.strides[axis]
+        rest = [n for i, n in enumerate(spec.shape) if i != axis]
+        assert spec.span - 1 == math.prod(rest) - 1 + (
+            (spec.shape[axis] - 1) * spec.strides[axis]
+        )
+    assert {len(s.shape) for s in huge} >= {1, 2, 3}
+    inner = drawn("softmax", 900, layouts="inner_contiguous")
+    assert "huge" in {layout_name(first(c)) for c in inner}
+    for claims in ({"backend": "cuda"}, {"layouts": "contiguous"}):
+        for case in drawn("softmax", 300, **claims):
+            assert layout_name(first(case)) != "huge"
 
 
 def overlapping(spec):

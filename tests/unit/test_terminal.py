@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kfuzz.core.dtypes import number_to_bits, pack_bits
-from kfuzz.core.event import Event, Notice, RunFinished, RunStarted
+from kfuzz.core.event import Event, Note, Notice, RunFinished, RunStarted
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, State
 from kfuzz.report.drawing import draw_case, draw_failure, draw_grid, draw_tensor, number
@@ -95,6 +95,13 @@ def test_refusals_say_what_to_declare() -> None:
         "refuses non-contiguous input (31 cases); to make it explicit declare "
         'layouts="contiguous"; it raised ValueError: no' in shown
     )
+
+
+def test_notes_are_told_once_for_each_kernel() -> None:
+    notes = (Note("loads what nothing wrote (k.py:3)", 31), Note("races", 1))
+    shown = text_of([finished(notes=notes), RunFinished(1.0, False, 7, "cpu")])
+    assert shown.count("note: loads what nothing wrote (k.py:3) (31 cases)") == 1
+    assert "note: races (1 case)" in shown
 
 
 def test_nothing_decided_never_conforms() -> None:

@@ -1,14 +1,17 @@
 import ast
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.language import Operator
 from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.functional import WITNESSES, Witness, passes_functional
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 
@@ -19,7 +22,14 @@ BUDGET = SIZE_BUDGETS["cuda" if CUDA else "interpret"]
 CONFORMING = [w for w in WITNESSES.values() if w.conforming]
 # Those that end or stall their process are judged where processes are tested.
 FATAL = [w for w in WITNESSES.values() if w.contract == "K-LIV-01"]
-VIOLATING = [w for w in WITNESSES.values() if not w.conforming and w not in FATAL]
+NATIVE = [w for w in WITNESSES.values() if w.backends == ("cpu",)]
+FATAL += NATIVE
+BACKEND = "cuda" if CUDA else "interpret"
+VIOLATING = [
+    w
+    for w in WITNESSES.values()
+    if not w.conforming and w not in FATAL and BACKEND in w.backends
+]
 INF, NAN = float("inf"), float("nan")
 
 
@@ -36,6 +46,13 @@ def pinned(
     x = torch.tensor(values, dtype=getattr(torch, dtype))
     raw = x.reshape(-1).view(torch.uint8).numpy().tobytes()
     return TensorSpec(tuple(x.shape), tuple(axes.split()), dtype, strides, values=raw)
+
+
+def selecting(values: object, axes: str, below: str) -> TensorSpec:
+    x = torch.tensor(values)
+    raw = x.reshape(-1).view(torch.uint8).numpy().tobytes()
+    names = tuple(axes.split())
+    return TensorSpec(tuple(x.shape), names, "int64", values=raw, below=below)
 
 
 def one_hot(n: int, *at: tuple[int, float]) -> list[float]:
@@ -73,6 +90,12 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
         one_hot(257, (0, 2048.0), (1, 1.0), (256, 1.0)), "float16"
     ),
     "sum_drop_tail": row(one_hot(257, (256, 1.0))),
+    "sum_bfloat16_accumulator": row([256.0, 1.0, 1.0], "bfloat16"),
+    "sum_rows_unwritten": row([0.0]),
+    "sum_random_order": row([1e8, 1.0, -1e8, 3.0, 1e7, 0.5, -1e7, 7.0]),
+    "amax_stale_partials": row([0.0]),
+    "relu_static_buffer": {"x": pinned([0.0], "d0")},
+    "relu_memo_by_pointer": {"x": pinned([1.0], "d0")},
     "amax_zero_identity": row([-1.0, -1.0, -1.0]),
     "amax_nan_swallowed": row([NAN]),
     "layer_norm_padded_variance": normalised([0.0, 0.0, 1.0], [0.0, 0.0, 1.0]),
@@ -83,6 +106,27 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
         "float16",
     ),
     "matmul_drop_tail": product([1.0], [1.0]),
+    **{
+        name: {"x": pinned([0.0], "d0")}
+        for name in (
+            "relu_tail_store_unmasked",
+            "relu_tail_load_unmasked",
+            "relu_reads_one_past",
+            "relu_reads_one_before",
+        )
+    },
+    "sum_takes_zero_for_unset": {"x": pinned([0.0, 0.0], "d0", strides=(0,))},
+    "sum_ignores_column_stride": {"x": pinned([0.0, 1.0], "d0", strides=(2,))},
+    "amax_last_chunk_wins": row(one_hot(17, (0, 1.0))),
+    "relu_offsets_overflow": {"x": pinned([[0.0]] * 3, "d0 d1", strides=(1 << 30, 1))},
+    "embedding_wraps_index": {
+        "weight": pinned([[0.0]], "V D"),
+        "indices": selecting([1], "d0", "V"),
+    },
+    "cross_entropy_padded_label": {
+        "logits": pinned([[0.0, 0.0, 0.0]], "N C"),
+        "target": selecting([3], "N", "C"),
+    },
     "relu_ignores_strides": {
         "x": pinned([[0.0, 1.0], [0.0, 0.0]], "d0 d1", strides=(1, 2))
     },
@@ -106,7 +150,8 @@ def minimal_case(witness: Witness) -> Case:
 
 @named(list(WITNESSES.values()))
 def test_every_witness_passes_the_plain_functional_test(witness: Witness) -> None:
-    assert passes_functional(witness.load(), device=DEVICE)
+    device = "cpu" if witness in NATIVE else DEVICE
+    assert passes_functional(witness.load(), device=device)
 
 
 @named(VIOLATING)
@@ -142,7 +187,8 @@ def test_minimal_cases_are_as_small_as_the_table_says(witness: Witness) -> None:
 
 
 def word(spec: TensorSpec) -> torch.dtype:
-    return torch.float16 if spec.dtype == "float16" else torch.float32
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    return dtype
 
 
 # Shapes around blocks and tiles; strides of None are contiguous ones.
@@ -176,6 +222,9 @@ def sweep(witness: Witness) -> list[Case]:
         return TensorSpec(shape, tuple(axes), dtype, strides, fill=fill)
 
     for turn in range(4):
+        if operator.indices:
+            made += selections(operator, FAMILIES[turn::2], next(dtypes), turn)
+            continue
         if operator.name == "matmul":
             drawn = zip(PRODUCTS, FAMILIES[turn::2], strict=False)
             for (m, k, n), family in drawn:
@@ -201,6 +250,40 @@ def sweep(witness: Witness) -> list[Case]:
                 scalars = {} if operator.dim is None else {"dim": dim}
                 made.append(Case({"x": x}, scalars))
     return [c for c in made if operator.admits(c, witness.load().declaration)]
+
+
+# Sizes of the first tensor, then those of the indices beside them.
+SELECTIONS = [
+    (1, 1, (1,)), (3, 5, (7,)), (5, 3, (2, 3)), (257, 2, ()), (4, 300, (9,)),
+    (17, 33, (4, 0)), (2, 4097, (3,)), (9, 16, (2, 1, 3)), (1, 65, (33,)),
+]  # fmt: skip
+
+
+def selections(
+    operator: Operator, families: list[str], dtype: str, turn: int
+) -> Iterator[Case]:
+    """Each shape with one family, indices of every kind in turn."""
+    kinds = list(INDEX_FAMILIES)
+    data, index = operator.tensors
+    below = operator.indices[index].below
+    scalars = {name: p.default for name, p in operator.scalars.items()}
+    if scalars:
+        scalars["label_smoothing"] = 0.1 * (turn % 2)
+    for i, ((rows, columns, shape), family) in enumerate(
+        zip(SELECTIONS, families, strict=False)
+    ):
+        names = operator.tensors[data].names
+        if operator.name == "gather":
+            shape = (rows, *shape[-1:])
+        elif operator.name == "cross_entropy":
+            shape = (rows,)
+        leading = tuple(f"d{j}" for j in range(len(shape)))
+        axes = operator.tensors[index].names or leading
+        wide = (columns + 3, 1) if turn % 2 else None
+        fill = Fill(kinds[(i + 5 * turn) % len(kinds)], seed=i)
+        x = TensorSpec((rows, columns), names, dtype, wide, fill=Fill(family, seed=i))
+        picks = TensorSpec(shape, axes, "int64", fill=fill, below=below)
+        yield Case({data: x, index: picks}, dict(scalars))
 
 
 @named(CONFORMING)
@@ -235,6 +318,6 @@ def test_every_bound_witness_is_listed() -> None:
 def test_the_fatal_ones_are_fatal_where_no_power_of_two_lies() -> None:
     from kfuzz.contracts.witnesses.relu import unlucky
 
-    assert [w.max_elements for w in FATAL] == [3, 3, 3]
+    assert [w.max_elements for w in FATAL if w not in NATIVE] == [3, 3, 3]
     assert unlucky(torch.zeros(3))
     assert not any(unlucky(torch.zeros(2**p)) for p in range(13))

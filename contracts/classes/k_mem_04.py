@@ -1,0 +1,86 @@
+"""K-MEM-04: results share memory neither with inputs nor with each other."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
+    ContractClass,
+    Probe,
+    Protocol,
+    Structure,
+    Tolerance,
+    ViolationSignature,
+)
+from kfuzz.core.verdict import Failure, Kind
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "K-MEM-04"
+# The calls whose results are alive together, in order.
+_LIVE = (Probe.BASE, Probe.SECOND, Probe.AGAIN)
+
+
+def judge(view: "View") -> Failure | None:
+    """Return the first result that lies in an input or in a living result."""
+    return _in_input(view) or _in_living_result(view)
+
+
+def _in_input(view: "View") -> Failure | None:
+    base = view.base
+    for output, place in base.results.items():
+        for name, argument in base.arguments.items():
+            if name not in view.declaration.inplace and place.overlaps(argument):
+                return Failure(
+                    contract=ID,
+                    kind=Kind.ALIASES_INPUT,
+                    output=output,
+                    message=f"{output} lies in the memory of the input {name}",
+                )
+    return None
+
+
+def _in_living_result(view: "View") -> Failure | None:
+    if view.declaration.inplace:
+        return None  # the result is the argument, wherever the caller put it
+    runs = [view.runs[p] for p in _LIVE if p in view.runs]
+    for i, later in enumerate(runs):
+        for earlier in runs[:i]:
+            for output, place in later.results.items():
+                for other, living in earlier.results.items():
+                    if place.overlaps(living):
+                        return Failure(
+                            contract=ID,
+                            kind=Kind.ALIASES_OUTPUT,
+                            output=output,
+                            message=f"{output} lies in the memory of {other}, which "
+                            "an earlier call returned and its caller still holds",
+                        )
+    return None
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="results of calls share memory neither with inputs nor with each other",
+    scope="every kernel; a parameter named by `inplace` may be the result",
+    precondition="Every case on which the kernel returns.",
+    postcondition="No byte of a result's elements belongs to an element of an input, "
+    "or of a result that an earlier call returned and that is still alive.",
+    tolerance=Tolerance(Structure.EXACT, "no common byte", "addresses are compared"),
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(),
+        sampled=(Probe.SECOND, Probe.AGAIN),
+        confirmation="reproduces",
+        text="The addresses of all elements of each result are compared with those of "
+        f"the inputs. On one in {SECOND_CALL_SHARE} cases the kernel is called twice "
+        "more with its results kept alive, and their addresses are compared with each "
+        "other. Empty results share nothing.",
+    ),
+    signature=ViolationSignature(
+        kinds=(Kind.ALIASES_INPUT, Kind.ALIASES_OUTPUT),
+        text="names the result and what it lies in",
+    ),
+    judge=judge,
+    decides=lambda view: view.base.comparable,
+)

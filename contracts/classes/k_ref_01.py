@@ -1,0 +1,146 @@
+"""K-REF-01: the result depends on the arguments only."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
+    ContractClass,
+    Probe,
+    Protocol,
+    Structure,
+    Tolerance,
+    ViolationSignature,
+)
+from kfuzz.contracts.repeats import agree, comparable, conforms, first_of
+from kfuzz.core.verdict import Failure, Kind
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import Miss, View
+
+ID = "K-REF-01"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return what shows that a result depends on more than the arguments."""
+    return _addressed(view) or _remembered(view) or _changed(view) or _seeded(view)
+
+
+def _addressed(view: "View") -> Failure | None:
+    """A miss that the very same data does not have in other memory."""
+    if view.miss is None or not agree(view, Probe.BASE, Probe.REPEAT):
+        return None
+    if not conforms(view, Probe.ELSEWHERE):
+        return None
+    return _stale(view.miss, "the same data at other addresses gives what it should")
+
+
+def _remembered(view: "View") -> Failure | None:
+    """A second call, with other data, that answers from the first."""
+    miss = view.miss_of(Probe.SECOND)
+    if miss is None or view.miss is not None:
+        return None
+    if conforms(view, Probe.SECOND_ALONE):
+        why = "the call before it had other data at the same addresses, and the "
+        return _stale(miss, why + "same data at other addresses gives what it should")
+    # A kernel that is wrong about the second data may by chance repeat the first
+    # result; one that is wrong about two others in the same bits remembers it.
+    same = agree(view, Probe.BASE, Probe.SECOND) and agree(
+        view, Probe.BASE, Probe.THIRD
+    )
+    if same and view.miss_of(Probe.THIRD) is not None:
+        return _stale(miss, "it is the result of the first call with these shapes")
+    return None
+
+
+def _changed(view: "View") -> Failure | None:
+    """A call that was right at first and is wrong when it comes again."""
+    miss = view.miss_of(Probe.AFTERWARDS)
+    if miss is None or view.miss is not None:
+        return None
+    if view.miss_of(Probe.AGAIN) is None:
+        return None
+    return _stale(miss, "the same call was right the first time")
+
+
+def _stale(miss: "Miss", why: str) -> Failure:
+    # The values stand in the message only: they may be those of other data.
+    return Failure(
+        contract=ID,
+        kind=Kind.STALE_RESULT,
+        message=f"{miss.describe()}; {why}",
+        output=miss.output,
+        index=miss.index,
+        elements=miss.elements,
+    )
+
+
+def _seeded(view: "View") -> Failure | None:
+    """Bits that follow the seed: the same under each of two, in turn."""
+    if view.declaration.determinism == "none":
+        return None
+    stable = agree(view, Probe.BASE, Probe.AFTERWARDS)
+    if not (stable and agree(view, Probe.AGAIN, Probe.AGAIN_REPEAT)):
+        return None
+    places = view.differing(Probe.BASE, Probe.AGAIN)
+    found = first_of(places)
+    if found is None:
+        return None
+    output, index = found
+    one = float(view.base.outputs[output][index])
+    other = float(view.runs[Probe.AGAIN].outputs[output][index])
+    where = f"{output}[{', '.join(map(str, index))}]"
+    return Failure(
+        contract=ID,
+        kind=Kind.SEED_DEPENDENT,
+        message=f"{where} = {one:.9g} under one seed of torch's random generators "
+        f"and {other:.9g} under another",
+        output=output,
+        index=index,
+        elements=int(places[output].sum()),
+    )
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="the result depends on the arguments only",
+    scope="every kernel; not on the seed where determinism is declared none",
+    precondition="Every case on which the kernel returns.",
+    postcondition="Neither earlier calls, nor addresses, nor the state of torch's "
+    "random generators have a part in the result.",
+    tolerance=Tolerance(
+        Structure.COMPOSITE,
+        "K-VAL-01's acceptance of each call's own data; equal bits between seeds",
+        "a call is charged if its result is not admitted though the same data, alone "
+        "or earlier, gave one that is; seeds, if results alternate with them bit for "
+        "bit",
+    ),
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(Probe.REPEAT, Probe.ELSEWHERE),
+        sampled=(
+            Probe.SECOND,
+            Probe.AGAIN,
+            Probe.SECOND_ALONE,
+            Probe.THIRD,
+            Probe.AFTERWARDS,
+            Probe.AGAIN_REPEAT,
+        ),
+        confirmation="reproduces",
+        text=f"On one in {SECOND_CALL_SHARE} cases that conform the arguments are "
+        "overwritten where they lie (flipped along every axis, floats negated) and the "
+        "kernel is called again, then with the first data under another seed. A second "
+        "result that is not admitted is compared with that of the same data in other "
+        "memory, and with a third call on halved data; one that changed with the seed "
+        "is repeated under both.",
+    ),
+    signature=ViolationSignature(
+        kinds=(Kind.STALE_RESULT, Kind.SEED_DEPENDENT),
+        text="a first call with the same data would have been right",
+    ),
+    judge=judge,
+    decides=lambda view: (
+        comparable(view, Probe.SECOND, Probe.AGAIN)
+        and view.accepted(Probe.SECOND) is not None
+        and view.decided > 0
+    ),
+)

@@ -1,0 +1,111 @@
+"""The second call: other data over the first, while the first results are alive.
+
+It shows memos, buffers that two calls share, and state that a call leaves behind.
+Most cases do without: it costs two calls and an oracle more.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
+from kfuzz.contracts.oracle import expected_metadata
+from kfuzz.contracts.repeats import agree, conforms
+from kfuzz.contracts.view import View
+from kfuzz.core.recipe import Case
+from kfuzz.execution.probes import Run
+from kfuzz.execution.randomness import OTHER_SEED, SEED
+from kfuzz.numerics.acceptance import Acceptance
+
+# An odd constant near 2^64 / golden ratio: the top bits of a product with it are
+# even for seeds that follow one another.
+_MIX: Final = 0x9E3779B97F4A7C15
+_WORD: Final = 1 << 64
+
+_WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def is_due(case: Case) -> bool:
+    """Whether a case is among the share; those with seed 0, as pinned ones, are."""
+    mixed = case.seed * _MIX % _WORD
+    return mixed * SECOND_CALL_SHARE // _WORD == 0
+
+
+def turned(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return other data: flipped along every axis, floats negated."""
+    out = {}
+    for name, x in values.items():
+        # As integers: float8 has no operators.
+        raw = x.view(_WORDS[x.element_size()])
+        raw = raw.flip(tuple(range(x.dim()))).contiguous()
+        if x.is_floating_point():
+            raw = raw ^ torch.iinfo(raw.dtype).min
+        out[name] = raw.view(x.dtype)
+    return out
+
+
+def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return other data: floats halved, exactly where they stay normal."""
+    return {
+        name: (x.to(torch.float64) / 2).to(x.dtype) if x.is_floating_point() else x
+        for name, x in values.items()
+    }
+
+
+class Calls(Protocol):
+    """Runs the kernel on data of the case's shapes."""
+
+    def __call__(
+        self, values: Mapping[str, Tensor], *, after: Run | None, seed: int
+    ) -> Run:
+        """Run it over the arguments of a held run, or in other memory."""
+
+
+def with_second_call(
+    view: View,
+    derived: Derived,
+    call: Calls,
+    accept: Callable[[Derived], Mapping[str, Acceptance] | None],
+) -> View:
+    """Return the view with what calls after the first one leave.
+
+    Args:
+        view: a case whose base run conforms and is held.
+        derived: the case with its values.
+        call: runs the kernel.
+        accept: the acceptance of other data; None where it is undefined.
+    """
+    first, data = view.base, derived.values
+    runs, others = dict(view.runs), dict(view.others)
+    second = turned(data)
+
+    def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
+        runs[probe] = call(values, after=first, seed=seed)
+
+    def grown() -> View:
+        return replace(view, runs=dict(runs), others=dict(others))
+
+    def admit(values: Mapping[str, Tensor], *probes: Probe) -> None:
+        wanted = accept(Derived(derived.case, values))
+        if wanted is None or view.acceptance is None:
+            return
+        if expected_metadata(wanted) == expected_metadata(view.acceptance):
+            others.update(dict.fromkeys(probes, wanted))
+
+    admit(second, Probe.SECOND, Probe.SECOND_ALONE)
+    run(Probe.SECOND, second)
+    run(Probe.AGAIN, data, OTHER_SEED)
+    view = grown()
+    if not agree(view, Probe.BASE, Probe.AGAIN):
+        run(Probe.AFTERWARDS, data)
+        run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
+    if not conforms(view, Probe.SECOND):
+        runs[Probe.SECOND_ALONE] = call(second, after=None, seed=SEED)
+        third = halved(data)
+        admit(third, Probe.THIRD)
+        run(Probe.THIRD, third)
+    return grown()

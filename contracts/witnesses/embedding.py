@@ -1,0 +1,75 @@
+"""Embedding in Triton: a program copies some rows of the table."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.rows import check_indices, tile
+
+SIZES = ("stride_wv", "stride_wd", "stride_i", "m", "v", "d")
+
+
+@triton.jit(do_not_specialize=SIZES)
+def embedding_kernel(
+    weight_ptr,
+    indices_ptr,
+    y_ptr,
+    stride_wv,
+    stride_wd,
+    stride_i,
+    m,
+    v,
+    d,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WRAP: tl.constexpr,
+):
+    """y[i, :] = weight[indices[i], :], y contiguous."""
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    lanes = tl.arange(0, BLOCK)[None, :]
+    index = tl.load(indices_ptr + rows * stride_i, mask=rows < m, other=0).to(tl.int64)
+    if WRAP:
+        index = (index % v + v) % v
+    for start in range(0, d, BLOCK):
+        offs = start + lanes
+        mask = (rows < m) & (offs < d)
+        source = weight_ptr + index * stride_wv + offs.to(tl.int64) * stride_wd
+        tl.store(y_ptr + rows * d + offs, tl.load(source, mask=mask), mask=mask)
+
+
+def launch(weight: Tensor, indices: Tensor, *, wrap: bool = False) -> Tensor:
+    """Return weight[indices]; a flag that is not at its default is a fault."""
+    v, d = weight.shape
+    if not wrap:
+        check_indices(indices, v)
+    flat = indices.reshape(-1)
+    y = weight.new_empty((*indices.shape, d))
+    constants = tile(d)
+    if y.numel():
+        embedding_kernel[(triton.cdiv(flat.numel(), constants["ROWS"]),)](
+            weight,
+            flat,
+            y,
+            *weight.stride(),
+            flat.stride(0),
+            flat.numel(),
+            v,
+            d,
+            **constants,
+            WRAP=wrap,
+        )
+    return y
+
+
+@kernel(ops.embedding)
+def triton_embedding(weight: Tensor, indices: Tensor) -> Tensor:
+    """Conforming."""
+    return launch(weight, indices)
+
+
+@kernel(ops.embedding)
+def embedding_wraps_index(weight: Tensor, indices: Tensor) -> Tensor:
+    """Violates C-EXC-02: takes indices modulo the number of rows."""
+    return launch(weight, indices, wrap=True)

@@ -1,0 +1,185 @@
+"""Kernels that reach beyond what they were given, or step on each other's toes."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.relu import BLOCK, empty
+from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
+from kfuzz.contracts.witnesses.sum import BLOCK as COLUMNS
+from kfuzz.contracts.witnesses.sum import ROWS, sum_kernel
+
+# Columns that one program takes in `amax_chunk_kernel`.
+CHUNK = 16
+
+
+@triton.jit(do_not_specialize=["numel", "load_end", "store_end"])
+def relu_between_kernel(
+    x_ptr,
+    y_ptr,
+    numel,
+    load_end,
+    store_end,
+    BLOCK: tl.constexpr,
+    READ_BEFORE: tl.constexpr,
+):
+    """Write max(x, 0) to y; loads and stores stop at ends of their own."""
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < load_end)
+    if READ_BEFORE:
+        before = tl.load(x_ptr + offs - 1, mask=offs < numel)
+        x = tl.where(offs < 0, before, x)
+    y = tl.where(x < 0, 0.0, x)
+    tl.store(y_ptr + offs, y.to(y_ptr.dtype.element_ty), mask=offs < store_end)
+
+
+def relu_between(
+    x: Tensor, *, load_past: int = 0, store_past: int = 0, read_before: bool = False
+) -> Tensor:
+    """Return relu of `x`; what is not at its default is a fault.
+
+    Args:
+        x: any tensor.
+        load_past: elements loaded past the end, as far as the last block goes.
+        store_past: elements stored past it, likewise.
+        read_before: whether each lane also loads the element before its own.
+    """
+    x, y = x.contiguous(), empty(x)
+    if x.numel():
+        relu_between_kernel[(triton.cdiv(x.numel(), BLOCK),)](
+            x,
+            y,
+            x.numel(),
+            x.numel() + load_past,
+            x.numel() + store_past,
+            BLOCK=BLOCK,
+            READ_BEFORE=read_before,
+        )
+    return y
+
+
+@kernel(ops.relu)
+def relu_tail_store_unmasked(x: Tensor) -> Tensor:
+    """Violates K-MEM-01: the last block is stored whole."""
+    return relu_between(x, store_past=BLOCK)
+
+
+@kernel(ops.relu)
+def relu_tail_load_unmasked(x: Tensor) -> Tensor:
+    """Violates K-MEM-01: the last block is loaded whole, its padding unused."""
+    return relu_between(x, load_past=BLOCK)
+
+
+@kernel(ops.relu)
+def relu_reads_one_past(x: Tensor) -> Tensor:
+    """Violates K-MEM-01: a mask says <= where it means <; the value is unused."""
+    return relu_between(x, load_past=1)
+
+
+@kernel(ops.relu)
+def relu_reads_one_before(x: Tensor) -> Tensor:
+    """Violates K-MEM-01: the first lane loads the element before the first."""
+    return relu_between(x, read_before=True)
+
+
+def sum_with_strides(x: Tensor, dim: int, *, unset: int | None, inner: bool) -> Tensor:
+    """Return sum(x, dim) with strides that may be wrong.
+
+    Args:
+        x: any tensor.
+        dim: summed over.
+        unset: what a column stride of 0 is taken for; None leaves it.
+        inner: whether the column stride is looked at; 1 if not.
+    """
+    rows = as_rows(x, dim)
+    stride = rows.stride(1) if inner else 1
+    if unset is not None:
+        stride = stride or unset
+    y = rows.new_empty(rows.shape[0])
+    if y.numel():
+        sum_kernel[(triton.cdiv(rows.shape[0], ROWS),)](
+            rows,
+            y,
+            rows.stride(0),
+            stride,
+            *rows.shape,
+            rows.shape[1],
+            ROWS=ROWS,
+            BLOCK=COLUMNS,
+            HALF_ACCUMULATOR=False,
+        )
+    return y.reshape(reduced_shape(x, dim))
+
+
+@kernel(ops.sum)
+def sum_takes_zero_for_unset(x: Tensor, dim: int) -> Tensor:
+    """Violates K-MEM-01: a stride of 0 becomes 1, past an expanded row's storage."""
+    return sum_with_strides(x, dim, unset=1, inner=True)
+
+
+@kernel(ops.sum)
+def sum_ignores_column_stride(x: Tensor, dim: int) -> Tensor:
+    """Violates C-CMP-03: takes the columns for neighbours."""
+    return sum_with_strides(x, dim, unset=None, inner=False)
+
+
+@triton.jit(do_not_specialize=["stride_xm", "stride_xn", "m", "n"])
+def amax_chunk_kernel(x_ptr, y_ptr, stride_xm, stride_xn, m, n, BLOCK: tl.constexpr):
+    """y[i] = max of x[i, chunk], by one program per row and chunk."""
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(
+        x_ptr + row * stride_xm + offs * stride_xn, mask=offs < n, other=float("-inf")
+    ).to(tl.float32)
+    nans = tl.max((x != x).to(tl.int32), axis=0)
+    y = tl.max(tl.where(x != x, float("-inf"), x), axis=0)
+    y = tl.where(nans > 0, float("nan"), y)
+    tl.store(y_ptr + row, y.to(y_ptr.dtype.element_ty))
+
+
+@kernel(ops.amax)
+def amax_last_chunk_wins(x: Tensor, dim: int) -> Tensor:
+    """Violates C-ORD-02: the programs of one row store to one element."""
+    rows = as_rows(x, dim)
+    m, n = rows.shape
+    y = rows.new_empty(m)
+    if rows.numel():
+        amax_chunk_kernel[(m, triton.cdiv(n, CHUNK))](
+            rows, y, rows.stride(0), rows.stride(1), m, n, BLOCK=CHUNK
+        )
+    return y.reshape(reduced_shape(x, dim))
+
+
+@triton.jit(do_not_specialize=["stride_xm", "stride_xn", "m", "n"])
+def relu_rows_kernel(
+    x_ptr, y_ptr, stride_xm, stride_xn, m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """y[i, :] = max(x[i, :], 0); offsets are computed in 32 bits where they fit."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)[None, :]
+        mask = (rows < m) & (offs < n)
+        x = tl.load(x_ptr + rows * stride_xm + offs * stride_xn, mask=mask)
+        y = tl.where(x < 0, 0.0, x)
+        tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@kernel(ops.relu)
+def relu_offsets_overflow(x: Tensor) -> Tensor:
+    """Violates K-MEM-01: row * stride wraps from 2^31 on, in front of the input."""
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    rows = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
+    if x.numel():
+        relu_rows_kernel[(triton.cdiv(rows.shape[0], ROWS),)](
+            rows,
+            y,
+            rows.stride(0),
+            rows.stride(1),
+            *rows.shape,
+            ROWS=ROWS,
+            BLOCK=COLUMNS,
+        )
+    return y

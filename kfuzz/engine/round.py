@@ -1,0 +1,140 @@
+"""One round of one kernel: its cases are judged until one shows something new."""
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.finding import Finding
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Failure, Signature
+from kfuzz.engine.backend import Backend
+from kfuzz.engine.deaths import is_fault
+from kfuzz.engine.faults import charged
+from kfuzz.engine.record import Record
+from kfuzz.engine.runner import Runner
+from kfuzz.engine.served import Stopped
+from kfuzz.targets.load import LoadedKernel
+
+# One symptom can have several causes, but a broken kernel shows its one cause in
+# every case: these occurrences, then each power of two, are diagnosed.
+DIAGNOSED: Final = 4
+# Classes that further probes may tell apart.
+_DIAGNOSABLE: Final = frozenset(
+    c.id
+    for c in ATTRIBUTION
+    if c.id in ("C-EXC-01", "K-VAL-01") or c.id.startswith(("C-PRC", "C-CMP"))
+)
+
+
+@dataclass
+class KernelTurns:
+    """One kernel's turns over a run.
+
+    Attributes:
+        rounds: rounds given.
+        seconds: time spent.
+        symptoms: occurrences of each symptom, as its child showed it.
+        seen: signatures that are findings already.
+        findings: by id.
+        paths: their folders, by id.
+        done: whether it gets no more turns.
+    """
+
+    loaded: LoadedKernel
+    runner: Runner
+    budget: SizeBudget
+    record: Record
+    rounds: int = 0
+    seconds: float = 0.0
+    symptoms: dict[tuple[object, ...], int] = field(default_factory=dict)
+    seen: set[Signature] = field(default_factory=set)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
+    done: bool = False
+
+    @property
+    def node_id(self) -> str:
+        """The one name of the kernel."""
+        return self.loaded.target.node_id
+
+    @property
+    def name(self) -> str:
+        """The name that it is bound to."""
+        return self.loaded.kernel.name
+
+
+class Round:
+    """The cases of one round of one kernel.
+
+    Attributes:
+        found: the case and report that ended it, if one did.
+        error: what kept kfuzz from judging, if anything did.
+    """
+
+    def __init__(
+        self,
+        kernel: KernelTurns,
+        backend: Backend,
+        *,
+        stop: threading.Event,
+        deadline: float,
+    ) -> None:
+        self._kernel = kernel
+        self._backend = backend
+        self._stop = stop
+        self._deadline = deadline
+        self.found: tuple[Case, CaseReport] | None = None
+        self.error: KfuzzError | None = None
+
+    def judge(self, case: Case) -> CaseReport | None:
+        """Judge a case, or return None once the round is over; never raises."""
+        over = self.found is not None or self.error is not None
+        if over or self._stop.is_set() or time.monotonic() >= self._deadline:
+            return None
+        try:
+            report = self._kernel.runner.judge(case, "search")
+            due = report.failure is not None and self._is_due(report.failure)
+            if due and is_fault(report):
+                case, report = self._located(case, report)
+            self._kernel.record.take(case, report)
+            if due:
+                report = self._diagnosed(case, report)
+        except Stopped:
+            return None
+        except KfuzzError as error:
+            self.error = error
+            return None
+        return report
+
+    def _is_due(self, failure: Failure) -> bool:
+        """Count an occurrence of a symptom and return whether it is diagnosed."""
+        symptom = failure.signature(self._kernel.name).symptom
+        times = self._kernel.symptoms.get(symptom, 0) + 1
+        self._kernel.symptoms[symptom] = times
+        return times <= DIAGNOSED or times & (times - 1) == 0
+
+    def _located(self, case: Case, report: CaseReport) -> tuple[Case, CaseReport]:
+        """Return a case that died of a fault, and its report, as what they are."""
+        self._backend.quiet = True  # its stack has been printed once
+        found = self._kernel.runner.locate(case)
+        if found is None:
+            return case, report
+        located, failure = found
+        # A recipe still, but beside that one fence.
+        return replace(case, edge=located.edge), charged(report, failure)
+
+    def _diagnosed(self, case: Case, report: CaseReport) -> CaseReport:
+        """Tell the classes apart and keep what is new."""
+        kernel = self._kernel
+        assert report.failure is not None
+        if report.failure.contract in _DIAGNOSABLE:
+            full = kernel.runner.judge(case, "full")
+            report = full if full.failure is not None else report
+        assert report.failure is not None
+        if report.failure.signature(kernel.name) not in kernel.seen:
+            self.found = (case, report)
+        return report

@@ -1,0 +1,100 @@
+"""A child that serves requests, its pulse, and waiting for it."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from kfuzz.execution.processes import ChildDied, ChildTimeout
+from kfuzz.targets.worker import PULSE_BYTES
+
+# Between two looks whether the run is over.
+LOOK_SECONDS: Final = 0.2
+
+
+class Peer(Protocol):
+    """A child, or the same interface without a process."""
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one request."""
+
+    def wait(self, timeout: float | None) -> dict[str, Any]:
+        """Return the reply."""
+
+    def close(self) -> None:
+        """End it."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+class Stopped(Exception):
+    """The run's time is over, or a signal ended it, while a child was busy."""
+
+
+class Served:
+    """A peer with its pulse: the count of kernel calls that it shares."""
+
+    def __init__(
+        self, peer: Peer, pulse: int | None, expired: Callable[[], bool]
+    ) -> None:
+        self.peer = peer
+        self.pulse = pulse
+        self.lost = False
+        self._expired = expired
+        self._sent = time.monotonic()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one request."""
+        self._sent = time.monotonic()
+        self.peer.send(message)
+
+    def wait(self, limit: float) -> dict[str, Any]:
+        """Return the reply; `limit` is per kernel call, not per request."""
+        beat, since = self._beat(), self._sent
+        while True:
+            try:
+                return self.peer.wait(min(limit, LOOK_SECONDS))
+            except ChildTimeout:
+                if self._expired():
+                    self.discard()
+                    raise Stopped from None
+                now = self._beat()
+                if now != beat:
+                    beat, since = now, time.monotonic()
+                elif time.monotonic() - since >= limit:
+                    raise
+            except ChildDied:
+                self.discard()
+                raise
+
+    def kill(self) -> None:
+        """End the peer at once, and forget its pulse."""
+        self.peer.kill()
+        self.discard()
+
+    def discard(self) -> None:
+        """End the peer and forget its pulse."""
+        if not self.lost:
+            self.lost = True
+            self.peer.kill()
+            self.peer.close()
+            if self.pulse is not None:
+                os.close(self.pulse)
+
+    def _beat(self) -> bytes:
+        if self.pulse is None or self.lost:
+            return b""
+        return os.pread(self.pulse, PULSE_BYTES, 0)
+
+
+def new_pulse() -> int:
+    """Return a descriptor of memory that has no name and so leaves no file."""
+    descriptor = os.memfd_create("kfuzz-pulse")
+    os.truncate(descriptor, PULSE_BYTES)
+    return descriptor
+
+
+def path_of(pulse: int | None) -> str:
+    """Return the path at which a child can open a pulse."""
+    return "" if pulse is None else f"/proc/{os.getpid()}/fd/{pulse}"

@@ -1,0 +1,94 @@
+"""A view that spans far more memory than it has elements.
+
+It lies in sparse memory. Poison is written and compared only in windows: around the
+elements and at both ends. Nothing here is proportional to the span.
+"""
+
+from typing import Final
+
+import numpy as np
+import torch
+
+from kfuzz.core.recipe import TensorSpec
+from kfuzz.execution.pages import sparse_memory
+from kfuzz.execution.poison import Poison, fill_poison
+from kfuzz.execution.touches import Indices, element_offsets
+from kfuzz.execution.zones import ROUND_BYTES, next_slot
+
+SPARSE_BYTES: Final = 64 << 20
+"""Views that span less are filled and compared as a whole."""
+
+MARGIN_BYTES: Final = 4096
+"""Poison on either side of a run of elements; its page exists anyway."""
+
+WINDOW_BYTES: Final = 4 << 20
+"""Poison around all runs together: many runs get narrower margins."""
+
+
+def is_sparse(spec: TensorSpec, itemsize: int) -> bool:
+    """Whether a view is placed in sparse memory where that exists (not on CUDA)."""
+    nbytes = (spec.offset + spec.span) * itemsize
+    return nbytes > SPARSE_BYTES and nbytes > 4 * spec.numel * itemsize
+
+
+class Windows:
+    """The memory of one sparse argument.
+
+    Attributes:
+        memory: uint8, guard zones included.
+        slot: where in it the storage lies.
+    """
+
+    def __init__(
+        self,
+        spec: TensorSpec,
+        dtype: torch.dtype,
+        *,
+        guard: int,
+        alignment: int,
+        exact: bool,
+        poison: Poison,
+    ) -> None:
+        nbytes = (spec.offset + spec.span) * dtype.itemsize
+        self.memory = sparse_memory(nbytes + 2 * guard + 4 * alignment)
+        address = self.memory.data_ptr()
+        self.slot = next_slot(
+            address, 0, nbytes, guard, alignment=alignment, exact=exact
+        )
+        self._words = self.memory[: self.memory.numel() // 8 * 8].view(torch.int64)
+        self._index = torch.from_numpy(self._places(spec, dtype.itemsize))
+        pattern = torch.empty(ROUND_BYTES, dtype=torch.uint8)
+        fill_poison(pattern, dtype, poison)
+        self._words[self._index] = pattern.view(torch.int64)[0]
+        self._snapshot = self._words[self._index]
+
+    def snap(self) -> None:
+        """Keep the present state to compare with."""
+        self._snapshot = self._words[self._index]
+
+    def changed(self) -> Indices:
+        """Return offsets in `memory` of the bytes that changed, ascending."""
+        now = self._words[self._index]
+        if torch.equal(now, self._snapshot):
+            return np.empty(0, dtype=np.int64)
+        differ = now != self._snapshot
+        starts = self._index[differ].numpy() * 8
+        pairs = (now[differ].numpy(), self._snapshot[differ].numpy())
+        a, b = (words.view(np.uint8).reshape(-1, 8) for words in pairs)
+        found: Indices = (starts[:, None] + np.arange(8))[a != b]
+        return found
+
+    def _places(self, spec: TensorSpec, itemsize: int) -> Indices:
+        """Return the numbers of the 8-byte words in all windows, ascending."""
+        slot, limit = self.slot, self._words.numel()
+        origin = slot.base + spec.offset * itemsize
+        starts = np.sort(element_offsets(spec)) * itemsize + origin
+        first = np.flatnonzero(np.diff(starts, prepend=-1) != itemsize)
+        runs = np.stack([starts[first], starts[[*(first[1:] - 1), -1]] + itemsize])
+        margin = min(MARGIN_BYTES, WINDOW_BYTES // runs.shape[1])
+        margin = max(margin // ROUND_BYTES * ROUND_BYTES, ROUND_BYTES)
+        ends = [[slot.start, slot.stop], [slot.base, slot.end]]
+        low = np.concatenate([runs[0] - margin, ends[0]]) // 8
+        high = -(-np.concatenate([runs[1] + margin, ends[1]]) // 8)
+        spans = zip(low.clip(0).tolist(), high.clip(None, limit).tolist(), strict=True)
+        return np.unique(np.concatenate([np.arange(a, b) for a, b in spans]))

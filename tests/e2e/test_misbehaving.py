@@ -1,0 +1,147 @@
+"""Kernels that crash, hang, flood or take all memory: the run goes on and says so."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.project import HEADER, RIGHT, Project, Run
+
+# Each misbehaves at some sizes, never at a power of two.
+KERNELS = """
+import ctypes, os
+
+def unlucky(x):
+    return x.numel() % 7 == 3
+
+@kernel(ops.relu)
+def segfaults(x):
+    if unlucky(x):
+        ctypes.string_at(0)
+    return torch.relu(x)
+
+@kernel(ops.relu)
+def aborts(x):
+    if unlucky(x):
+        os.abort()
+    return torch.relu(x)
+
+@kernel(ops.relu)
+def exits(x):
+    if unlucky(x):
+        os._exit(3)
+    return torch.relu(x)
+
+@kernel(ops.relu)
+def floods(x):
+    if unlucky(x):
+        for _ in range(1024):
+            os.write(1, b"0123456789abcde\\n" * (1 << 16))
+    return torch.relu(x)
+
+@kernel(ops.relu)
+def over_reads(x):
+    if x.is_contiguous() and x.numel():
+        ctypes.string_at(x.data_ptr(), (x.numel() + 1) * x.element_size())
+    return torch.relu(x)
+"""
+HANGS = """
+@kernel(ops.relu)
+def hangs(x):
+    while x.numel() % 7 == 3:
+        pass
+    return torch.relu(x)
+"""
+HUNGRY = """
+kept = []
+
+@kernel(ops.relu)
+def hungry(x):
+    while x.numel() % 7 == 3:
+        kept.append(torch.zeros(1 << 22))
+    return torch.relu(x)
+
+@kernel(ops.relu)
+def hungry_in_python(x):
+    while x.numel() % 7 == 3:
+        kept.append(bytearray(1 << 24))
+    return torch.relu(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = Project(tmp_path_factory.mktemp("misbehaving"))
+    made.write("kernels.py", HEADER + KERNELS + RIGHT)
+    made.write("hangs.py", HEADER + RIGHT + HANGS)
+    made.write("hungry.py", HEADER + HUNGRY + RIGHT)
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(project: Project) -> Run:
+    """One search of those that end at once."""
+    return project.run("kernels.py", "--max-time", "120s", cases=30)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("segfaults", "ends its process: SIGSEGV"),
+        ("aborts", "ends its process: SIGABRT"),
+        ("exits", "ends its process: exit code 3"),
+    ],
+)
+def test_a_kernel_that_ends_its_process(name: str, says: str, run: Run) -> None:
+    assert run.code == 1
+    [finding] = run.findings(name)
+    assert (finding["contract"], finding["state"]) == ("K-LIV-01", "confirmed")
+    assert says in finding["message"]
+
+
+def test_a_kernel_that_does_not_return(project: Project) -> None:
+    # Too short to reduce: whether it hangs takes 20 seconds, twice that a minimum.
+    run = project.run("hangs.py", "--max-time", "45s", "--max-findings", "1")
+    assert run.code == 1
+    [finding] = run.findings("hangs")
+    assert (finding["contract"], finding["state"]) == ("K-LIV-01", "confirmed")
+    assert "does not return within 20 s" in finding["message"]
+    assert run.findings("right") == []
+    assert run.kernel("right")["cases"] > 0
+    assert project.wait_until_alone() == []
+
+
+def test_a_kernel_that_prints_a_gigabyte(run: Run) -> None:
+    assert run.findings("floods") == []
+    assert run.kernel("floods")["contracts"]["K-VAL-01"]["verdict"] == "conforms"
+    assert "is dropped" in run.err
+    assert len(run.err) < 4 << 20
+
+
+def test_a_load_past_the_end_of_an_argument(project: Project, run: Run) -> None:
+    [finding] = run.findings("over_reads")
+    assert (finding["contract"], finding["state"]) == ("K-MEM-01", "confirmed")
+    assert "reads outside x: 1 to " in finding["message"]
+    assert "past the end (guard page" in finding["message"]
+    again = project.kfuzz("replay", finding["id"])
+    assert again.returncode == 1
+    assert "FAILS" in again.stdout
+
+
+def test_the_others_are_judged_and_nothing_is_left(project: Project, run: Run) -> None:
+    assert run.findings("right") == []
+    assert run.kernel("right")["cases"] == 30
+    assert run.kernel("right")["contracts"]["K-LIV-01"]["verdict"] == "conforms"
+    assert project.wait_until_alone() == []
+
+
+def test_kernels_that_take_all_memory(project: Project) -> None:
+    limited = {"KFUZZ_CHILD_MEMORY": "256"}
+    run = project.run("hungry.py", cases=30, environment=limited)
+    assert run.code == 3
+    assert run.err.count("could not be judged: out of memory") >= 2
+    for name in ("hungry", "hungry_in_python"):
+        assert run.findings(name) == []
+        assert run.kernel(name)["cases"] == 30
+        assert run.kernel(name)["contracts"]["K-VAL-01"]["verdict"] == "error"
+    assert run.kernel("right")["contracts"]["K-VAL-01"]["verdict"] == "conforms"
+    assert Path(project.corpus, "hungry").exists() is False

@@ -1,0 +1,119 @@
+"""What a script says of each kind of failure, and of those that it cannot see."""
+
+import runpy
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import Access, Failure, Kind
+from kfuzz.engine.script import script
+from tests.unit.findings import finding
+
+HEAD = "import ctypes\nimport torch\n\nKEPT = []\n\n\ndef mine(x, dim=-1):\n"
+STORE = "    ctypes.memset(x.data_ptr() + {at}, 0, 4)\n    return x.clone()\n"
+
+# A kernel's body for each kind, and what to replace to mend it.
+VISIBLE = {
+    "past the end": (Kind.WRITE_OUTSIDE, STORE.format(at=28), ("28", "24")),
+    "before the start": (Kind.WRITE_OUTSIDE, STORE.format(at=-4), ("-4", "0")),
+    "in a gap": (Kind.WRITE_OUTSIDE, STORE.format(at=12), ("12", "16")),
+    "view of an argument": (
+        Kind.ALIASES_INPUT, "    return x[:1]\n", ("[:1]", ".clone()"),
+    ),
+    "static buffer": (
+        Kind.ALIASES_OUTPUT,
+        "    KEPT.append(torch.empty_like(x))\n    return KEPT[0]\n",
+        ("KEPT[0]", "KEPT[-1]"),
+    ),
+    "index": (
+        Kind.INDEX_ACCEPTED, "    if 0:\n        raise IndexError\n    return x\n",
+        ("if 0", "if 1"),
+    ),
+    "seed": (
+        Kind.SEED_DEPENDENT, "    return x + torch.rand(1)\n", ("torch.rand(1)", "1"),
+    ),
+}  # fmt: skip
+
+
+def outcome(kind: Kind, folder: Path, **changes: Any) -> int:
+    """Run the script of a hand-made finding; return its exit code."""
+    spec = TensorSpec((2, 3), ("M", "N"), "float32", (4, 1), values=bytes(24))
+    failure = Failure("K-MEM-01", kind, "it fails", "x")
+    made = finding(
+        kernel="mine",
+        case=Case({"x": spec}, {"dim": -1}),
+        failure=replace(failure, **changes),
+        target=Target("kernels.py", "mine"),
+    )
+    (folder / "repro.py").write_text(script(made))
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path("repro.py")
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["repro.py"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    # Two files written within a second would pass for one in a cache.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", VISIBLE)
+def test_a_script_fails_until_the_kernel_is_mended(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, body, (bad, good) = VISIBLE[name]
+    (folder / "kernels.py").write_text(HEAD + body)
+    assert outcome(kind, folder) == 1
+    assert "FAILS" in capsys.readouterr().out
+    (folder / "kernels.py").write_text(HEAD + body.replace(bad, good))
+    assert outcome(kind, folder) == 0
+    assert "passes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "part"),
+    [
+        (Kind.READ_OUTSIDE, {}, "a load outside its arguments"),
+        (Kind.WRITE_OUTSIDE, {"output": ""}, "this store outside"),
+        (
+            Kind.WRITE_OUTSIDE,
+            {"accesses": (Access("store", "x", "x", "before", 2**31, -(2**31)),)},
+            "this store outside",
+        ),
+        (Kind.RACE, {}, "which of two programs stores last"),
+        (Kind.UNWRITTEN, {}, "what fresh memory held"),
+    ],
+)
+def test_a_script_says_what_it_cannot_see(
+    kind: Kind,
+    changes: dict[str, Any],
+    part: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "kernels.py").write_text(HEAD + "    return x.clone()\n")
+    assert outcome(kind, folder, **changes) == 2
+    said = capsys.readouterr().out
+    assert part in said
+    assert "kfuzz replay mine-" in said
+    assert ("may crash" in said) is (kind is Kind.WRITE_OUTSIDE)
+    assert "Exit code 2" in (folder / "repro.py").read_text()
+
+
+def test_a_script_tells_the_sign_of_a_zero(folder: Path) -> None:
+    wrong = {"index": (0, 0), "got": -0.0, "expected": 0.0, "low": 0.0, "high": 0.0}
+    for sign, code in (("-", 1), ("+", 0)):
+        (folder / "kernels.py").write_text(
+            HEAD + f"    return {sign}torch.zeros(2, 3)\n"
+        )
+        assert outcome(Kind.VALUE, folder, **wrong) == code
