@@ -16,7 +16,7 @@ from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import report_stream
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.fingerprint import version_of
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes import ChildDied, Zygote
 from kfuzz.execution.processes.wire import Message
 from kfuzz.report.drawing import one_line, shown_path
 
@@ -170,6 +170,7 @@ def _in_children() -> Iterator[Check]:
         answers = Check(_CHILD, Health.OK, "forked, runs torch and answers")
         yield ask(_CHILD, "torch", lambda reply: answers)
         yield ask("guard zones", "guards", _guards)
+        yield _pages(zygote)
         yield ask("cuda", "devices", _cuda)
 
 
@@ -178,6 +179,23 @@ def _guards(reply: Message) -> Check:
         return Check("guard zones", Health.OK, "a planted write past the end is seen")
     text = "a planted write past the end is not seen"
     return Check("guard zones", Health.BROKEN, text, "report this; K-MEM-01 is void")
+
+
+def _pages(zygote: Zygote) -> Check:
+    """Have a child load one element past the end of a fenced argument."""
+    name, fix = "guard pages", "loads outside arguments of native code go unseen"
+    try:
+        with zygote.fork() as child:
+            reply = child.request({"do": "fault"}, _PATIENCE_SECONDS)
+    except ChildDied as died:
+        if died.faulted:
+            return Check(name, Health.OK, "a planted load past the end faults")
+        return Check(name, Health.BROKEN, str(died), fix)
+    except KfuzzError as error:
+        return Check(name, Health.BROKEN, str(error), fix)
+    if not reply["fenced"]:
+        return Check(name, Health.MISSING, "this system makes no pages that fault", fix)
+    return Check(name, Health.BROKEN, "a planted load past the end passed", fix)
 
 
 def _cuda(reply: Message) -> Check:

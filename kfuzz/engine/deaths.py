@@ -5,9 +5,9 @@ from typing import Final
 
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.execution.processes import ChildDied
+from kfuzz.execution.processes.faults import FAULT_SIGNALS
 
 _K_LIV: Final = "K-LIV-01"
-_FAULTS: Final = (signal.SIGSEGV.name, signal.SIGBUS.name)
 
 
 def hang_report(limit: float) -> CaseReport:
@@ -45,7 +45,9 @@ def is_fault(report: CaseReport) -> bool:
     """Whether the call ended its process by touching memory that it may not."""
     failure = report.failure
     return (
-        failure is not None and failure.kind is Kind.CRASH and failure.detail in _FAULTS
+        failure is not None
+        and failure.kind is Kind.CRASH
+        and failure.detail in FAULT_SIGNALS
     )
 
 

@@ -15,7 +15,7 @@ _BLOCK: Final = 4
 
 
 def serve() -> Handler:
-    """Return the handler of a child: answers "torch", "devices" and "guards"."""
+    """Return the handler of a child: it tries what a request names."""
     return _answer
 
 
@@ -27,6 +27,8 @@ def _answer(message: Message) -> Message:
             return {"devices": _devices()}
         case "guards":
             return {"seen": _planted_write_is_seen()}
+        case "fault":
+            return {"fenced": _survives_a_load_past_the_end()}
         case other:
             raise ValueError(f"unknown request {other!r}")
 
@@ -70,6 +72,39 @@ def _planted_write_is_seen() -> bool:
     past_the_end = x.data_ptr() + x.nbytes - arena.live.data_ptr()
     arena.live[past_the_end] = 0
     return [touch.where for touch in placement.touches()] == ["after"]
+
+
+def _survives_a_load_past_the_end() -> bool:
+    """Load past the end of an argument beside a page, which should end the process.
+
+    Returns:
+        Whether there was such a page; if there was, it did not fault.
+    """
+    import ctypes
+    import faulthandler
+
+    import torch
+
+    from kfuzz.core.recipe import Edge, Fill, TensorSpec
+    from kfuzz.execution import pages
+    from kfuzz.execution.memory import place
+    from kfuzz.execution.poison import Poison
+
+    if not pages.available():
+        return False
+    faulthandler.disable()  # a stack would look like a fault of kfuzz's
+    spec = TensorSpec((4,), ("N",), "float32", fill=Fill("zeros"))
+    placement = place(
+        {"x": spec},
+        {"x": torch.zeros(4)},
+        device="cpu",
+        alignment=16,
+        poison=Poison.NAN,
+        edge=Edge("end"),
+    )
+    x = placement.tensors["x"]
+    ctypes.string_at(x.data_ptr() + x.nbytes, 1)
+    return True
 
 
 def _interpret() -> None:

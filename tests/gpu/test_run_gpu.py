@@ -24,7 +24,7 @@ def config(witness: Witness, corpus: Path, *, max_cases: int) -> RunConfig:
         root=ROOT,
         corpus=corpus,
         seed=5,
-        budget=Budget(max_time=120.0, max_cases=max_cases),
+        budget=Budget(max_time=240.0, max_cases=max_cases),
         device="cuda",
     )
 

@@ -69,5 +69,5 @@ def test_doctor_exits_5_where_no_kernel_can_run(
 def test_doctor_tries_everything_for_real(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     out = capfd.readouterr().out
-    for name in ("child process", "guard zones", "corpus"):
+    for name in ("child process", "guard zones", "guard pages", "corpus"):
         assert f"ok       {name}: " in out

@@ -1,6 +1,12 @@
 """What can go wrong in a child, told apart: late, dead, raised; and the zygote."""
 
+import signal
+from typing import Final
+
 from kfuzz.core.errors import HarnessError, KfuzzError
+
+# macOS raises the second where Linux raises the first.
+FAULT_SIGNALS: Final = (signal.SIGSEGV.name, signal.SIGBUS.name)
 
 
 class ChildFault(KfuzzError):
@@ -36,6 +42,11 @@ class ChildDied(ChildFault):
         self.output_tail = output_tail
         cause = signal_name or f"exit code {exit_code}"
         super().__init__(f"died instead of replying ({cause})", where=f"child {pid}")
+
+    @property
+    def faulted(self) -> bool:
+        """Whether it touched memory that it may not."""
+        return self.signal_name in FAULT_SIGNALS
 
 
 class ChildRaised(ChildFault):
