@@ -39,6 +39,7 @@ from kfuzz.core.verdict import CaseReport
 from kfuzz.execution import pages
 from kfuzz.execution.devices import is_lost
 from kfuzz.execution.fills import logical_values
+from kfuzz.execution.interpreter import interpreting
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.probes import Expected, Run, execute
@@ -385,7 +386,8 @@ def _unsupported(run: Run) -> str | None:
     if run.unreliable:
         return run.unreliable
     if run.raised is not None and run.raised.backend:
-        return f"Triton's interpreter cannot run it: {run.raised.message}"
+        what = "Triton's interpreter" if interpreting() else "Triton"
+        return f"{what} cannot run it: {run.raised.message}"
     return None
 
 

@@ -81,7 +81,7 @@ CLASS = ContractClass(
     id=ID,
     title="no access outside what it was given",
     scope="every kernel",
-    precondition="Every case on which the kernel returns.",
+    precondition="Every case; on one that raises or faults, what was seen until then.",
     postcondition="Nothing is written but the elements of its arguments and its own "
     "allocations; nothing is read but the spans of the former and the latter.",
     tolerance=Tolerance(

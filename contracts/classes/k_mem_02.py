@@ -29,12 +29,28 @@ def judge(view: "View") -> Failure | None:
     found = follows_poison(view)
     if found is None:
         return None
-    why = "it follows what memory held before the call"
+    loads = ""
     if unwritten:
         load = unwritten[0]
-        why += f"; the kernel loads elements of {load.memory} that nothing wrote"
-        why += f", {place}" if (place := place_of(load)) else ""
-    return replace(value_failure(ID, found, why=why), accesses=unwritten)
+        loads = f"; the kernel loads elements of {load.memory} that nothing wrote"
+        loads += f", {place}" if (place := place_of(load)) else ""
+    what = "what memory held before the call" + loads
+    made = view.comparison(found.output)
+    if made is not None and bool(made.missed[0][found.index]):
+        failure = value_failure(ID, found, why=f"it follows {what}")
+        return replace(failure, accesses=unwritten)
+    # Right under this poison: the two values tell more than what was expected.
+    other = float(view.runs[Probe.OTHER_POISON].outputs[found.output][found.index])
+    where = f"{found.output}[{', '.join(map(str, found.index))}]"
+    return Failure(
+        contract=ID,
+        kind=Kind.UNWRITTEN,
+        message=f"{where} = {found.got:.9g} or {other:.9g}, by {what}",
+        output=found.output,
+        index=found.index,
+        elements=found.elements,
+        accesses=unwritten,
+    )
 
 
 CLASS = ContractClass(

@@ -51,8 +51,12 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     from kfuzz.numerics.specials import intermediate_unit
 
     x, s = problem.tensors["logits"], problem.number("label_smoothing")
-    kept = problem.tensors["target"] != int(problem.scalars["ignore_index"])
-    at = resolved(problem, "target", x.shape[-1])[0].unsqueeze(-1)
+    ignored = int(problem.scalars["ignore_index"])
+    kept = problem.tensors["target"] != ignored
+    target = resolved(problem, "target", x.shape[-1])[0]
+    at = target.unsqueeze(-1)
+    # A label that is clamped to the ignored one: nobody says which comes first.
+    contested = (kept & (target == ignored)).any(-1)
     unit = intermediate_unit(problem)
     acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
     coarse = unit > acc.format.unit
@@ -85,7 +89,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     half = (total_e + coefficient * (total + total_e)) / count
     peak = torch.where(finite, largest, 0.0).sum(-1)
     limit = min(held.max_finite, acc.format.max_finite) / 2
-    ambiguous = (peak > limit) | (count > limit)
+    ambiguous = (peak > limit) | (count > limit) | contested
 
     is_nan = (kept & broken).any(-1) | (count == 0)
     is_inf = (kept & ~broken & far).any(-1) & ~is_nan
@@ -167,5 +171,5 @@ cross_entropy = Operator(
     special_values="a row with NaN or +Inf, or all -Inf, makes the mean NaN, -Inf at "
     "the target (with smoothing: anywhere) +Inf; ignored rows count for nothing, "
     "whatever they hold; NaN if all are ignored or there is none; undecided where "
-    "sums of losses overflow",
+    "sums of losses overflow, or a label is clamped to the ignored one",
 )

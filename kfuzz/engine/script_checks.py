@@ -7,6 +7,9 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Kind
 
 FAILS_OR_PASSES: Final = "Exit code 1: it still fails; 0: it passes."
+FAILS_OR_UNTOLD: Final = (
+    "Exit code 1: it still fails; 2: a plain script cannot tell whether it does."
+)
 CANNOT_TELL: Final = "Exit code 2: a plain script cannot tell whether it still fails."
 
 # Elements around an argument that a script watches: a tile of 1024 and more.
@@ -39,8 +42,8 @@ elif got != got:
     fails = True
 else:
     fails = not low <= got <= high$zero
-print("FAILS" if fails else "passes")
-sys.exit(1 if fails else 0)""")
+print("FAILS" if fails else "$passes")
+sys.exit(1 if fails else $code)""")
 
 # Where a zero fails against a zero, its sign is wrong.
 _SIGN: Final = " or (got == 0 and str(got) != str(expected))"
@@ -145,7 +148,7 @@ def check(finding: Finding) -> tuple[str, str]:
     """
     code = _check(finding)
     if code is not None:
-        return code, FAILS_OR_PASSES
+        return code, FAILS_OR_UNTOLD if _filled_otherwise(finding) else FAILS_OR_PASSES
     what = _INVISIBLE.get(finding.failure.kind, "this failure")
     lines = []
     if finding.failure.kind is Kind.WRITE_OUTSIDE:
@@ -204,6 +207,12 @@ def _check(finding: Finding) -> str | None:
             return _value_check(finding) if comparable else None
 
 
+def _filled_otherwise(finding: Finding) -> bool:
+    """Whether fresh memory held what torch's own switch does not fill it with."""
+    unwritten = finding.failure.kind is Kind.UNWRITTEN
+    return unwritten and finding.case.poison != "nan"
+
+
 def _guarded(finding: Finding) -> str | None:
     """Return the check of a store outside an argument.
 
@@ -251,7 +260,13 @@ def _value_check(finding: Finding) -> str:
         names = list(finding.case.tensors)
         place = names.index(finding.declaration.inplace[0])
         pick = f"result = arguments[{place}] if result is None else result"
+    passes, code = "passes", 0
+    if _filled_otherwise(finding):
+        passes = f"passes on fresh NaN; check it with: kfuzz replay {finding.id}"
+        code = 2
     return _VALUE.substitute(
+        passes=passes,
+        code=code,
         pick=pick,
         index=repr(tuple(index)),
         output=failure.output,

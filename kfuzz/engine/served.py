@@ -10,6 +10,11 @@ from kfuzz.targets.worker import PULSE_BYTES
 
 # Between two looks whether the run is over.
 LOOK_SECONDS: Final = 0.2
+# A child that computes for more than this share of the time does not sleep, and is
+# given at least this share of its limit in processor time: on a machine with more
+# to do than processors a slow kernel is no hang.
+_AWAKE: Final = 0.1
+_SHARE: Final = 0.5
 
 
 class Peer(Protocol):
@@ -42,16 +47,22 @@ class Served:
         self.pulse = pulse
         self.lost = False
         self._expired = expired
-        self._sent = time.monotonic()
+        self._pid: int | None = getattr(peer, "pid", None)
+        self._since = self._now()
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one request."""
-        self._sent = time.monotonic()
+        self._since = self._now()
         self.peer.send(message)
 
     def wait(self, limit: float) -> dict[str, Any]:
-        """Return the reply; `limit` is per kernel call, not per request."""
-        beat, since = self._beat(), self._sent
+        """Return the reply; `limit` is per kernel call, not per request.
+
+        Args:
+            limit: seconds, of which a child that computes gets half in processor
+                time.
+        """
+        beat = self._beat()
         while True:
             try:
                 return self.peer.wait(min(limit, LOOK_SECONDS))
@@ -61,8 +72,8 @@ class Served:
                     raise Stopped from None
                 now = self._beat()
                 if now != beat:
-                    beat, since = now, time.monotonic()
-                elif time.monotonic() - since >= limit:
+                    beat, self._since = now, self._now()
+                elif self._is_over(limit):
                     raise
             except ChildDied:
                 self.discard()
@@ -82,10 +93,34 @@ class Served:
             if self.pulse is not None:
                 os.close(self.pulse)
 
+    def _is_over(self, limit: float) -> bool:
+        """Whether a call has had its time."""
+        elapsed, computed = (
+            now - then for now, then in zip(self._now(), self._since, strict=True)
+        )
+        starved = _AWAKE * elapsed < computed < _SHARE * limit
+        return elapsed >= limit and not starved
+
+    def _now(self) -> tuple[float, float]:
+        """Return the time, and the processor time that the peer has had, in seconds."""
+        return time.monotonic(), processor_seconds(self._pid)
+
     def _beat(self) -> bytes:
         if self.pulse is None or self.lost:
             return b""
         return os.pread(self.pulse, PULSE_BYTES, 0)
+
+
+def processor_seconds(pid: int | None) -> float:
+    """Return how long a process has computed, 0 where that cannot be told."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            # The name in parentheses may hold anything; utime and stime are the
+            # 14th and 15th field (proc(5)).
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def new_pulse() -> int:

@@ -23,7 +23,15 @@ LOAD: Final = "load"
 STORE: Final = "store"
 ATOMIC: Final = "atomic"
 
+_MOST_POLLS: Final = 10_000
+"""So many loads or atomics of one element that all give the same, with no other
+access between them, are a wait. Counted, not timed: a busy machine changes nothing."""
+
 Array = NDArray[Any]
+
+
+class WaitsForLaterProgram(RuntimeError):
+    """A program polls what may be another's to change that has yet to run."""
 
 
 class AddressCheck:
@@ -47,6 +55,9 @@ class AddressCheck:
         self._regions = Regions(())
         self._races = Races(1)
         self._order: list[Program] = []
+        self._programs = 1
+        self._polled: tuple[int, bytes] | None = None
+        self._polls = 0
 
     def accesses(self) -> tuple[Access, ...]:
         """Return what was recorded, in the order of first occurrence."""
@@ -62,12 +73,35 @@ class AddressCheck:
         launched = [t for a in arguments for t in tensors_in(a)]
         self._regions = self._reach.regions(launched)
         self._races, self._order = Races(programs), []
+        self._programs = programs
         self.casts, self.origin, self.atomic = False, None, False
 
     def program(self, index: Program) -> None:
         """Begin a program of the launch."""
         self._order.append(index)
         self._races.next_program()
+        self._polled = None
+
+    def polled(self, ptrs: Array, result: Array) -> None:
+        """Note what a load or an atomic gave: it may be a wait for another program.
+
+        Programs run one after the other. What waits for a later one waits for ever,
+        on a GPU it may not; what is the last to run waits in vain on both.
+
+        Raises:
+            WaitsForLaterProgram: if this one waits and others have yet to run.
+        """
+        if ptrs.size != 1:
+            self._polled = None
+            return
+        poll = int(ptrs.item()), np.asarray(result).tobytes()
+        if poll != self._polled:
+            self._polled, self._polls = poll, 0
+        self._polls += 1
+        if self._polls >= _MOST_POLLS and len(self._order) < self._programs:
+            raise WaitsForLaterProgram(
+                f"program {self._order[-1]} waits for a program that has yet to run"
+            )
 
     def load(self, native: Any, ptrs: Array, mask: Any, other: Any, dtype: Any) -> Any:
         """Carry out a load; stray lanes get poison."""
@@ -99,6 +133,7 @@ class AddressCheck:
 
     def store(self, native: Any, ptrs: Array, values: Array, mask: Any) -> Any:
         """Carry out a store; stray lanes are dropped."""
+        self._polled = None
         size = values.dtype.itemsize
         live = _shaped(mask, ptrs.shape)
         region = self._covering(ptrs, size)

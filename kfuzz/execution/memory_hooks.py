@@ -65,7 +65,9 @@ class _CheckedMemory:
         check = self._current()
         if check is None:
             return self._native.load(pointers, mask, other, dtype)
-        return check.load(self._native, pointers, mask, other, dtype)
+        result = check.load(self._native, pointers, mask, other, dtype)
+        check.polled(pointers, result)
+        return result
 
     def store(self, pointers: Any, values: Any, mask: Any) -> Any:
         check = self._current()
@@ -79,13 +81,18 @@ class _CheckedMemory:
         check = self._current()
         if check is None:
             return self._native.atomic_rmw(operation, pointers, value, mask, sem)
-        return check.atomic_rmw(self._native, operation, pointers, value, mask, sem)
+        native = self._native
+        result = check.atomic_rmw(native, operation, pointers, value, mask, sem)
+        check.polled(pointers, result)
+        return result
 
     def atomic_cas(self, pointers: Any, cmp: Any, value: Any, sem: Any) -> Any:
         check = self._current()
         if check is None:
             return self._native.atomic_cas(pointers, cmp, value, sem)
-        return check.atomic_cas(self._native, pointers, cmp, value, sem)
+        result = check.atomic_cas(self._native, pointers, cmp, value, sem)
+        check.polled(pointers, result)
+        return result
 
 
 def _origin(operands: tuple[Any, ...], handle: Any) -> Any:

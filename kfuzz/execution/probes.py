@@ -38,7 +38,8 @@ class Raised:
         type: its class name.
         message: its first line.
         traceback: as Python prints it, cut to `TRACE_LIMIT` characters.
-        backend: whether it came from inside Triton's interpreter.
+        backend: whether it came from inside Triton's interpreter, or Triton had
+            nothing to run on.
         memory: whether it says that memory ran out.
     """
 
@@ -329,7 +330,7 @@ def _raised(error: BaseException) -> Raised:
     out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         "DefaultCPUAllocator" in str(error)
     )
-    trap = explanation(error) if interpreting() else ""
+    trap = explanation(error, interpreted=interpreting())
     message = trap or (lines[0][:300] if lines else "")
     return Raised(
         type=type(error).__name__,

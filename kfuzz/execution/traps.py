@@ -3,6 +3,7 @@
 They surface as errors about something else; none is evidence against a kernel.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 # Text that an error holds -> what happened and the way out.
@@ -17,9 +18,9 @@ _TRAPS: Final = {
         "run on a GPU"
     ),
     "inline_asm not supported": "inline assembly needs a GPU",
-    "0 active drivers": (
-        "Triton looked for a GPU: TRITON_INTERPRET was not set when the kernel was "
-        "defined; leave it to kfuzz, which sets it in its child processes"
+    "waits for a program that has yet to run": (
+        "a program waits for one that comes after it, and here they run one after the "
+        "other; run on a GPU"
     ),
     # Triton 3.6 turns arrays of one element into loop bounds; NumPy 2.4 refuses.
     "only 0-dimensional arrays can be converted": (
@@ -36,13 +37,36 @@ _INSIDE: Final = {
 }
 
 
-def explanation(error: BaseException) -> str:
-    """Return what an exception from the interpreter means, "" if it is no trap."""
-    seen: BaseException | None = error
-    while seen is not None:
+# Where nothing is interpreted, too: the kernel was defined for a GPU that is not there.
+_NO_DRIVER: Final = "0 active drivers"
+_UNINTERPRETED: Final = (
+    "Triton looked for a GPU: TRITON_INTERPRET was not set when the kernel was "
+    "defined; leave it to kfuzz, which sets it in its child processes (--device auto, "
+    "--isolate auto)"
+)
+
+
+def explanation(error: BaseException, *, interpreted: bool = True) -> str:
+    """Return what an exception from Triton means, "" if it is no trap.
+
+    Args:
+        error: what left the kernel.
+        interpreted: whether this process runs Triton kernels in the interpreter.
+    """
+    chain = list(_chain(error))
+    if any(_NO_DRIVER in str(e) for e in chain):
+        return _UNINTERPRETED
+    for seen in chain if interpreted else ():
         inside = type(seen).__module__.startswith("triton.")
         for sign, meaning in {**_TRAPS, **(_INSIDE if inside else {})}.items():
             if sign in str(seen):
                 return meaning
-        seen = seen.__cause__
     return ""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and its causes."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__

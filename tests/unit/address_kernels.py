@@ -156,3 +156,22 @@ def add_pairs(pair, n, BLOCK: tl.constexpr):
 def add_in_bf16(y, values, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.atomic_add(y + at, tl.load(values + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def take_turns(turn, y, AFTER: tl.constexpr):
+    """Each program waits for the one before it, or for the one after it."""
+    program = tl.program_id(0)
+    mine = program
+    if AFTER:
+        mine = tl.num_programs(0) - 1 - program
+    while tl.atomic_add(turn, 0) != mine:
+        pass
+    tl.store(y, program)
+    tl.atomic_add(turn, 1)
+
+
+@triton.jit
+def fill_with_first(x, y, n):
+    for i in range(n):
+        tl.store(y + i, tl.load(x))

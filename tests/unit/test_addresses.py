@@ -33,18 +33,25 @@ BLOCK_POINTERS = hasattr(
 
 def run(call: Callable[..., object], *specs: TensorSpec, **options: object) -> Run:
     """Run a kernel's wrapper on 1, 2, 3, ... in each argument."""
+    made = attempted(call, *specs, **options)
+    assert made.raised is None, made.raised
+    return made
+
+
+def attempted(
+    call: Callable[..., object], *specs: TensorSpec, **options: object
+) -> Run:
+    """Run it where it may raise."""
     names = ["x", "z"][: len(specs)]
     values = {}
     for name, spec in zip(names, specs, strict=True):
         dtype = getattr(torch, spec.dtype)
         values[name] = torch.arange(1, spec.numel + 1).to(dtype).reshape(spec.shape)
     case = Case(dict(zip(names, specs, strict=True)))
-    made = execute(
+    return execute(
         call, case, values, {}, arena=Arena("cpu"), alignment=16, around=Poison.NAN,
         fresh=Poison.NAN, scalars={}, **options,
     )  # fmt: skip
-    assert made.raised is None, made.raised
-    return made
 
 
 def accesses(call: Callable[..., object], *specs: TensorSpec) -> tuple[Access, ...]:
@@ -373,6 +380,40 @@ def test_programs_can_run_in_reverse() -> None:
     made = run(call, vector(1), reverse=True)
     (found,) = made.accesses
     assert (found.program, found.other) == ((1, 0, 0), (2, 0, 0))
+
+
+def taking_turns(x: Tensor, *, programs: int, after: bool) -> Tensor:
+    turn = torch.zeros(1, dtype=torch.int32)
+    kernels.take_turns[(programs,)](turn, x, AFTER=after)
+    return x
+
+
+def test_a_wait_for_a_later_program_is_not_judged() -> None:
+    # It would wait for ever here, and on a GPU it need not.
+    def call(x: Tensor) -> Tensor:
+        return taking_turns(x, programs=2, after=True)
+
+    made = attempted(call, vector(1))
+    assert made.raised is not None
+    assert made.raised.backend
+    assert "waits for one that comes after it" in made.raised.message
+
+
+def test_an_order_that_a_kernel_forbids_is_given_up() -> None:
+    def call(x: Tensor) -> Tensor:
+        return taking_turns(x, programs=3, after=False)
+
+    assert run(call, vector(1)).accesses == ()
+    assert attempted(call, vector(1), reverse=True).raised is not None
+
+
+def test_a_scalar_loaded_often_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kfuzz.execution.addresses._MOST_POLLS", 8)
+
+    def call(x: Tensor) -> None:
+        kernels.fill_with_first[(2,)](x, torch.empty(40), 40)
+
+    assert accesses(call, vector(1)) == ()
 
 
 def test_accesses_survive_an_exception() -> None:

@@ -353,6 +353,21 @@ def test_losses_that_overflow_on_the_way_are_undecided() -> None:
     assert not missed(torch.tensor(1.5e38), acceptance).missed.any()
 
 
+@pytest.mark.parametrize("top", [1.0, float("inf")])
+def test_a_label_clamped_to_the_ignored_one_counts_or_does_not(top: float) -> None:
+    logits = torch.tensor([[top, 0.0], [0.0, 0.0]])
+    values = {"logits": logits, "target": torch.tensor([-1, 1])}
+    admitted = judge(
+        "cross_entropy", values, {"ignore_index": 0}, out_of_bounds="clamp"
+    )[1]
+    log_p = torch.log_softmax(logits, -1)
+    for y in (-(log_p[0, 0] + log_p[1, 1]) / 2, -log_p[1, 1]):
+        assert not missed(y, admitted).missed.any()
+    # Clamped to another one it counts.
+    other = judge("cross_entropy", values, out_of_bounds="clamp")[1]
+    assert missed(-log_p[1, 1], other).missed.any()
+
+
 def test_a_narrower_accumulator_explains_a_coarse_loss() -> None:
     """The acceptance for attribution stays finite and wider."""
     values = {"logits": torch.zeros(300, 2), "target": torch.zeros(300).long()}

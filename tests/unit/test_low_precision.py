@@ -405,6 +405,8 @@ def test_known_traps_are_explained() -> None:
     assert "GPU" in explanation(caught.value)
     late = RuntimeError("0 active drivers ([]). There should only be one.")
     assert "TRITON_INTERPRET" in explanation(late)
+    # It is raised where nothing is interpreted.
+    assert "TRITON_INTERPRET" in explanation(late, interpreted=False)
     assert explanation(ValueError("row 3 is wrong")) == ""
     # A wrapper's own mistake is the kernel's.
     assert explanation(TypeError("'NoneType' object is not callable")) == ""

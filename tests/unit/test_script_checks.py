@@ -40,13 +40,15 @@ VISIBLE = {
 }  # fmt: skip
 
 
-def outcome(kind: Kind, folder: Path, **changes: Any) -> int:
+def outcome(
+    kind: Kind, folder: Path, *, poison: str | None = None, **changes: Any
+) -> int:
     """Run the script of a hand-made finding; return its exit code."""
     spec = TensorSpec((2, 3), ("M", "N"), "float32", (4, 1), values=bytes(24))
     failure = Failure("K-MEM-01", kind, "it fails", "x")
     made = finding(
         kernel="mine",
-        case=Case({"x": spec}, {"dim": -1}),
+        case=Case({"x": spec}, {"dim": -1}, poison=poison),
         failure=replace(failure, **changes),
         target=Target("kernels.py", "mine"),
     )
@@ -117,3 +119,17 @@ def test_a_script_tells_the_sign_of_a_zero(folder: Path) -> None:
             HEAD + f"    return {sign}torch.zeros(2, 3)\n"
         )
         assert outcome(Kind.VALUE, folder, **wrong) == code
+
+
+@pytest.mark.parametrize(("poison", "code"), [("nan", 0), ("finite", 2)])
+def test_a_script_that_fills_memory_otherwise_does_not_say_that_it_passes(
+    poison: str, code: int, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near = {"index": (0, 0), "got": 2.0, "expected": 0.0, "low": 0.0, "high": 0.0}
+    (folder / "kernels.py").write_text(
+        # Wrong only where fresh memory holds a large number.
+        HEAD + "    return (torch.empty(2, 3) > 100).float()\n"
+    )
+    assert outcome(Kind.UNWRITTEN, folder, poison=poison, **near) == code
+    assert ("kfuzz replay mine-" in capsys.readouterr().out) is (code == 2)
+    assert f"{code}: " in (folder / "repro.py").read_text()
