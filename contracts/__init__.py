@@ -2,5 +2,15 @@
 
 from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.language import Contract, ContractClass, Operator
+from kfuzz.core.accumulators import atomic, blocked, splitk
 
-__all__ = ["BoundKernel", "Contract", "ContractClass", "Operator", "kernel"]
+__all__ = [
+    "BoundKernel",
+    "Contract",
+    "ContractClass",
+    "Operator",
+    "atomic",
+    "blocked",
+    "kernel",
+    "splitk",
+]

@@ -154,6 +154,15 @@ def _check_claims(
                 where=where,
                 fix=f"dtypes it can be judged in: {', '.join(operator.dtypes)}",
             )
+    if declaration.algorithm and declaration.algorithm not in operator.algorithms:
+        listed = ", ".join(
+            f'"{name}" ({what})' for name, what in operator.algorithms.items()
+        )
+        raise BindingError(
+            f"{operator.name} knows no algorithm {declaration.algorithm!r}",
+            where=where,
+            fix=f"its algorithms: {listed}" if listed else "it has none to name",
+        )
     if not operator.indices:
         for claim in ("out_of_bounds", "index_dtypes"):
             if claim in claims:
@@ -190,6 +199,11 @@ def _check_claims(
         known = {"N", "M", *(f"d{i}" for i in range(4))}
         for tensor in operator.tensors.values():
             known |= set(tensor.dims.split()) - {"*"}
+        known |= {
+            scalar
+            for scalar, given in operator.scalars.items()
+            if type(given.default) is int and scalar != operator.dim
+        }
         unknown = declaration.shape_class.names - known
         if unknown:
             raise BindingError(

@@ -1,5 +1,6 @@
 """Cases derived from a failing one, to find out what the failure depends on."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,6 +12,7 @@ from kfuzz.contracts.language import Operator
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.strategies.parameters import IndexParameter
 
 # (sizes outside the reduced axis, size of the reduced axis): what benchmarks and
 # functional tests use, within the budget of every backend.
@@ -41,13 +43,14 @@ def friendly_shapes(
     """Yield contiguous cases of normal data, uniform indices, at friendly shapes.
 
     Rank 2, of indices 1 (the operator's own rank where it is fixed), the reduced
-    axis last, scalars as in `case`; only shapes within the declaration and budget.
+    axis last, dimensions with a usual size at that, scalars as in `case`; only
+    shapes within the declaration and the budget.
     """
     for rows, n in LADDER:
         tensors = {}
         for seed, (name, spec) in enumerate(case.tensors.items()):
             axes, shape = _friendly(operator, name, rows, n)
-            family = "index_uniform" if spec.below else "randn"
+            family = _ordinary(operator, name, "randn")
             fill = Fill(family, seed=0xF00D + 31 * seed + n)
             tensors[name] = TensorSpec(
                 shape, axes, spec.dtype, fill=fill, below=spec.below
@@ -56,17 +59,20 @@ def friendly_shapes(
         if operator.dim is not None and operator.dim in scalars:
             scalars[operator.dim] = _last_dim(declaration)
         made = Case(tensors, scalars)
-        large = max(s.numel for s in tensors.values()) > budget.elements
+        spaces = [dims.split() for dims in operator.workspaces]
+        sizes = [math.prod(made.dims[axis] for axis in axes) for axes in spaces]
+        sizes += [s.numel for s in tensors.values()]
+        large = max(sizes) > budget.elements
         if not large and rows <= budget.rows and operator.admits(made, declaration):
             yield made
 
 
-def ordinary_cases(case: Case) -> Iterator[Case]:
+def ordinary_cases(operator: Operator, case: Case) -> Iterator[Case]:
     """Yield the case's shapes and layouts with ordinary data of three kinds."""
     for family in ("randn", "negative", "uniform01"):
         tensors = {}
         for seed, (name, spec) in enumerate(case.tensors.items()):
-            drawn = "index_uniform" if spec.below else family
+            drawn = _ordinary(operator, name, family)
             fill = Fill(drawn, seed=0xBEAD + 31 * seed)
             tensors[name] = replace(spec, fill=fill, values=None, plants=())
         yield replace(case, tensors=tensors)
@@ -78,12 +84,11 @@ def holds(operator: Operator, failing: Case, friendly: Case) -> bool:
     Where it has not, tiling cuts them off, and passing there shows little: such
     shapes count only for cases larger than all friendly ones.
     """
-    axis = operator.reduced_axis(failing)
-    if axis is None:
+    wanted = operator.reduced_size(failing)
+    if wanted is None:
         return True
-    last = operator.reduced_axis(friendly)
-    assert last is not None
-    have, wanted = friendly.data.shape[last], failing.data.shape[axis]
+    have = operator.reduced_size(friendly)
+    assert have is not None
     return have >= wanted or wanted > max(n for _, n in LADDER)
 
 
@@ -141,11 +146,19 @@ def recentred(operator: Operator, failing: Derived) -> Derived | None:
     return Derived(case, {**failing.values, name: moderate.contiguous()})
 
 
+def _ordinary(operator: Operator, name: str, family: str) -> str:
+    """Return the family of ordinary values that an argument gets among others'."""
+    parameter = operator.tensors[name]
+    if isinstance(parameter, IndexParameter):
+        return "index_uniform"
+    return "uniform01" if parameter.role == "variance" else family
+
+
 def _friendly(
     operator: Operator, name: str, rows: int, n: int
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     dims = operator.tensors[name].dims.split()
-    long = {operator.reduced or "d1"}
+    long = {operator.reduced if isinstance(operator.reduced, str) else "d1"}
     if operator.indices and operator.reduced is None:
         # Nothing is reduced: the last dimension of every tensor.
         long = {p.names[-1] for p in operator.tensors.values() if p.names}
@@ -156,7 +169,9 @@ def _friendly(
         axes = (*(f"d{i}" for i in range(rank - len(tail))), *tail)
     else:
         axes = tuple(dims)
-    return axes, tuple(n if axis in long else rows for axis in axes)
+    sizes = {axis: n if axis in long else rows for axis in axes}
+    sizes |= {axis: size for axis, size in operator.usual.items() if axis in sizes}
+    return axes, tuple(sizes[axis] for axis in axes)
 
 
 def _as_grid(operator: Operator, case: Case, name: str, values: Tensor) -> Tensor:

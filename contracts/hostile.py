@@ -51,7 +51,7 @@ def first_hostile(
         index, bound = problem.tensors[name][0], case.dims[parameter.below]
         outside = out_of_bounds(index, bound)
         if parameter.ignored:
-            outside = outside & (index != int(problem.scalars[parameter.ignored]))
+            outside = outside & (index != problem.axis(parameter.ignored))
         if bool(outside.any()):
             flat = int(outside.flatten().to(torch.uint8).argmax())
             at = np.unravel_index(flat, tuple(index.shape)) if index.dim() else ()

@@ -1,6 +1,7 @@
 """The judge: a pure function of evidence and acceptance."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from kfuzz.contracts.classes import ATTRIBUTION, BEYOND_BOUNDS, FREE_OF_VALUES
 from kfuzz.contracts.view import View
@@ -29,7 +30,8 @@ def judge(
             continue
         failure = made.judge(view)
         if failure is not None:
-            return {**verdicts, made.id: Verdict.VIOLATES}, failure
+            placed = replace(failure, place=_place(view, failure.output))
+            return {**verdicts, made.id: Verdict.VIOLATES}, placed
         if view.miss is not None and made.id not in FREE_OF_VALUES:
             continue
         if made.decides(view):
@@ -39,3 +41,9 @@ def judge(
         elif view.undecided and not view.decided:
             verdicts.setdefault(made.id, Verdict.UNDER_SPECIFIED)
     return verdicts, None
+
+
+def _place(view: View, output: str) -> int | None:
+    """Return the position of an output among several."""
+    names = view.operator.outputs
+    return names.index(output) if len(names) > 1 and output in names else None

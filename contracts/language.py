@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
+from kfuzz.core.shape_class import ShapeClass
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.strategies.parameters import (
     DimParameter,
@@ -224,14 +225,23 @@ class Operator:
             returns one
             float64 tensor, or a tuple in the order of `outputs`.
         error: error model: `kfuzz.numerics.elementwise(...)`, or a function
-            from a `Problem` to the acceptance of each output.
+            from a `Problem` to the acceptance of each output; None for the
+            running-error shadow of the oracle.
         outputs: names of the results.
         ranks: ranks that a "*" tensor may have.
         reduced: axis that the operator reduces where it has no `dim`
             parameter: a dimension name or a negative number; None where it
             reduces none.
+        shape_class: what dimensions and integer scalars must satisfy together,
+            e.g. "C % num_groups == 0"; every case keeps it, besides what the
+            kernel declares.
+        workspaces: dimension names of tensors that the oracle makes on its
+            way, e.g. "B H S T"; they keep the element budget as arguments do.
+        usual: sizes that some dimensions have in functional tests, the rest
+            being powers of two.
         defaults: declaration that a kernel starts from.
         dtypes: floating dtypes for which the oracle is precise enough.
+        algorithms: what `algorithm=` may name, each with its meaning in words.
         empty_reduction: whether the reduced axis may have size 0.
         recentres: whether shifting the data by a constant per row leaves the
             problem well posed, so that cancellation can be told apart.
@@ -244,12 +254,16 @@ class Operator:
     name: str
     inputs: Mapping[str, Parameter]
     oracle: Callable[..., Any]
-    error: "AcceptFunction | Elementwise"
+    error: "AcceptFunction | Elementwise | None" = None
     outputs: tuple[str, ...] = ("y",)
     ranks: range = range(1, MAX_RANK + 1)
     reduced: str | int | None = None
+    shape_class: str = ""
+    workspaces: tuple[str, ...] = ()
+    usual: Mapping[str, int] = field(default_factory=dict)
     defaults: Declaration = field(default_factory=Declaration)
     dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
+    algorithms: Mapping[str, str] = field(default_factory=dict)
     empty_reduction: bool = True
     recentres: bool = False
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
@@ -267,7 +281,8 @@ class Operator:
 
         Raises:
             BindingError: if a parameter has no known kind, none is a tensor, or
-                one of indices names what is not there.
+                the shape class does not parse, or one of indices names what is
+                not there.
         """
         for name, parameter in self.inputs.items():
             if not isinstance(parameter, Parameter):
@@ -291,6 +306,13 @@ class Operator:
                     where=f"operator {self.name}",
                 )
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+        object.__setattr__(self, "usual", MappingProxyType(dict(self.usual)))
+        if self.shape_class:
+            ShapeClass.parse(self.shape_class, where=f"operator {self.name}")
+        named = dict(self.algorithms)
+        if self.error is None:
+            named.setdefault("as_reference", "the very steps of the oracle")
+        object.__setattr__(self, "algorithms", MappingProxyType(named))
 
     @property
     def tensors(self) -> dict[str, TensorParameter]:
@@ -330,6 +352,10 @@ class Operator:
             parts.append(f"rank {self.ranks.start} to {self.ranks.stop - 1}")
         if not self.empty_reduction:
             parts.append("reduced axis not empty")
+        if self.shape_class:
+            parts.append(self.shape_class)
+        if self.algorithms:
+            parts.append(f"algorithm: {', '.join(self.algorithms)}")
         return "; ".join(parts) + "."
 
     def oracle_text(self) -> str:
@@ -342,15 +368,27 @@ class Operator:
         )
 
     def reduced_axis(self, case: Case) -> int | None:
-        """Return the reduced axis of the case's data, negative, or None."""
+        """Return the reduced axis of the case's data, negative, or None.
+
+        None too where only other tensors have it, as the keys of attention.
+        """
         spec = case.data
         if self.dim is not None:
             rank = len(spec.shape)
             axis = int(case.scalars.get(self.dim, self.default_of(self.dim)))
             return axis if axis < 0 else axis - rank
         if isinstance(self.reduced, str):
+            if self.reduced not in spec.axes:
+                return None
             return spec.axes.index(self.reduced) - len(spec.axes)
         return self.reduced
+
+    def reduced_size(self, case: Case) -> int | None:
+        """Return the size of the reduced axis, None where nothing is reduced."""
+        if self.dim is None and isinstance(self.reduced, str):
+            return case.dims.get(self.reduced)
+        axis = self.reduced_axis(case)
+        return None if axis is None else case.data.shape[axis]
 
     def default_of(self, scalar: str) -> Any:
         """Return the default value of a scalar parameter."""
@@ -389,30 +427,36 @@ class Operator:
                 declared
             ):
                 return False
-        reduced = self.reduced_axis(case)
-        empty = reduced is not None and case.data.shape[reduced] == 0
-        if empty and not self.empty_reduction:
+        if not self.empty_reduction and self.reduced_size(case) == 0:
             return False
-        shape_class = declaration.shape_class
-        return shape_class is None or shape_class.admits(named_sizes(self, case))
+        claims = [ShapeClass(self.shape_class)] if self.shape_class else []
+        if declaration.shape_class is not None:
+            claims.append(declaration.shape_class)
+        return not claims or all(c.admits(named_sizes(self, case)) for c in claims)
 
 
 def named_sizes(operator: Operator, case: Case) -> dict[str, int]:
     """Return the sizes that a shape class may speak of.
 
-    Besides the case's own dimension names: "N", the size of the reduced axis
-    (of the last axis where nothing is reduced), and "M", the product of the
-    other axes of the first data tensor, unless the operator uses those names.
+    Besides the case's own dimension names and integer scalars: "N", the size of
+    the reduced axis (of the last axis where nothing is reduced), and "M", the
+    product of the other axes of the first data tensor, unless the operator uses
+    those names.
     """
     spec = case.data
     sizes = dict(case.dims)
+    for name, parameter in operator.scalars.items():
+        value = case.scalars.get(name, parameter.default)
+        if type(value) is int:
+            sizes.setdefault(name, value)
     axis = operator.reduced_axis(case)
-    axis = -1 if axis is None else axis
-    last = spec.shape[axis] if spec.shape else 1
+    size = operator.reduced_size(case)
+    if size is None:
+        axis, size = -1, spec.shape[-1] if spec.shape else 1
     rest = 1
     for i, n in enumerate(spec.shape):
-        rest *= 1 if i == len(spec.shape) + axis else n
-    sizes.setdefault("N", last)
+        rest *= 1 if axis is not None and i == len(spec.shape) + axis else n
+    sizes.setdefault("N", size)
     sizes.setdefault("M", rest)
     return sizes
 

@@ -14,6 +14,7 @@ from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.elementwise import Elementwise
 from kfuzz.numerics.float64 import in_float64
 from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.shadow import shadowed
 
 
 def scalars_of(operator: Operator, case: Case) -> dict[str, Scalar]:
@@ -61,10 +62,16 @@ def _exact(values: Tensor) -> Tensor:
 def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     """Return the acceptance of each output.
 
+    Without an error model it is that of the running-error shadow.
+
     Raises:
         BindingError: if a user's oracle or error model is malformed.
         Exception: whatever the oracle raises outside its domain.
     """
+    if operator.error is None:
+        found = shadowed(operator.oracle, problem, name=operator.name)
+        _check_count(operator, len(found))
+        return dict(zip(operator.outputs, found, strict=True))
     if not isinstance(operator.error, Elementwise):
         return operator.error(problem)
     members = next(iter(problem.tensors.values())).shape[0]
@@ -77,16 +84,21 @@ def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
         )
         for i in range(members)
     ]
-    if any(len(r) != len(operator.outputs) for r in rows):
-        raise BindingError(
-            f"the oracle returns {len(rows[0])} results for the outputs "
-            f"{', '.join(operator.outputs)}",
-            where=f"operator {operator.name}",
-        )
+    for row in rows:
+        _check_count(operator, len(row))
     return {
         name: operator.error.around(problem, torch.stack([r[i] for r in rows]))
         for i, name in enumerate(operator.outputs)
     }
+
+
+def _check_count(operator: Operator, results: int) -> None:
+    if results != len(operator.outputs):
+        raise BindingError(
+            f"the oracle returns {results} results for the outputs "
+            f"{', '.join(operator.outputs)}",
+            where=f"operator {operator.name}",
+        )
 
 
 def expected_metadata(acceptance: Mapping[str, Acceptance]) -> dict[str, Expected]:

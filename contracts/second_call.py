@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
+from kfuzz.contracts.language import SECOND_CALL_SHARE, Operator, Probe
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.repeats import agree, conforms
 from kfuzz.contracts.view import View
@@ -26,6 +26,9 @@ from kfuzz.numerics.acceptance import Acceptance
 _MIX: Final = 0x9E3779B97F4A7C15
 _WORD: Final = 1 << 64
 
+# Roles of arguments whose sign means something.
+_ONE_SIDED: Final = frozenset({"variance", "mask"})
+
 _WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -35,14 +38,17 @@ def is_due(case: Case) -> bool:
     return mixed * SECOND_CALL_SHARE // _WORD == 0
 
 
-def turned(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return other data: flipped along every axis, floats negated."""
+def turned(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return other data: flipped along every axis, floats negated.
+
+    But for variances and masks: a domain need not hold what is negative, or +Inf.
+    """
     out = {}
     for name, x in values.items():
         # As integers: float8 has no operators.
         raw = x.view(_WORDS[x.element_size()])
         raw = raw.flip(tuple(range(x.dim()))).contiguous()
-        if x.is_floating_point():
+        if x.is_floating_point() and operator.tensors[name].role not in _ONE_SIDED:
             raw = raw ^ torch.iinfo(raw.dtype).min
         out[name] = raw.view(x.dtype)
     return out
@@ -81,7 +87,7 @@ def with_second_call(
     """
     first, data = view.base, derived.values
     runs, others = dict(view.runs), dict(view.others)
-    second = turned(data)
+    second = turned(view.operator, data)
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
         runs[probe] = call(values, after=first, seed=seed)

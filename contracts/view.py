@@ -18,6 +18,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind
 from kfuzz.execution.probes import Run
 from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.compare import KIND_OF, Comparison, Outcome, compare
 from kfuzz.numerics.formats import FORMATS
 
@@ -355,7 +356,7 @@ def narrower_declarations(problem: Problem) -> list[tuple[str, Declaration]]:
     data TF32 operands, then the 16-bit formats.
     """
     claims = problem.declaration
-    held = FORMATS[claims.accumulator].precision
+    held = Accumulation.declared(claims).held_bits(problem.format)
     data = problem.format.name
     candidates = ("tf32", "float16", "bfloat16")
     names = [n for n in candidates if data in ("float32", n)]

@@ -12,6 +12,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
+from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies import layouts, values
 from kfuzz.strategies.parameters import (
     DimParameter,
@@ -37,6 +38,8 @@ def cases(
     ranks: range = range(1, 5),
     reduced: str | int | None = None,
     empty_reduction: bool = True,
+    shape_class: str = "",
+    workspaces: Sequence[str] = (),
     families: Sequence[str] | None = None,
     omitted: frozenset[str] = frozenset(),
 ) -> st.SearchStrategy[Case]:
@@ -55,6 +58,8 @@ def cases(
             dimension name or an axis of the leading tensor (the first that is
             not an index); None if none is.
         empty_reduction: whether the reduced dimension may be 0.
+        shape_class: what dimensions and integer scalars must satisfy together.
+        workspaces: dimension names of further tensors within the budget.
         families: value families to draw data from; None for all.
         omitted: scalars and optional tensors that the implementation does not
             take; they are absent from the cases and stay at their defaults.
@@ -79,11 +84,18 @@ def cases(
         ranks=ranks,
         reduced=reduced,
         empty_reduction=empty_reduction,
+        shape_class=_combined(shape_class, declaration.shape_class),
+        workspaces=tuple(workspaces),
         families=values.allowed_families(declaration, families),
     )
     if domain.frames is None:
-        raise unsatisfiable(declaration.shape_class, budget)
+        raise unsatisfiable(domain.shape_class, budget)
     return _cases(domain)
+
+
+def _combined(own: str, declared: ShapeClass | None) -> ShapeClass | None:
+    """Return the restriction of an operator and of a declaration."""
+    return ShapeClass(own).both(declared) if own else declared
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,8 @@ class _Domain:
     ranks: range
     reduced: str | int | None
     empty_reduction: bool
+    shape_class: ShapeClass | None
+    workspaces: tuple[str, ...]
     families: tuple[str, ...]
     plans: list[Plan] = field(default_factory=list)
 
@@ -126,6 +140,12 @@ class _Domain:
             for name, p in self.parameters.items()
             if isinstance(p, ScalarParameter)
         }
+
+    @cached_property
+    def early(self) -> tuple[str, ...]:
+        """The scalars that sizes depend on: they are drawn before these."""
+        named = self.shape_class.names if self.shape_class else frozenset()
+        return tuple(name for name in self.scalars if name in named)
 
     @cached_property
     def frames(self) -> Weighted[tuple[int, int, str, str]] | None:
@@ -194,8 +214,10 @@ class _Domain:
             reduced=reduced,
             large=large,
             budget=self.budget,
-            shape_class=self.declaration.shape_class,
+            shape_class=self.shape_class,
             empty_reduction=self.empty_reduction,
+            workspaces=self.workspaces,
+            scalars={n: v for n, v in self.defaults.items() if type(v) is int},
         )
 
 
@@ -205,11 +227,14 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
     choose: Chooser[Any] = Chooser(draw)
     dim, number, dtype, index_dtype = choose(domain.frames)
     shapes = domain.plans[number]
-    sizes = shapes.draw(choose)
+    early = {name: choose(domain.scalars[name]) for name in domain.early}
+    sizes = shapes.draw(choose, early)
     seed = draw(values.seeds)
     scalars: dict[str, Scalar] = {}
     for name, scalar in domain.parameters.items():
-        if isinstance(scalar, ScalarParameter):
+        if name in early:
+            scalars[name] = early[name]
+        elif isinstance(scalar, ScalarParameter):
             scalars[name] = choose(domain.scalars[name])
         elif isinstance(scalar, DimParameter):
             scalars[name] = dim
@@ -265,6 +290,10 @@ def _choice(
             correlated=both,
         )
         plants = choose(values.plant_counts)
+    elif parameter.role == "mask":
+        families = values.masks
+    elif parameter.role == "variance":
+        families = values.variance_families(domain.families)
     elif isinstance(parameter, IndexParameter):
         hostile = declaration.out_of_bounds != "undefined"
         families = values.index_families(hostile=hostile)

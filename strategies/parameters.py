@@ -7,7 +7,7 @@ from typing import Final
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Scalar
 
-ROLES: Final = ("data", "weight", "bias")
+ROLES: Final = ("data", "weight", "bias", "variance", "mask")
 INDEX_ROLE: Final = "index"
 
 
@@ -18,7 +18,9 @@ class TensorParameter:
     Attributes:
         dims: named dimensions, "M K"; "*" in front stands for any leading ones.
             A name that two parameters share is one size.
-        role: "data" (every value family), or "weight" or "bias" (mostly tame).
+        role: "data" (every value family), "weight" or "bias" (mostly tame),
+            "variance" (tame and mostly not negative), or "mask" (added to
+            scores: zeros and -Inf, whole rows of it too, and others).
         optional: whether an implementation may do without it.
     """
 

@@ -2,8 +2,8 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -61,7 +61,8 @@ class Plan:
         nonempty: dimensions that may not be 0.
         bounds: per index parameter the dimension that it selects along; it is
             not 0 where there are indices.
-        shape_class: the declared restriction, if any.
+        shape_class: the restriction, if any, of operator and declaration.
+        scalars: defaults of the integer scalars that it may name.
     """
 
     axes: Mapping[str, tuple[str, ...]]
@@ -73,6 +74,7 @@ class Plan:
     nonempty: frozenset[str]
     bounds: Mapping[str, str]
     shape_class: ShapeClass | None
+    scalars: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def least(self) -> dict[str, int]:
@@ -87,12 +89,13 @@ class Plan:
             return False
         if self.shape_class is None:
             return True
-        names = self.named(least)
+        names = {**self.scalars, **self.named(least)}
         if self.shape_class.names - set(names):
             return False
         if not self.ranges or self.shape_class.admits(names):
             return self.shape_class.admits(names)
-        return self._repaired(least, self.shape_class, _TRIALS) is not None
+        found = self._repaired(least, self.shape_class, _TRIALS, self.scalars)
+        return found is not None
 
     def named(self, dims: Mapping[str, int]) -> dict[str, int]:
         """Return the sizes that a shape class may name.
@@ -111,8 +114,18 @@ class Plan:
             for name in limit.sides
         )
 
-    def draw(self, choose: Callable[[Weighted[int]], int]) -> dict[str, int]:
-        """Draw the size of every dimension; rejects the case if it must."""
+    def draw(
+        self,
+        choose: Callable[[Weighted[int]], int],
+        scalars: Mapping[str, int] | None = None,
+    ) -> dict[str, int]:
+        """Draw the size of every dimension; rejects the case if it must.
+
+        Args:
+            choose: draws one of several sizes.
+            scalars: drawn integer scalars that the shape class may name.
+        """
+        known = {**self.scalars, **(scalars or {})}
         drawn = dict(self.least)
         for name in self._order:
             if name in self.ranges:
@@ -127,9 +140,11 @@ class Plan:
         for name, bound in self.bounds.items():
             if all(drawn[axis] for axis in self.axes[name]):
                 drawn[bound] = drawn[bound] or self.least[bound]
-        if self.shape_class is None or self.shape_class.admits(self.named(drawn)):
+        if self.shape_class is None:
             return drawn
-        repaired = self._repaired(drawn, self.shape_class, _REPAIRS)
+        if self.shape_class.admits({**known, **self.named(drawn)}):
+            return drawn
+        repaired = self._repaired(drawn, self.shape_class, _REPAIRS, known)
         return reject() if repaired is None else repaired
 
     @cached_property
@@ -144,12 +159,16 @@ class Plan:
         return rounded if rounded >= self.least[name] else room
 
     def _repaired(
-        self, drawn: Mapping[str, int], shape_class: ShapeClass, attempts: int
+        self,
+        drawn: Mapping[str, int],
+        shape_class: ShapeClass,
+        attempts: int,
+        scalars: Mapping[str, int],
     ) -> dict[str, int] | None:
         """Look near the drawn sizes for ones that satisfy the shape class."""
         chance = random.Random(",".join(str(n) for n in drawn.values()))
         spoken = [n for n in drawn if n in shape_class.names]
-        if shape_class.names - set(drawn):
+        if shape_class.names - set(drawn) - set(scalars):
             # It speaks of the product of several, or of one by another name.
             spoken = list(drawn)
         for attempt in range(attempts):
@@ -169,7 +188,8 @@ class Plan:
                 else:
                     trial[name] = same = chance.choice(choices)
             else:
-                if self._fits(trial) and shape_class.admits(self.named(trial)):
+                names = {**scalars, **self.named(trial)}
+                if self._fits(trial) and shape_class.admits(names):
                     return trial
         return None
 
@@ -183,6 +203,8 @@ def plan(
     budget: SizeBudget,
     shape_class: ShapeClass | None = None,
     empty_reduction: bool = True,
+    workspaces: Sequence[str] = (),
+    scalars: Mapping[str, int] | None = None,
 ) -> Plan:
     """Return the plan for one rank and one reduced axis.
 
@@ -197,8 +219,10 @@ def plan(
             other lacks (a matrix product), the budget's rows count tiles of
             16 x 16 of the result; else they count the product of the sizes
             outside the large axis, without those that indices select from.
-        shape_class: the declared restriction.
+        shape_class: the restriction of operator and declaration.
         empty_reduction: whether the reduced dimension may be 0.
+        workspaces: dimension names of further tensors within the budget.
+        scalars: defaults of the integer scalars that the shape class may name.
     """
     variadic = [len(p.names) for p in tensors.values() if p.variadic]
     leading = tuple(f"d{i}" for i in range(rank - max(variadic, default=rank)))
@@ -219,7 +243,8 @@ def plan(
     widest = reduced or large or None
     long = reduced or (first[-1] if first else None)
     every = tuple(dict.fromkeys(name for names in axes.values() for name in names))
-    limits = [Limit(budget.elements, dict.fromkeys(a, 1)) for a in axes.values()]
+    made = [*axes.values(), *(tuple(dims.split()) for dims in workspaces)]
+    limits = [Limit(budget.elements, dict.fromkeys(a, 1)) for a in made]
     data = [set(axes[n]) for n, p in tensors.items() if p.role == "data"]
     if outer := {n for d in data for n in d if not all(n in other for other in data)}:
         result = [name for name in every if name != reduced]
@@ -255,6 +280,7 @@ def plan(
         nonempty=frozenset(() if empty_reduction or not reduced else (reduced,)),
         bounds=bounds,
         shape_class=shape_class,
+        scalars=dict(scalars or {}),
     )
 
 

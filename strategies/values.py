@@ -20,6 +20,13 @@ from kfuzz.strategies.weighted import Weighted, weighted
 _FINITE_SPECIALS: Final = frozenset({"signed_zeros"})
 # What weights and biases mostly hold.
 _TAME: Final = ("randn", "ones", "exact_int", "powers", "zeros")
+# What variances mostly hold: nothing negative.
+_POSITIVE: Final = ("uniform01", "ones", "uniform01", "zeros")
+# What an additive mask holds: -Inf whatever a kernel declares of its data.
+_MASKS: Final = (
+    "ninf_mask", "ninf_mask", "ninf_mask", "zeros", "ninf_all", "randn", "exact_int",
+    "neg_logits", "negative",
+)  # fmt: skip
 # How many tame draws come with one of each other finite family.
 _TAME_WEIGHT: Final = 30
 _MAX_PLANTS: Final = 3
@@ -105,13 +112,26 @@ def _data_families(
 @lru_cache(maxsize=256)
 def weight_families(allowed: tuple[str, ...]) -> Weighted[str]:
     """Return a strategy for weights and biases: mostly tame, always finite."""
+    return _mostly(_TAME, allowed)
+
+
+@lru_cache(maxsize=256)
+def variance_families(allowed: tuple[str, ...]) -> Weighted[str]:
+    """Return a strategy for variances: mostly not negative, always finite."""
+    return _mostly(_POSITIVE, allowed)
+
+
+def _mostly(usual: tuple[str, ...], allowed: tuple[str, ...]) -> Weighted[str]:
     finite = [
         name
         for name in allowed
         if FAMILIES[name].group in ("plain", "exact", "order", "extreme")
     ]
-    tame = [name for name in _TAME if name in finite] or list(_TAME)
+    tame = [name for name in usual if name in finite] or list(usual)
     return weighted(tame * _TAME_WEIGHT + finite)
+
+
+masks: Final = weighted(_MASKS)
 
 
 @lru_cache(maxsize=64)

@@ -1,21 +1,18 @@
 """cross_entropy(logits, target): the mean loss of a classifier."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import strategies as ks
 from kfuzz.contracts.language import Operator, Structure, Tolerance
+from kfuzz.contracts.operators.log_softmax import LSE_FORM
 
 if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem
 
-# The smallest tile for which an online rescaling is admitted.
-ONLINE_TILE = 16
-# Relative error of log: 2 ulp from correctly rounded, in units.
-LOG_ERROR = 5
 # Roundings behind the log-probabilities: 1 - s and s / C, the two products, their
 # sum; with intermediates in the output's format also the sums over classes and
 # rows as they are stored, the count and its division.
-STEPS = 6
+STEPS: Final = 6
 
 
 def reference(
@@ -35,12 +32,14 @@ def reference(
 def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """Return the interval of the mean of log-softmax losses.
 
-    With d = x - max, S = sum exp(d) and u the unit of the intermediates:
-    rho = 4u|d| + 5u bounds the relative error of exp(d), R = sum p rho +
-    gamma(C-1) + 6u T that of S in T online rescalings, and
-    e = 4u|d| - log(1-R) + 5u log S + 2u|log p| the error of a log-probability.
+    With d = x - max, S = sum exp(d), R the relative error of S and u the unit of the
+    intermediates (`kfuzz.numerics.log_sum_exp`), e = 4u|d| + R + 6u log S +
+    2u|log p| bounds the error of a log-probability, be d scaled by log2(e) or not.
     A row has (1-s) e_t + s (mean e + gamma(C) mean|log p|) + 6u loss, their mean
     gamma(M+2) of itself more, in the output's format where intermediates are.
+
+    The form (max + log S) - x rounds the sum in brackets besides, 2u |max + log S|,
+    and where it is smoothed the mean of x is one: (gamma(C) + 4u) mean|x|.
     """
     import torch
 
@@ -51,7 +50,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     from kfuzz.numerics.specials import intermediate_unit
 
     x, s = problem.tensors["logits"], problem.number("label_smoothing")
-    ignored = int(problem.scalars["ignore_index"])
+    ignored = problem.axis("ignore_index")
     kept = problem.tensors["target"] != ignored
     target = resolved(problem, "target", x.shape[-1])[0]
     at = target.unsqueeze(-1)
@@ -63,7 +62,8 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     held = problem.output if coarse else FORMATS["float32"]
 
     broken = ~(x.amax(-1) < float("inf")) | (x == float("-inf")).all(-1)
-    log_p, error = _log_softmax(problem, torch.where(broken.unsqueeze(-1), 0.0, x))
+    safe = torch.where(broken.unsqueeze(-1), 0.0, x)
+    log_p, error, crowded = _log_softmax(problem, safe)
     masked = log_p == float("-inf")
     size = torch.where(masked, 0.0, log_p).abs()
     loss, e = size.gather(-1, at).squeeze(-1), error.gather(-1, at).squeeze(-1)
@@ -72,10 +72,15 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     largest = loss
     if s:
         mean = size.mean(-1)
-        spread = error.mean(-1) + acc.coefficient(x.shape[-1]) * mean
+        summed = acc.coefficient(x.shape[-1])
+        spread, terms = error.mean(-1) + summed * mean, size.sum(-1)
+        if problem.declaration.algorithm == LSE_FORM:
+            logits = torch.where(torch.isfinite(safe), safe, 0.0).abs()
+            spread = spread + (summed + 4 * unit) * logits.mean(-1)
+            terms = torch.maximum(terms, logits.sum(-1))
         loss, e = (1 - s) * loss + s * mean, (1 - s) * e + s * spread
         far = masked.any(-1)
-        largest = torch.maximum(largest, size.sum(-1))
+        largest = torch.maximum(largest, terms)
     e = e + STEPS * unit * loss
 
     finite = kept & ~broken & ~far
@@ -88,8 +93,9 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     total_e = torch.where(finite, e, 0.0).sum(-1)
     half = (total_e + coefficient * (total + total_e)) / count
     peak = torch.where(finite, largest, 0.0).sum(-1)
-    limit = min(held.max_finite, acc.format.max_finite) / 2
-    ambiguous = (peak > limit) | (count > limit) | contested
+    limit = min(held.max_finite, acc.limit) / 2
+    ambiguous = (peak > limit) | (count > limit) | (finite & crowded).any(-1)
+    ambiguous = ambiguous | contested
 
     is_nan = (kept & broken).any(-1) | (count == 0)
     is_inf = (kept & ~broken & far).any(-1) & ~is_nan
@@ -101,46 +107,31 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     return {"y": around(problem, y, half, classes=classes, ambiguous=ambiguous)}
 
 
-def _log_softmax(problem: "Problem", x: Any) -> tuple[Any, Any]:
-    """Return log-probabilities of rows without NaN and +Inf, and their error."""
+def _log_softmax(problem: "Problem", x: Any) -> tuple[Any, Any, Any]:
+    """Return log-probabilities of finite rows, their error, and where S overflows.
+
+    A row may hold -Inf, but not throughout.
+    """
     import torch
 
-    from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, Accumulation
-    from kfuzz.numerics.specials import intermediate_unit
+    from kfuzz.numerics.bounds import EXP_ARGUMENT, U64
+    from kfuzz.numerics.log_sum_exp import exponentials
 
-    unit = intermediate_unit(problem)
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
     if x.numel() == 0:
-        return x, x
-    n = x.shape[-1]
-    d = x - x.amax(-1, keepdim=True)
-    depth = torch.where(d == float("-inf"), 0.0, d.abs())
-    weight = torch.exp(d)
-    total = weight.sum(-1, keepdim=True)
-    # exp may be flushed to zero, and each later factor once more.
-    flushed = 2.0**-126 if unit <= U32 else problem.output.min_normal
-    rho = EXP_ARGUMENT * unit * depth + EXP_ERROR * unit
-    spread = (
-        (weight / total * rho).sum(-1, keepdim=True)
-        + acc.coefficient(n - 1)
-        + (-(-n // ONLINE_TILE) - 1) * (1 + EXP_ERROR) * unit
-        + n * flushed
-    )
-    # A relative error of the sum of 1/2 or more says nothing about its logarithm.
-    shifted = -torch.log1p(-spread.clamp(max=0.5))
-    shifted = torch.where(spread < 0.5, shifted, float("inf"))
-    log_total = torch.log(total)
-    log_p = d - log_total
+        return x, x, torch.zeros_like(x[..., 0], dtype=torch.bool)
+    e = exponentials(problem, x, -1)
+    masked = torch.isinf(e.depth)
+    depth = torch.where(masked, 0.0, e.depth.abs())
+    log_p = e.depth - e.log_total
     error = (
-        EXP_ARGUMENT * unit * depth
-        + shifted
-        + LOG_ERROR * unit * log_total
-        + 2 * unit * torch.where(d == float("-inf"), 0.0, log_p.abs())
-        + 2 * flushed
-        # Float64's own exp and log are good to a few of its units.
-        + 2.0**-48 * (1 + depth + log_total)
+        (EXP_ARGUMENT * e.unit + 8 * U64) * depth
+        + e.error
+        + (2 * e.unit + 8 * U64) * (depth + e.log_total)
+        + 3 * e.flushed  # x or its maximum, the difference, the result
     )
-    return log_p, error
+    if problem.declaration.algorithm == LSE_FORM:
+        error = error + 2 * e.unit * (e.top.abs() + e.log_total)
+    return log_p, error, e.ambiguous.squeeze(-1)
 
 
 cross_entropy = Operator(
@@ -155,12 +146,13 @@ cross_entropy = Operator(
     error=accept,
     reduced="C",
     empty_reduction=False,
+    algorithms={LSE_FORM: "(max + log S) - x_t, which cancels for large offsets"},
     recentres=True,
     out_of_bounds=("raise", "clamp", "undefined"),
     tolerance=Tolerance(
         Structure.INTERVAL,
         "mean over M rows of (1-s) e_t + s (mean e + gamma(C, u) mean|log p|) + 6u "
-        "loss, plus gamma(M+2, u) of the mean; e = 4u|d| + R + 5u log S + 2u|log p|, "
+        "loss, plus gamma(M+2, u) of the mean; e = 4u|d| + R + 6u log S + 2u|log p|, "
         "R = sum p rho + gamma(C-1, u) + 6u (ceil(C/16) - 1), rho = 4u|d| + 5u",
         "relative error of exp (2 ulp and its argument), of the sum in any order, of "
         "online rescaling in tiles of at least 16 becomes an absolute one of its "

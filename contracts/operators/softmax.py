@@ -8,9 +8,6 @@ from kfuzz.contracts.language import Operator, Structure, Tolerance
 if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem
 
-# The smallest tile for which an online rescaling is admitted.
-ONLINE_TILE = 16
-
 
 def reference(x: Any, *, dim: int) -> Any:
     """torch.softmax(x, dim) with the row maximum subtracted."""
@@ -31,55 +28,32 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     import torch
 
     from kfuzz.numerics.acceptance import FINITE, NAN, between
-    from kfuzz.numerics.bounds import (
-        EXP_ARGUMENT,
-        EXP_ERROR,
-        U32,
-        Accumulation,
-    )
-    from kfuzz.numerics.specials import intermediate_unit
+    from kfuzz.numerics.log_sum_exp import exponentials
 
     x, dim = problem.tensors["x"], problem.axis()
-    n = x.shape[dim]
     if x.numel() == 0:
         return {"y": between(problem, x, x, x)}
-    unit = intermediate_unit(problem)
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
-    top = x.amax(dim, keepdim=True)
-    poisoned = x.isnan().any(dim, keepdim=True) | (top.abs() == float("inf"))
-    safe_top = torch.where(poisoned, torch.zeros_like(top), top)
-    d = torch.where(poisoned, torch.zeros_like(x), x) - safe_top
-    masked = d == float("-inf")
-    depth = torch.where(masked, torch.zeros_like(d), d).abs()
-    weight = torch.exp(d)
-    total = weight.sum(dim, keepdim=True)
-    p = weight / total
-    rho = EXP_ARGUMENT * unit * depth + EXP_ERROR * unit
-    rescales = -(-n // ONLINE_TILE) - 1
-    # exp may be flushed to zero, and each later factor once more.
-    flushed = 2.0**-126 if unit <= U32 else problem.output.min_normal
-    spread = (
-        (p * rho).sum(dim, keepdim=True)
-        + acc.coefficient(n - 1)
-        + rescales * (unit + EXP_ERROR * unit)
-        + n * flushed  # relative to the sum, which is 1 or more
-    )
-    # Float64's own exp, log and division are good to a few of its units.
-    slack = 5 * unit + 2.0**-48
-    relative = rho + spread + slack
-    log_p = d - torch.log(total)
-    low = torch.exp(log_p - relative) - flushed
-    high = torch.exp(log_p + relative) + flushed
+    e = exponentials(problem, x, dim)
+    poisoned = e.nan | e.plus | e.void
+    masked = torch.isinf(e.depth) & ~poisoned
+    log_p = torch.where(poisoned, torch.zeros_like(x), e.depth) - e.log_total
+    # A division, or a reciprocal and a product; float64's own exp, log and division
+    # are good to a few of its units.
+    relative = e.rho + e.spread + 5 * e.unit + 2.0**-48
+    low = torch.exp(log_p - relative) - e.flushed
+    high = torch.exp(log_p + relative) + e.flushed
     zero = torch.zeros_like(low)
     low = torch.where(masked, zero, low.clamp(min=0))
     high = torch.where(masked, zero, high)
-    nan = torch.full_like(p, float("nan"))
-    admitted = torch.where(poisoned.expand_as(p), NAN, FINITE).to(torch.uint8)
+    nan = torch.full_like(x, float("nan"))
+    admitted = torch.where(poisoned.expand_as(x), NAN, FINITE).to(torch.uint8)
     return {
         "y": between(
-            problem, torch.where(poisoned, nan, p), low, high, classes=admitted
+            problem, torch.where(poisoned, nan, torch.exp(log_p)), low, high,
+            classes=admitted,
+            ambiguous=(e.ambiguous & ~poisoned).expand_as(x),
         )
-    }
+    }  # fmt: skip
 
 
 softmax = Operator(

@@ -40,7 +40,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         "y": around(
             problem,
             torch.where(classes.finite, total, classes.reference),
-            sum_error(finite, dim, acc, flush=flush),
+            sum_error(finite, dim, acc, flush=flush, data=problem.format),
             classes=classes.admitted,
             ambiguous=classes.ambiguous,
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.execution.interpreter import watch
@@ -57,6 +58,17 @@ _ROWS: Final = ((16, 1024),)
 _SQUARE: Final = ((64, 64),)
 _MATMUL: Final = ((64, 64), (64, 64))
 _LAYER_NORM: Final = ((16, 1024), (1024,), (1024,))
+_BATCHED: Final = ((4, 16, 16), (4, 16, 16))
+_LINEAR: Final = ((64, 64), (64, 64), (64,))
+# Few terms: bfloat16 results of 1 to 2 must keep an absolute 1e-2.
+_CONV: Final = ((2, 2, 8, 8), (4, 2, 1, 1), (4,))
+_ATTENTION: Final = ((2, 2, 16, 16),) * 3
+# Few factors: the product of many normal numbers vanishes.
+_FEW: Final = ((64, 4),)
+_REDUCTIONS: Final = (
+    "mean", "amin", "argmax", "var", "logsumexp", "cumsum", "log_softmax",
+    "l2_normalize",
+)  # fmt: skip
 _EMBEDDING: Final = ((512, 64), (128,))
 _GATHER: Final = ((64, 256), (64, 32))
 _INTERPRETED: Final = ("interpret",)
@@ -69,8 +81,15 @@ def _conforming(
     """Return the correct twin and torch's implementation."""
     return (
         Witness(f"triton_{kernel}", module, "", shapes),
-        Witness(f"torch_{kernel}", "torch_ops", "", shapes),
+        _torch(kernel, shapes),
     )
+
+
+def _torch(
+    kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: str = "float32"
+) -> Witness:
+    """Return torch's implementation alone."""
+    return Witness(f"torch_{kernel}", "torch_ops", "", shapes, dtype)
 
 
 WITNESSES: Final[dict[str, Witness]] = {
@@ -102,6 +121,35 @@ WITNESSES: Final[dict[str, Witness]] = {
             max_elements=4, max_nonzero=1,
             minimal="one row, width 3: the label 3 lies in the padded column",
         ),
+        *(
+            Witness(f"torch_{name}", "torch_ops", "", _SQUARE)
+            for name in (
+                "copy", "clamp", "leaky_relu", "elu", "sigmoid", "tanh", "exp", "log",
+                "softplus", "gelu", "gelu_tanh", "silu", "transpose",
+            )
+        ),
+        *(
+            Witness(f"torch_{name}", "torch_ops", "", _MATMUL)
+            for name in ("add", "mul", "swiglu", "geglu")
+        ),
+        *(_torch(kernel, _ROWS) for kernel in _REDUCTIONS),
+        _torch("bmm", _BATCHED),
+        *(_torch(name, _LINEAR) for name in ("linear", "linear_relu", "linear_gelu")),
+        _torch("linear_plain", _LINEAR[:2]),
+        _torch("conv2d", _CONV),
+        _torch("conv2d_bfloat16", _CONV, "bfloat16"),
+        _torch("attention", _ATTENTION),
+        *(
+            _torch(name, (*_ATTENTION, (16, 16)))
+            for name in ("attention_masked", "attention_unfused")
+        ),
+        _torch("prod", _FEW),
+        _torch("prod_float16", _FEW, "float16"),
+        _torch("prod_bfloat16", _FEW, "bfloat16"),
+        _torch("rms_norm", _LAYER_NORM[:2]),
+        _torch("add_rms_norm", (_LAYER_NORM[0], *_LAYER_NORM[:2])),
+        _torch("group_norm", ((4, 8, 64), (8,), (8,))),
+        _torch("batch_norm", ((4, 8, 64), *[(8,)] * 4)),
         Witness(
             "softmax_tail_zero", "softmax", "C-CMP-03", _ROWS,
             max_elements=3, max_nonzero=3,
@@ -283,7 +331,8 @@ def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
     witness, operator = WITNESSES[kernel.name], kernel.operator
     dtype = getattr(torch, witness.dtype)
     scalars = {name: p.default for name, p in operator.scalars.items()}
-    parameters = operator.tensors.values()
+    taken = {name: scalars[name] for name in kernel.arguments.scalars}
+    parameters = [operator.tensors[name] for name in kernel.arguments.tensors]
     sizes = {
         axis: n
         for p, shape in zip(parameters, witness.shapes, strict=True)
@@ -297,12 +346,24 @@ def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
             else torch.randn(shape, generator=random).to(device, dtype)
             for p, shape in zip(parameters, witness.shapes, strict=True)
         ]
+        for i, parameter in enumerate(parameters):
+            if parameter.role == "variance":
+                inputs[i] = inputs[i].abs()
         exact = [x.to(torch.float64) if x.is_floating_point() else x for x in inputs]
         expected = operator.oracle(*exact, **scalars)
         with watch():  # where Triton interprets, with the bits of compiled Triton
-            y = kernel(*inputs, **scalars).to(torch.float64)
-        if y.shape != expected.shape:
-            return False
-        if not torch.allclose(y, expected, rtol=TOLERANCE, atol=TOLERANCE):
+            returned = kernel(*inputs, **taken)
+        if isinstance(expected, Tensor):
+            expected, returned = (expected,), (returned,)
+        if not all(map(_close, returned, expected)):
             return False
     return True
+
+
+def _close(y: Tensor, wanted: Tensor) -> bool:
+    """Whether a result passes; integers must be equal."""
+    tolerance = TOLERANCE if wanted.is_floating_point() else 0.0
+    y, wanted = y.to(torch.float64), wanted.to(torch.float64)
+    return y.shape == wanted.shape and torch.allclose(
+        y, wanted, rtol=tolerance, atol=tolerance, equal_nan=True
+    )

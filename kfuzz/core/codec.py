@@ -141,7 +141,8 @@ def _decode_union(options: tuple[Any, ...], data: Any, path: str) -> Any:
     if data is None and type(None) in options:
         return None
     rest = [o for o in options if o is not type(None)]
-    # Scalars are `bool | int | float`: the first that fits keeps the JSON type.
+    # Scalars are `bool | int | float`, or null: the first that fits keeps the JSON
+    # type.
     for option in rest[:-1]:
         try:
             return _decode(option, data, path)

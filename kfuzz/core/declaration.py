@@ -4,23 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from kfuzz.core.accumulators import Accumulator
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.shape_class import ShapeClass
 
 # A page; no vector load or bulk copy asks for more.
 MAX_ALIGNMENT: Final = 4096
-ACCUMULATORS: Final = ("float64", "float32", "tf32", "float16", "bfloat16")
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "layouts": ("any", "inner_contiguous", "contiguous"),
-    "accumulator": ACCUMULATORS,
     "intermediates": ("float32", "output"),
     "overflow": ("inf", "nan", "saturate"),
     "store": ("rne", "rz"),
     "subnormals": ("preserve", "flush", "any"),
     "determinism": ("bitwise", "run_to_run", "none"),
     "nonfinite": ("propagate", "undefined"),
+    "masked_row": ("zero", "nan", "either"),
+    "causal_alignment": ("top_left", "bottom_right"),
     "out_of_bounds": ("raise", "clamp", "zero", "undefined"),
 }
 INDEX_DTYPES: Final = ("int64", "int32")
@@ -37,14 +38,20 @@ class Declaration:
             overlap) or "contiguous".
         alignment: bytes to which an unsliced argument is aligned.
         shape_class: restriction on named dimensions, or None.
-        accumulator: format in which long sums are kept.
+        accumulator: how long sums are kept, as `kfuzz.core.accumulators`
+            writes it.
         intermediates: "float32", or "output" where intermediate results are
             rounded to the output's format.
+        algorithm: one of the operator's named algorithms; "" is its default class.
+        approx: whether fast approximations of elementary functions are used.
         overflow: what a result beyond the output's range becomes.
         store: rounding of the final store.
         subnormals: whether subnormal numbers keep their value.
         determinism: what repeating a call promises.
         nonfinite: "propagate" as IEEE 754 does, or "undefined".
+        masked_row: what attention gives where every key is masked.
+        causal_alignment: whether the causal mask leaves the first query the
+            first key, or the last query all keys.
         inplace: parameters that the kernel overwrites with its result.
         out_of_bounds: what an index that is not below its bound does: "raise"
             an exception, "clamp" to the nearest valid one, give "zero", or
@@ -59,11 +66,15 @@ class Declaration:
     shape_class: ShapeClass | None = None
     accumulator: str = "float32"
     intermediates: str = "float32"
+    algorithm: str = ""
+    approx: bool = False
     overflow: str = "inf"
     store: str = "rne"
     subnormals: str = "any"
     determinism: str = "run_to_run"
     nonfinite: str = "propagate"
+    masked_row: str = "either"
+    causal_alignment: str = "top_left"
     inplace: tuple[str, ...] = ()
     out_of_bounds: str = "raise"
     index_dtypes: tuple[str, ...] = ("int64",)
@@ -99,6 +110,8 @@ def _checked(key: str, value: Any, where: str) -> Any:
                 fix=suggestion(str(value), _CHOICES[key]),
             )
         return value
+    if key == "accumulator":
+        return str(Accumulator.parse(value, where=where))
     if key == "dtypes":
         floats = [n for n, d in DTYPES.items() if d.kind == "float"]
         return _dtypes(key, value, floats, "a floating dtype", where)
@@ -129,6 +142,10 @@ def _checked(key: str, value: Any, where: str) -> Any:
                 fix="for the last dim only: dims={-1}",
             )
         return tuple(sorted(set(value), reverse=True))
+    if key == "approx":
+        if not isinstance(value, bool):
+            raise BindingError(f"approx={value!r} is not True or False", where=where)
+        return value
     if key == "inplace":
         listed = isinstance(value, list | tuple | set)
         names = tuple(value) if listed else (value,)

@@ -126,7 +126,8 @@ class TensorSpec:
         return None
 
 
-Scalar = bool | int | float
+# None stands for a default that the operator computes from its other arguments.
+Scalar = bool | int | float | None
 
 
 @dataclass(frozen=True)

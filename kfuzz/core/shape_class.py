@@ -66,6 +66,12 @@ class ShapeClass:
             )
         return cls(expression.strip())
 
+    def both(self, other: "ShapeClass | None") -> "ShapeClass":
+        """Return the restriction that demands this one and, if given, another."""
+        if other is None:
+            return self
+        return ShapeClass(f"({self.expression}) and ({other.expression})")
+
     @property
     def names(self) -> frozenset[str]:
         """The dimension names that the expression speaks of."""
@@ -99,11 +105,7 @@ class ShapeClass:
         are never admitted, sizes inside need `admits`.
         """
         least, greatest, modulus, remainder = 0, None, 1, 0
-        body = ast.parse(self.expression, mode="eval").body
-        terms = [body]
-        if isinstance(body, ast.BoolOp) and isinstance(body.op, ast.And):
-            terms = list(body.values)
-        for term in terms:
+        for term in _conjuncts(ast.parse(self.expression, mode="eval").body):
             if not isinstance(term, ast.Compare):
                 continue
             operands = [term.left, *term.comparators]
@@ -117,6 +119,13 @@ class ShapeClass:
                 if high is not None:
                     greatest = high if greatest is None else min(greatest, high)
         return least, greatest, modulus, remainder
+
+
+def _conjuncts(node: ast.expr) -> list[ast.expr]:
+    """Return the terms that must all hold."""
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        return [term for value in node.values for term in _conjuncts(value)]
+    return [node]
 
 
 def _evaluate(node: ast.expr, dims: Mapping[str, int]) -> int:

@@ -151,6 +151,7 @@ class Failure:
         elements: how many output elements fail.
         trace: the kernel's traceback or a child's last output, if any.
         accesses: the memory accesses at fault, where they are known.
+        place: position of the output among several results, None otherwise.
     """
 
     contract: str
@@ -167,6 +168,7 @@ class Failure:
     elements: int = 0
     trace: str = ""
     accesses: tuple[Access, ...] = ()
+    place: int | None = None
 
     def signature(self, kernel: str) -> Signature:
         """Return the signature of this failure for the named kernel."""

@@ -70,6 +70,8 @@ def strategy_of(
         ranks=operator.ranks,
         reduced=operator.reduced,
         empty_reduction=operator.empty_reduction,
+        shape_class=operator.shape_class,
+        workspaces=operator.workspaces,
         omitted=frozenset(n for n in operator.inputs if n not in named),
     )
 

@@ -1,5 +1,6 @@
 """The end of a script: call the kernel, tell whether it still fails, exit."""
 
+import re
 from string import Template
 from typing import Final
 
@@ -44,6 +45,9 @@ else:
     fails = not low <= got <= high$zero
 print("FAILS" if fails else "$passes")
 sys.exit(1 if fails else $code)""")
+
+# What a kernel should have returned in place of one tensor.
+_COUNT: Final = re.compile(r"expected (\d+) tensors$")
 
 # Where a zero fails against a zero, its sign is wrong.
 _SIGN: Final = " or (got == 0 and str(got) != str(expected))"
@@ -231,7 +235,11 @@ def _guarded(finding: Finding) -> str | None:
 
 def _metadata_check(finding: Finding) -> str:
     kind, message = finding.failure.kind, finding.failure.message
-    if kind is Kind.WRONG_TYPE:
+    pick = _picked(finding)
+    count = _COUNT.search(message)
+    if kind is Kind.WRONG_TYPE and count:
+        wrong = f"not isinstance(result, (tuple, list)) or len(result) != {count[1]}"
+    elif kind is Kind.WRONG_TYPE:
         wrong = (
             "not isinstance(result, torch.Tensor) or result.layout is not torch.strided"
         )
@@ -245,8 +253,7 @@ def _metadata_check(finding: Finding) -> str:
         }[kind]
         wrong = f"str({found}) != {expected!r}"
     return (
-        "result = kernel(*arguments, **scalars)\n"
-        f"fails = {wrong}\n"
+        f"result = {_CALL}\n" + (f"{pick}\n" if pick else "") + f"fails = {wrong}\n"
         f'print("FAILS: " + {message!r} if fails else "passes")\n'
         "sys.exit(1 if fails else 0)"
     )
@@ -255,7 +262,7 @@ def _metadata_check(finding: Finding) -> str:
 def _value_check(finding: Finding) -> str:
     failure = finding.failure
     index = failure.index or ()
-    pick = "result = arguments[0] if result is None else result"
+    pick = _picked(finding) or "result = arguments[0] if result is None else result"
     if finding.declaration.inplace:
         names = list(finding.case.tensors)
         place = names.index(finding.declaration.inplace[0])
@@ -276,6 +283,12 @@ def _value_check(finding: Finding) -> str:
         high=_literal(failure.high),
         zero=_SIGN if failure.got == 0 == failure.expected else "",
     )
+
+
+def _picked(finding: Finding) -> str:
+    """Return code that takes the result concerned out of several, or ""."""
+    place = finding.failure.place
+    return "" if place is None else f"result = result[{place}]"
 
 
 def _literal(value: float | None) -> str:

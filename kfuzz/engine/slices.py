@@ -102,9 +102,10 @@ def without_axis(case: Case, axis: str) -> Case | None:
     """Return the case without a dimension of size 0 or 1; None if `dim` names it."""
     scalars = dict(case.scalars)
     first = case.data
-    if "dim" in scalars and axis in first.axes:
+    dim = scalars.get("dim")
+    if dim is not None and axis in first.axes:
         at, rank = first.axes.index(axis), len(first.axes)
-        dim = int(scalars["dim"])
+        dim = int(dim)
         positive = dim % rank
         if positive == at:
             return None

@@ -1,6 +1,6 @@
 """What an operator's error model admits for a case, element by element."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,11 +44,15 @@ class Problem:
 
     def number(self, name: str) -> float:
         """Return a scalar argument as float."""
-        return float(self.scalars[name])
+        value = self.scalars[name]
+        assert value is not None, f"{name} has no value"
+        return float(value)
 
     def axis(self, name: str = "dim") -> int:
-        """Return a dimension argument, negative."""
-        return int(self.scalars[name])
+        """Return a dimension or another integer argument; dimensions are negative."""
+        value = self.scalars[name]
+        assert value is not None, f"{name} has no value"
+        return int(value)
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class Acceptance:
         flush: whether a subnormal result may be stored as zero.
         signed_zeros: whether a zero has the sign of a reference of zero, as
             where bits are only moved.
+        safety: how many times wider than the derived bound the interval is.
+        unknown: the oracle's operators for which there is no error rule.
     """
 
     reference: Tensor
@@ -87,11 +93,24 @@ class Acceptance:
     store: str = "rne"
     flush: bool = False
     signed_zeros: bool = False
+    safety: float = 1.0
+    unknown: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the output, without the member dimension."""
         return tuple(self.reference.shape[1:])
+
+
+def tightened(acceptance: Acceptance) -> Acceptance:
+    """Return the acceptance with its interval as derived, without the safety."""
+    a = acceptance
+    return replace(
+        a,
+        low=a.reference - (a.reference - a.low) / a.safety,
+        high=a.reference + (a.high - a.reference) / a.safety,
+        safety=1.0,
+    )
 
 
 def classes_of(x: Tensor) -> Tensor:
@@ -110,6 +129,7 @@ def around(
     classes: Tensor | None = None,
     ambiguous: Tensor | None = None,
     undecidable: Tensor | None = None,
+    output: Format | None = None,
 ) -> Acceptance:
     """Return the acceptance of [reference - error, reference + error].
 
@@ -120,12 +140,14 @@ def around(
         classes: admitted classes; those of the reference by default.
         ambiguous: range-limited elements; none by default.
         undecidable: elements that cannot be judged besides the vacuous ones.
+        output: format of the result; the problem's by default.
     """
     width = torch.as_tensor(error, dtype=torch.float64, device=reference.device)
     width = width.expand_as(reference)
     return between(
         problem, reference, reference - width, reference + width,
         classes=classes, ambiguous=ambiguous, undecidable=undecidable,
+        output=output,
     )  # fmt: skip
 
 
@@ -146,8 +168,10 @@ def between(
     classes: Tensor | None = None,
     ambiguous: Tensor | None = None,
     undecidable: Tensor | None = None,
+    output: Format | None = None,
 ) -> Acceptance:
     """Return the acceptance of an interval; arguments as in `around`."""
+    stored = problem.output if output is None else output
     none = torch.zeros_like(reference, dtype=torch.bool)
     admitted = classes_of(reference) if classes is None else classes
     bounded = torch.isfinite(low) & torch.isfinite(high)
@@ -162,8 +186,17 @@ def between(
         classes=admitted,
         undecidable=vacuous,
         ambiguous=none if ambiguous is None else ambiguous,
-        output=problem.output,
+        output=stored,
         overflow=d.overflow,
         store=d.store,
-        flush=d.subnormals != "preserve",
+        # No integer is subnormal.
+        flush=d.subnormals != "preserve" and not stored.integral,
+    )
+
+
+def reshaped(acceptance: Acceptance, shape: Sequence[int]) -> Acceptance:
+    """Return the acceptance with its tensors in another shape."""
+    names = ("reference", "low", "high", "classes", "undecidable", "ambiguous")
+    return replace(
+        acceptance, **{n: getattr(acceptance, n).reshape(shape) for n in names}
     )

@@ -5,15 +5,28 @@ statistics and never fitted to a kernel (README.md here; Higham,
 Accuracy and Stability of Numerical Algorithms, 2nd ed., chapters 3 and 4).
 """
 
-import math
-from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from kfuzz.core.declaration import Declaration
+from kfuzz.numerics.accumulation import Accumulation, gamma, growth
 from kfuzz.numerics.formats import FORMATS, Format, lowest_bit_exponent
+
+__all__ = [
+    "EXP_ARGUMENT",
+    "EXP_ERROR",
+    "U32",
+    "U64",
+    "Accumulation",
+    "can_overflow",
+    "exactly_summable",
+    "fits_exactly",
+    "gamma",
+    "growth",
+    "overflow_in_some_order",
+    "sum_error",
+]
 
 U32: Final = FORMATS["float32"].unit
 U64: Final = FORMATS["float64"].unit
@@ -23,59 +36,16 @@ EXP_ERROR: Final = 5
 # Rounding of the argument of exp per unit of its magnitude: subtraction 1,
 # multiplication by log2(e) and the constant's error 2; `__expf` fits in 4.
 EXP_ARGUMENT: Final = 4
-# Tensor cores truncate: 2.5 (K + 4) u covers Volta to Blackwell and CDNA
-# (README.md here, accumulation).
-TENSOR_CORE: Final = 2.5
 
 
-def gamma(n: int, unit: float) -> float:
-    """Return n u / (1 - n u), infinite (vacuous) where n u >= 1/2."""
-    product = max(n, 0) * unit
-    return product / (1 - product) if product < 0.5 else math.inf
-
-
-def growth(n: int, unit: float) -> float:
-    """Return gamma, or n u where gamma is vacuous: for attribution only."""
-    bound = gamma(n, unit)
-    return bound if math.isfinite(bound) else n * unit
-
-
-@dataclass(frozen=True)
-class Accumulation:
-    """How long sums are kept, as declared.
-
-    Attributes:
-        format: format of the accumulator.
-        tf32: whether float32 operands may lose their low 13 bits first.
-        attribution: use `growth` in place of `gamma`, so that a narrower
-            format's interval stays finite when a miss is attributed to it.
-    """
-
-    format: Format
-    tf32: bool = False
-    attribution: bool = False
-
-    @classmethod
-    def declared(
-        cls, declaration: Declaration, *, attribution: bool = False
-    ) -> "Accumulation":
-        """Return the accumulation that a declaration names."""
-        name = declaration.accumulator
-        fmt = FORMATS["float32" if name == "tf32" else name]
-        return cls(fmt, tf32=name == "tf32", attribution=attribution)
-
-    def coefficient(self, n: int) -> float:
-        """Return c such that n terms are summed with an error of c sum|t|."""
-        bound = growth if self.attribution else gamma
-        return bound(n, self.format.unit)
-
-    @property
-    def exact_bits(self) -> int:
-        """Integers up to 2**exact_bits are held exactly."""
-        return self.format.precision
-
-
-def sum_error(terms: Tensor, dim: int, acc: Accumulation, *, flush: bool) -> Tensor:
+def sum_error(
+    terms: Tensor,
+    dim: int,
+    acc: Accumulation,
+    *,
+    flush: bool,
+    data: Format | None = None,
+) -> Tensor:
     """Return the bound on |computed - exact| of a sum in any order.
 
     Args:
@@ -83,6 +53,8 @@ def sum_error(terms: Tensor, dim: int, acc: Accumulation, *, flush: bool) -> Ten
         dim: the summed dimension (negative).
         acc: the declared accumulation.
         flush: whether subnormal terms or partial sums may become 0.
+        data: format of the terms where they are a kernel's input, which an
+            accumulator may be too narrow to hold; None where it holds them.
 
     Returns:
         float64 without `dim`: gamma(n-1) sum|t| (Higham eq. 4.6), 0 where the
@@ -91,13 +63,22 @@ def sum_error(terms: Tensor, dim: int, acc: Accumulation, *, flush: bool) -> Ten
     n = terms.shape[dim]
     magnitude = terms.abs()
     total = magnitude.sum(dim)
-    error = acc.coefficient(n - 1) * total if n > 1 else torch.zeros_like(total)
+    narrow = data is not None and data.precision > acc.format.precision
+    coefficient = acc.summation(n, extra=int(narrow))
+    coarse = 0.0 if data is None else acc.operand_error(data, operands=1)
+    error = (coefficient + coarse) * total
+    floor = 0.0 if data is None else acc.operand_floor(data, flush=False)
+    if floor or acc.stored is not None:
+        below = torch.where(magnitude < floor, magnitude, 0.0).sum(dim)
+        error = error + below + acc.lost(n, flush=flush)
     # Summing the reference itself in float64, and the flushes.
     reference = gamma(max(n - 1, 0), U64) * total
     if flush:
         lost = torch.where(magnitude < acc.format.min_normal, magnitude, 0.0)
         error = error + lost.sum(dim) + n * acc.format.min_normal
     exact = exactly_summable(terms, dim, acc, flush=flush)
+    if coarse:
+        exact = torch.zeros_like(exact)
     return torch.where(exact, torch.zeros_like(error), error + reference)
 
 
@@ -118,7 +99,12 @@ def exactly_summable(
 
 
 def fits_exactly(
-    total: Tensor, lowest: Tensor, acc: Accumulation, *, flush: bool
+    total: Tensor,
+    lowest: Tensor,
+    acc: Accumulation,
+    *,
+    flush: bool,
+    bits: int | None = None,
 ) -> Tensor:
     """Return where sums of multiples of 2**lowest with sum|t| = total are exact.
 
@@ -127,13 +113,14 @@ def fits_exactly(
         lowest: int64, exponent of the lowest bit of any term.
         acc: the accumulation.
         flush: whether subnormals may be flushed.
+        bits: bits that are held exactly; those of the accumulation by default.
     """
-    fmt = acc.format
-    least = fmt.emin if flush else fmt.emin - fmt.precision + 1
+    held = acc.exact_bits if bits is None else bits
     # 2**(p + q) as float64; q is clamped so that the power exists.
-    reach = torch.clamp(lowest + acc.exact_bits, -1022, 1023)
+    reach = torch.clamp(lowest + held, -1022, 1023)
     limit = ((reach + 1023) << 52).view(torch.float64)
-    in_range = (lowest >= least) & (total <= fmt.max_finite)
+    least = acc.least_exponent(flush=flush)
+    in_range = (lowest >= least) & (total <= acc.limit)
     return (total == 0) | (in_range & (total <= limit))
 
 
@@ -153,4 +140,6 @@ def can_overflow(
 ) -> Tensor:
     """Return where partial sums in [-negative, positive] may overflow."""
     margin = 1 + growth(n + 1, acc.format.unit)
-    return torch.maximum(positive, negative) * margin > acc.format.max_finite
+    if acc.parts and acc.stored is not None:
+        margin *= 1 + growth(acc.parts, acc.stored.unit)
+    return torch.maximum(positive, negative) * margin > acc.limit

@@ -27,6 +27,11 @@ class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     lose bits by it.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch asks whether to keep its compiler out, and would import it for that."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Callable[..., Any],
@@ -73,6 +78,15 @@ def in_float64(
     """
     with torch.no_grad(), KeepFloat64():  # type: ignore[no-untyped-call]
         returned = oracle(*tensors, **scalars)
+    return results_of(returned, name=name)
+
+
+def results_of(returned: Any, *, name: str) -> tuple[Tensor, ...]:
+    """Return what an oracle returned as a tuple of tensors.
+
+    Raises:
+        BindingError: if a floating result is not float64, or is no tensor.
+    """
     results = returned if isinstance(returned, tuple | list) else (returned,)
     for result in results:
         if not isinstance(result, Tensor):

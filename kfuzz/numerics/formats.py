@@ -48,6 +48,11 @@ class Format:
         return 2.0 ** (self.emin - self.precision + 1)
 
     @property
+    def integral(self) -> bool:
+        """Whether its numbers are the integers: see `INTEGERS`."""
+        return self.emin == self.precision - 1
+
+    @property
     def dtype(self) -> torch.dtype:
         """The torch dtype of the same name (float32 for tf32)."""
         name = "float32" if self.name == "tf32" else self.name
@@ -69,6 +74,10 @@ FORMATS: Final = {
         Format("float8_e4m3fn", 4, -6, 448.0, has_inf=False),
     )
 }
+
+# Integer results, compared as numbers: float64 holds them exactly up to 2**53, and
+# with emin = p - 1 the least positive one is 1. NaN and infinities do not exist.
+INTEGERS: Final = {"int64": Format("int64", 53, 52, 2.0**53, has_inf=False)}
 
 
 def format_of(dtype: torch.dtype) -> Format:

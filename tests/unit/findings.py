@@ -115,6 +115,8 @@ def findings() -> st.SearchStrategy[Finding]:
         dtypes=st.sets(st.sampled_from(["float64", "float16"]), min_size=1),
         inplace=st.lists(NAMES, max_size=2).map(tuple),
         determinism=st.sampled_from(["bitwise", "none"]),
+        algorithm=st.sampled_from(["", "tanh_form"]),
+        approx=st.booleans(),
     )
     explanations = st.builds(
         Explanation,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kfuzz.numerics.formats import (
     FORMATS,
+    INTEGERS,
     Format,
     exponent_of,
     format_of,
@@ -257,3 +258,14 @@ def test_rounding_reads_strided_tensors() -> None:
     assert torch.equal(
         lowest_bit_exponent(strided), lowest_bit_exponent(strided.contiguous())
     )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_integers_round_to_integers(mode: str) -> None:
+    fmt = INTEGERS["int64"]
+    assert fmt.integral
+    assert not any(f.integral for f in FORMATS.values())
+    assert fmt.min_subnormal == 1
+    for x in (0.0, -0.5, 0.5, 1.5, 2.5, -7.75, 3.0, 4095.5, 2.0**40 + 0.25, 2.0**53):
+        assert one(x, fmt, mode) == by_fractions(x, fmt, mode)
+    assert one(2.0**53 + 2, fmt, "rne") == INF

@@ -121,6 +121,24 @@ def test_a_script_tells_the_sign_of_a_zero(folder: Path) -> None:
         assert outcome(Kind.VALUE, folder, **wrong) == code
 
 
+def test_a_script_looks_at_the_result_concerned(folder: Path) -> None:
+    value = {"index": (0, 1), "expected": 2.0, "low": 1.5, "high": 2.0, "place": 1}
+    two = {"output": "", "message": "returns Tensor, expected 2 tensors"}
+    shape = {"place": 1, "message": "h has shape (6,), expected (2, 3)"}
+    kinds = (Kind.VALUE, Kind.WRONG_TYPE, Kind.WRONG_SHAPE)
+    for wrong, codes in (
+        ("(x, x + 3)", (1, 0, 0)),
+        ("(x, x + 2)", (0, 0, 0)),
+        ("(x, torch.full((2, 3), 2))", (0, 0, 0)),
+        ("(x, (x + 2).flatten())", (None, 0, 1)),
+        ("x", (None, 1, None)),
+    ):
+        (folder / "kernels.py").write_text(HEAD + f"    return {wrong}\n")
+        for kind, changes, code in zip(kinds, (value, two, shape), codes, strict=True):
+            if code is not None:
+                assert outcome(kind, folder, **changes) == code, (wrong, kind)
+
+
 @pytest.mark.parametrize(("poison", "code"), [("nan", 0), ("finite", 2)])
 def test_a_script_that_fills_memory_otherwise_does_not_say_that_it_passes(
     poison: str, code: int, folder: Path, capsys: pytest.CaptureFixture[str]

@@ -8,15 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.language import SECOND_CALL_SHARE
+from kfuzz.contracts.language import SECOND_CALL_SHARE, Operator
 from kfuzz.contracts.second_call import halved, is_due, turned
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case, Fill
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
+from kfuzz.numerics.elementwise import elementwise
 from tests.unit.test_attribution import judged, layer_norm_case, row_case, x_case
 
 CASE = x_case("randn", (4, 8))
@@ -255,12 +257,20 @@ def test_the_other_data_keep_their_dtypes_and_indices() -> None:
         "small": torch.tensor([1.0, float("-inf")]).to(torch.float8_e5m2),
         "indices": torch.tensor([0, 5, 9]),
         "scalar": torch.tensor(3.0),
+        "variance": torch.tensor([0.0, 2.0]),
+        "mask": torch.tensor([0.0, float("-inf")]),
     }
-    second, third = turned(values), halved(values)
+    inputs = {name: ks.tensors("*") for name in values}
+    inputs["variance"] = ks.tensors("C", role="variance")
+    inputs["mask"] = ks.tensors("C", role="mask")
+    operator = Operator("all", inputs, torch.relu, elementwise(ulps=1))
+    second, third = turned(operator, values), halved(values)
     assert second["x"].tolist() == [[-4.0, -0.0], [2.0, -1.0]]
     assert second["small"].float().tolist() == [float("inf"), -1.0]
     assert second["indices"].tolist() == [9, 5, 0]
     assert second["scalar"].item() == -3.0
+    assert second["variance"].tolist() == [2.0, 0.0]
+    assert second["mask"].tolist() == [float("-inf"), 0.0]
     assert third["x"].tolist() == [[0.5, -1.0], [0.0, 2.0]]
     assert third["indices"] is values["indices"]
     for name, x in values.items():

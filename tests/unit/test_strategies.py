@@ -167,6 +167,24 @@ def test_weights_are_mostly_tame_and_always_finite(plain):
     assert not {f for f in families if FAMILIES[f].group == "special"}
 
 
+def test_variances_are_mostly_not_negative_and_always_finite():
+    found = Counter()
+    parameters = {"x": tensors("C L"), "var": tensors("C", role="variance")}
+
+    @settings(max_examples=300, phases=(Phase.generate,), database=None, deadline=None)
+    @seed(3)
+    @given(cases(parameters, declaration=Declaration(), budget=SIZE_BUDGETS["cpu"]))
+    def draw(case):
+        found[case.tensors["var"].fill.family] += 1
+        assert not case.tensors["var"].plants
+
+    draw()
+    positive = ("uniform01", "ones", "zeros")
+    assert sum(found[f] for f in positive) > 0.6 * sum(found.values())
+    assert len(found) > 8
+    assert not {f for f in found if FAMILIES[f].group == "special"}
+
+
 def test_plants_are_specials_at_interesting_places(plain):
     values, places = Counter(), Counter()
     planted = 0

@@ -14,6 +14,7 @@ from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.strategies.values import allowed_families
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -210,45 +211,82 @@ FAMILIES = [
 ]  # fmt: skip
 
 
+# Sizes of named dimensions, in the order in which an operator names them.
+SIZES = [
+    (1, 1, 1, 1, 1, 1, 1), (2, 3, 5, 7, 2, 3, 3), (3, 4, 17, 9, 2, 2, 1),
+    (1, 16, 33, 5, 4, 3, 2), (0, 2, 3, 4, 2, 1, 1), (2, 8, 130, 6, 3, 5, 2),
+]  # fmt: skip
+ROLE_FAMILIES = {"variance": "uniform01", "mask": "ninf_mask"}
+
+
+def dimensions(operator: Operator) -> list[str]:
+    """Return the dimension names of an operator, in order."""
+    names = (n for p in operator.tensors.values() for n in p.names)
+    return list(dict.fromkeys(names))
+
+
 def sweep(witness: Witness) -> list[Case]:
     """Each shape with some of the families, dtypes and dims in turn."""
     operator = witness.load().operator
-    dtypes = itertools.cycle(["float32", "float16", "float32", *["bfloat16"] * CUDA])
+    admitted = witness.load().declaration.dtypes
+    allowed = allowed_families(witness.load().declaration)
+    families = [f for f in FAMILIES if f in allowed]
+    usual = ["float32", "float16", "float32", *["bfloat16"] * CUDA]
+    dtypes = itertools.cycle([d for d in usual if d in admitted] or admitted)
     seeds = itertools.count(1)
     made = []
 
     def spec(shape, axes, dtype, family, strides=None, axis=-1):
         fill = Fill(family, seed=next(seeds), axis=axis)
-        return TensorSpec(shape, tuple(axes), dtype, strides, fill=fill)
+        return TensorSpec(tuple(shape), tuple(axes), dtype, strides, fill=fill)
 
-    for turn in range(4):
+    variadic = any(p.variadic for p in operator.tensors.values())
+    # Torch's own kernels run on millions of cases elsewhere.
+    for turn in range(2 if witness.module == "torch_ops" else 4):
         if operator.indices:
-            made += selections(operator, FAMILIES[turn::2], next(dtypes), turn)
+            made += selections(operator, families[turn::2], next(dtypes), turn)
             continue
         if operator.name == "matmul":
-            drawn = zip(PRODUCTS, FAMILIES[turn::2], strict=False)
+            drawn = zip(PRODUCTS, families[turn::2], strict=False)
             for (m, k, n), family in drawn:
                 dtype = next(dtypes)
                 a = spec((m, k), "MK", dtype, family)
                 b = spec((k, n), "KN", dtype, family, (1, max(k, 1)))
                 made.append(Case({"a": a, "b": b}))
             continue
-        for i, (shape, strides) in enumerate(ROW_SHAPES):
-            family = FAMILIES[(i + 5 * turn) % len(FAMILIES)]
+        for i, (shape, strides) in enumerate(
+            ROW_SHAPES if variadic else ROW_SHAPES[: 2 * len(SIZES)]
+        ):
+            family = families[(i + 5 * turn) % len(families)]
             dtype = next(dtypes)
             rank = len(shape)
+            if any(
+                rank < len(p.names) for p in operator.tensors.values() if p.variadic
+            ):
+                continue
             dim = -1 if turn % 2 == 0 else i % rank - rank
-            axes = [f"d{j}" for j in range(rank)]
-            if operator.name == "layer_norm":
-                axes[-1] = "N"
-                tensors = {"x": spec(shape, axes, dtype, family, strides)}
-                for name in ("weight", "bias"):
-                    tensors[name] = spec(shape[-1:], "N", dtype, "randn")
-                made.append(Case(tensors, {"eps": 1e-5}))
-            else:
-                x = spec(shape, axes, dtype, family, strides, dim)
-                scalars = {} if operator.dim is None else {"dim": dim}
-                made.append(Case({"x": x}, scalars))
+            sizes = dict(zip(dimensions(operator), SIZES[i % len(SIZES)], strict=False))
+            tensors = {}
+            for name in witness.load().arguments.tensors:
+                parameter = operator.tensors[name]
+                axes = parameter.names
+                if parameter.variadic:
+                    axes = (*(f"d{j}" for j in range(rank - len(axes))), *axes)
+                    sizes.update(zip(axes, shape, strict=False))
+                first = not tensors and variadic
+                drawn = (
+                    family
+                    if parameter.role == "data"
+                    else ROLE_FAMILIES.get(parameter.role, "randn")
+                )
+                tensors[name] = spec(
+                    [sizes[a] for a in axes], axes, dtype, drawn,
+                    strides if first else None, dim if parameter.variadic else -1,
+                )  # fmt: skip
+            scalars = {n: p.default for n, p in operator.scalars.items()}
+            if operator.dim is not None:
+                scalars[operator.dim] = dim
+            made.append(Case(tensors, scalars))
     return [c for c in made if operator.admits(c, witness.load().declaration)]
 
 
@@ -286,12 +324,15 @@ def selections(
         yield Case({data: x, index: picks}, dict(scalars))
 
 
+# Torch warns of variances of one element.
+@pytest.mark.filterwarnings("ignore:var")
 @named(CONFORMING)
 def test_conforming_witnesses_conform_over_layouts_and_families(
     witness: Witness,
 ) -> None:
     decided = 0
     made = sweep(witness)
+    assert made
     for case in made:
         report = judged(witness, case, Depth.SEARCH)
         assert report.failure is None, (report.failure, case)

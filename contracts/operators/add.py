@@ -1,0 +1,49 @@
+"""add(a, b): the sum, elementwise."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Operator, Structure, Tolerance
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(a: Any, b: Any) -> Any:
+    """The sum a + b."""
+    return a + b
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return the correctly rounded sum, of operands that may be flushed.
+
+    The float64 sum, rounded once more, is the correctly rounded one (53 >= 2 p + 2,
+    Figueroa 1995); directed rounding needs its own error on top.
+    """
+    from kfuzz.numerics.intervals import Arithmetic
+
+    arithmetic = Arithmetic.declared(problem)
+    a, b = problem.tensors["a"], problem.tensors["b"]
+    seen_a, seen_b = arithmetic.read(a), arithmetic.read(b)
+    total = seen_a + seen_b
+    if problem.declaration.store != "rne":
+        total = total.widened(2.0**-53)
+    made = arithmetic.single(total)
+    return {"y": arithmetic.accepted(problem, reference(a, b), made)}
+
+
+add = Operator(
+    "add",
+    inputs={"a": ks.tensors("*"), "b": ks.tensors("*")},
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y == RNE(a + b)",
+        "one operation; a float32 sum of 16-bit numbers, rounded to their format, is "
+        "the correctly rounded sum (double rounding is innocuous if p >= 2 q + 2); "
+        "subnormal operands and results may be 0 unless preserved",
+    ),
+    special_values="NaN stays NaN, Inf - Inf is NaN; overflow to the infinity",
+)

@@ -1,0 +1,44 @@
+"""amin(x, dim): the least element along a dimension."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Operator, Structure, Tolerance
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import FLOAT8
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, *, dim: int) -> Any:
+    """torch.amin(x, dim): the least element; NaN if the row holds one."""
+    import torch
+
+    return torch.amin(x, dim)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return the exact acceptance: a minimum only selects."""
+    from kfuzz.numerics.acceptance import around
+
+    x = problem.tensors["x"]
+    return {"y": around(problem, reference(x, dim=problem.axis()), 0.0)}
+
+
+amin = Operator(
+    "amin",
+    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
+    oracle=reference,
+    error=accept,
+    defaults=Declaration(subnormals="preserve"),
+    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y == min over dim",
+        "a minimum selects one of its operands and rounds nothing",
+    ),
+    special_values="NaN if the row holds a NaN; else the least element, "
+    "+Inf if all are +Inf; +0 and -0 are equal",
+)

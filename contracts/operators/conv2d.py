@@ -1,0 +1,100 @@
+"""conv2d(x, weight, bias, stride, padding, dilation): the cross-correlation."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Operator, Structure, Tolerance
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(
+    x: Any, weight: Any, bias: Any = None, *, stride: int, padding: int, dilation: int
+) -> Any:
+    """torch.nn.functional.conv2d with zeros around x."""
+    import torch
+
+    return torch.nn.functional.conv2d(x, weight, bias, stride, padding, dilation)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return the matrix product of weights and columns, its bound and classes.
+
+    K = C R S products per element, S the convolution of the magnitudes. Padding is
+    a term that some kernels multiply out and others skip: beside a weight that is
+    not finite both results are admitted.
+    """
+    import torch
+
+    from kfuzz.numerics.dots import dots, rounded_before
+
+    x, weight = problem.tensors["x"], problem.tensors["weight"]
+    bias = problem.tensors.get("bias")
+    stride, padding = problem.axis("stride"), problem.axis("padding")
+    dilation = problem.axis("dilation")
+    members, batch = x.shape[:2]
+    out, _, r, s = weight.shape[1:]
+
+    places = [
+        (n + 2 * padding - dilation * (size - 1) - 1) // stride + 1
+        for n, size in zip(x.shape[-2:], (r, s), strict=True)
+    ]
+    # [filter size, places]: where each place of the filter meets the padded image.
+    down, across = (
+        torch.arange(size, device=x.device)[:, None] * dilation
+        + torch.arange(n, device=x.device) * stride
+        for size, n in zip((r, s), places, strict=True)
+    )
+
+    def columns(images: Any) -> Any:
+        padded = torch.nn.functional.pad(images, (padding,) * 4)
+        met = padded[..., down[:, None, :, None], across[None, :, None, :]]
+        return met.flatten(-2).flatten(2, 4)
+
+    present = None
+    if padding:
+        present = columns(torch.ones_like(x[:, :1])) > 0
+    addend = None if bias is None else bias[:, None, :, None]
+    made = dots(
+        problem,
+        weight.flatten(2).unsqueeze(1),
+        columns(x),
+        addend=addend,
+        present=present,
+    )
+    if addend is not None:
+        made = rounded_before(problem, made, addend)
+    return {"y": made.reshaped(members, batch, out, *places).accepted(problem)}
+
+
+conv2d = Operator(
+    "conv2d",
+    inputs={
+        "x": ks.tensors("N C H W"),
+        "weight": ks.tensors("O C R S"),
+        "bias": ks.tensors("O", role="bias", optional=True),
+        "stride": ks.scalar(1, domain=(2, 3)),
+        "padding": ks.scalar(0, domain=(1, 2)),
+        "dilation": ks.scalar(1, domain=(2,)),
+    },
+    oracle=reference,
+    error=accept,
+    reduced="C",
+    empty_reduction=False,
+    shape_class="R >= 1 and S >= 1 and R <= 7 and S <= 7 and O >= 1 and H >= 1 and "
+    "W >= 1 and H + 2 * padding > dilation * (R - 1) and "
+    "W + 2 * padding > dilation * (S - 1)",
+    workspaces=("N C R S H W",),
+    usual={"N": 1, "R": 3, "S": 3},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(z - E) <= y <= RNE(z + E), E = R (conv(|x|, |w|) + |b|) + (K+2) lambda, "
+        "R as matmul's with K = C R S; E = 0 where every order is exact",
+        "K products and K additions in any order, fused or not, the bias at any place: "
+        "direct convolution and implicit matrix product. Winograd's and Fourier "
+        "transforms have larger errors of another form and lie outside",
+    ),
+    special_values="as matmul's; padding contributes nothing, or a product with 0, "
+    "which is NaN where the weight is infinite",
+)

@@ -1,0 +1,100 @@
+"""cumsum(x, dim): the sums of all prefixes along a dimension."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Operator, Structure, Tolerance
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, *, dim: int) -> Any:
+    """torch.cumsum(x, dim)."""
+    import torch
+
+    return torch.cumsum(x, dim)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return s_i +- gamma(i) sum_{j<=i} |x_j|, 0 where the prefix sums exactly.
+
+    Element i, counted from 0, takes i additions in any tree over the leaves 0 to i
+    (Higham eq. 4.6). The total less a suffix cancels, and lies outside.
+    """
+    import torch
+
+    from kfuzz.numerics.acceptance import around
+    from kfuzz.numerics.bounds import (
+        U64,
+        Accumulation,
+        can_overflow,
+        fits_exactly,
+        gamma,
+    )
+    from kfuzz.numerics.formats import lowest_bit_exponent
+    from kfuzz.numerics.normalisation import finite_or_zero
+    from kfuzz.numerics.specials import sum_classes
+
+    dim = problem.axis()
+    x = problem.tensors["x"].movedim(dim, -1)
+    n = x.shape[-1]
+    if x.numel() == 0:
+        return {"y": around(problem, problem.tensors["x"], 0.0)}
+    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
+    flush = problem.declaration.subnormals != "preserve"
+    finite = finite_or_zero(x)
+    total, magnitude = finite.cumsum(-1), finite.abs().cumsum(-1)
+    # Data that the accumulator cannot hold is rounded on the way in.
+    data, narrow = problem.format, problem.format.precision > acc.format.precision
+    growth = [
+        acc.summation(i, extra=int(narrow)) + gamma(i - 1, U64) for i in range(1, n + 1)
+    ]
+    coefficient = torch.tensor(growth, dtype=torch.float64, device=x.device)
+    coarse = acc.operand_error(data, operands=1)
+    error = (coefficient + coarse) * magnitude
+    least = acc.operand_floor(data, flush=False)
+    if flush:
+        least = max(least, acc.format.min_normal)
+    if least:
+        small = torch.where(finite.abs() < least, finite.abs(), 0.0)
+        count = torch.arange(1, n + 1, device=x.device)
+        error = error + small.cumsum(-1) + count * acc.lost(1, flush=flush)
+    lowest = lowest_bit_exponent(finite).cummin(-1).values
+    exact = fits_exactly(magnitude, lowest, acc, flush=flush)
+    if not coarse:
+        error = torch.where(exact, torch.zeros_like(error), error)
+
+    def so_far(flags: torch.Tensor) -> torch.Tensor:
+        return flags.to(torch.float64).cumsum(-1) > 0
+
+    positive = finite.clamp(min=0).cumsum(-1)
+    classes = sum_classes(
+        so_far(x.isnan()),
+        so_far(x == float("inf")),
+        so_far(x == float("-inf")),
+        can_overflow(positive, magnitude - positive, n, acc),
+    )
+    sums = torch.where(classes.finite, total, classes.reference)
+    parts = (sums, error, classes.admitted, classes.ambiguous)
+    y, width, admitted, ambiguous = (t.movedim(-1, dim) for t in parts)
+    return {"y": around(problem, y, width, classes=admitted, ambiguous=ambiguous)}
+
+
+cumsum = Operator(
+    "cumsum",
+    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
+    oracle=reference,
+    error=accept,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(s_i - E) <= y_i <= RNE(s_i + E), E = gamma(i, u) sum_{j<=i}|x_j|; E = 0 "
+        "where every order is exact",
+        "i additions in any tree over the leaves 0 to i in the declared accumulator "
+        "(Higham eq. 4.6), then one rounding to the output; the total less a suffix "
+        "lies outside",
+    ),
+    special_values="from the first NaN on, and from where both infinities have come, "
+    "NaN; from the first infinity on that infinity; what comes before is unaffected; "
+    "undecided where some order overflows the accumulator",
+)

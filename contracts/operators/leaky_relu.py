@@ -1,0 +1,53 @@
+"""leaky_relu(x, negative_slope): x where x > 0, else x times a slope."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Operator, Structure, Tolerance
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, *, negative_slope: float) -> Any:
+    """torch.nn.functional.leaky_relu(x, negative_slope)."""
+    import torch
+
+    return torch.nn.functional.leaky_relu(x, negative_slope)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return x, or x s with the slope and the product rounded once each.
+
+    A product in the output's own format is rounded by the store alone.
+    """
+    from kfuzz.numerics.intervals import Arithmetic
+
+    arithmetic = Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    slope = problem.number("negative_slope")
+    seen = arithmetic.read(x)
+    made = arithmetic.last(seen * arithmetic.constant(slope, x))
+    made = seen.where(x > 0, made)
+    y = reference(x, negative_slope=slope)
+    return {"y": arithmetic.accepted(problem, y, made)}
+
+
+leaky_relu = Operator(
+    "leaky_relu",
+    inputs={
+        "x": ks.tensors("*"),
+        "negative_slope": ks.scalar(0.01, domain=(0.25, 0.2, 0.5)),
+    },
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "y == x where x > 0; else RNE(s x -/+ E), E = u |s x| for a slope s that the "
+        "format lacks, and u |s x| for a product rounded before the store",
+        "the slope and the product are each rounded once; subnormals may be 0 unless "
+        "preserved",
+    ),
+    special_values="NaN stays NaN, infinities stay",
+)

@@ -1,0 +1,177 @@
+"""Error budgets of elementary functions, as enclosures of what kernels compute.
+
+Budgets are in halves of a unit in the last place, relative: "k ulp from correctly
+rounded" is 2 k + 1. Each is the larger of what CUDA's programming guide (appendix on
+mathematical functions) and HIP's device library document for float32. The fast ones
+hold where `approx=True` is declared.
+"""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR
+from kfuzz.numerics.intervals import Arithmetic, Interval
+
+# log: CUDA 1 ulp, HIP 2; log2(x) ln 2 of a 1 ulp log2 fits in it.
+LOG_ERROR: Final = 5
+# expm1, log1p: CUDA 1 ulp, HIP 2.
+EXPM1_ERROR: Final = 5
+# tanh: 2 ulp in both.
+TANH_ERROR: Final = 5
+# erf: CUDA 2 ulp, HIP 4.
+ERF_ERROR: Final = 9
+# Division: correctly rounded by default, 2 ulp without precise division, which is
+# what Triton's `/` and `__fdividef` give.
+DIVISION_ERROR: Final = 5
+# HIP's `__expf`, 6 ulp; CUDA's lies within EXP_ARGUMENT and EXP_ERROR.
+FAST_EXP_ERROR: Final = 13
+# `__logf`: 3 ulp outside [0.5, 2], 2^-21.41 absolute inside; `lg2.approx` times
+# ln 2 lies within both.
+FAST_LOG_ERROR: Final = 7
+FAST_LOG_ABSOLUTE: Final = 2.0**-21.41
+# `tanh.approx.f32`: 2^-11 relative.
+FAST_TANH_RELATIVE: Final = 2.0**-11
+# The rational approximation of Abramowitz and Stegun, 7.1.26: 1.5e-7 absolute.
+FAST_ERF_ABSOLUTE: Final = 1.5e-7
+# Its evaluation: a reciprocal, five products and sums, exp and two more products, of
+# numbers of which the last is at most 1.
+FAST_ERF_HALVES: Final = 12
+# From here on 1 - |erf|, below 1e-49, lies far below a quarter of float32's least
+# subnormal even after multiplying by the argument: the function is 1 exactly.
+ERF_SATURATED: Final = 10.5
+# From here on exp(-2 |x|) is below float32's least normal number and lost beside 1.
+TANH_SATURATED: Final = 45.0
+
+# Of the least subnormal: exponentials of that size are 0 in every library, whatever
+# their error in units in the last place.
+VANISHING: Final = 2.0**-20
+
+
+def exp_argument(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return the arguments of which exact exponentials enclose the computed ones.
+
+    exp's own error, and the rounding of the argument where it is formed as
+    exp2(x log2 e): together a relative error of EXP_ARGUMENT u |x| + EXP_ERROR u,
+    which is a shift of the argument.
+    """
+    own = FAST_EXP_ERROR if arithmetic.fast else EXP_ERROR
+    return x.widened(EXP_ARGUMENT * arithmetic.unit, own * arithmetic.unit)
+
+
+def exp(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return exp; values beyond every format judged are cut to 2^1000."""
+    made = exp_argument(x, arithmetic).mapped(_exp)
+    # The halves count in the subnormal range, where the relative error is lost.
+    made = made.widened(0.0, EXP_ERROR * arithmetic.format.min_subnormal / 2)
+    return arithmetic.rounded(made.mapped(_not_negative), 0)
+
+
+def expm1(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return expm1, by a function of its own."""
+    return arithmetic.rounded(x.mapped(torch.expm1), EXPM1_ERROR)
+
+
+def log(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return log; where x <= 0 the ends are no numbers of use."""
+    made = x.mapped(torch.log)
+    if not arithmetic.fast:
+        return arithmetic.rounded(made, LOG_ERROR)
+    inside = (x.low <= 2) & (x.high >= 0.5)
+    absolute = inside.to(torch.float64) * FAST_LOG_ABSOLUTE
+    return arithmetic.rounded(made.widened(0.0, absolute), FAST_LOG_ERROR)
+
+
+def tanh(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return tanh, by a function of its own: relative, 1 where it saturates."""
+    exact = x.mapped(torch.tanh)
+    made = arithmetic.rounded(exact, TANH_ERROR)
+    if arithmetic.fast:
+        return made.widened(FAST_TANH_RELATIVE)
+    return _saturated(x, made, exact, TANH_SATURATED)
+
+
+def tanh_by_exp(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return tanh as 2 sigmoid(2x) - 1 or (1 - e) / (1 + e), e = exp(-2|x|).
+
+    The subtraction cancels near 0; the quotient's errors lie within the other's.
+    """
+    exact = x.mapped(torch.tanh)
+    made = arithmetic.rounded(sigmoid(x.scaled(2), arithmetic).scaled(2) + -1.0)
+    return _saturated(x, made.union(exact), exact, TANH_SATURATED)
+
+
+def erf(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return erf, 1 where it saturates."""
+    exact = x.mapped(torch.erf)
+    made = arithmetic.rounded(exact, ERF_ERROR)
+    if arithmetic.fast:
+        absolute = FAST_ERF_ABSOLUTE + FAST_ERF_HALVES * arithmetic.unit
+        made = made.union(exact.widened(0.0, absolute))
+    return _saturated(x, made, exact, ERF_SATURATED)
+
+
+def sigmoid(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return the sigmoid as 1 / (1 + exp(-x)) or exp(x) / (1 + exp(x)).
+
+    An error of the exponential shifts the argument; then one addition and one
+    division. The result is 0 where exp(-x) overflows, or its reciprocal is flushed
+    (`__fdividef` gives 0 for divisors above 2^126).
+    """
+    exact = exp_argument(x, arithmetic).mapped(torch.sigmoid)
+    made = arithmetic.rounded(exact, 1 + DIVISION_ERROR)
+    fmt = arithmetic.format
+    gone = exact.high < VANISHING * fmt.min_subnormal
+    made = Interval.exact(torch.zeros_like(exact.high)).where(gone, made)
+    least = 2 / fmt.max_finite
+    if arithmetic.flush or arithmetic.fast:
+        least = max(least, 2 * fmt.min_normal)
+    return made.mapped(_not_negative).or_zero(least)
+
+
+def sigmoid_by_tanh(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return the sigmoid as 0.5 + 0.5 tanh(x / 2), which cancels below 0."""
+    half = tanh(x.scaled(0.5), arithmetic).scaled(0.5) + 0.5
+    return arithmetic.rounded(half).mapped(_not_negative)
+
+
+def log1p_exp(x: Interval, arithmetic: Arithmetic, *, accurate: bool) -> Interval:
+    """Return log(1 + exp(x)), as max(x, 0) + log1p(exp(-|x|)) or directly.
+
+    Args:
+        x: the argument.
+        arithmetic: in what it is computed.
+        accurate: whether log1p is used; else 1 + exp(x) may be rounded first, which
+            is an absolute error of one unit.
+    """
+    made = exp_argument(x, arithmetic).mapped(_softplus)
+    made = arithmetic.rounded(made, LOG_ERROR + 1)
+    if not accurate:
+        absolute = arithmetic.unit
+        if arithmetic.fast:
+            absolute += FAST_LOG_ABSOLUTE
+            made = made.widened((FAST_LOG_ERROR - LOG_ERROR) * arithmetic.unit)
+        made = made.widened(0.0, absolute)
+    return made.mapped(_not_negative)
+
+
+def _exp(x: Tensor) -> Tensor:
+    return torch.exp(x).clamp(max=2.0**1000)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    return torch.logaddexp(x, torch.zeros_like(x))
+
+
+def _not_negative(x: Tensor) -> Tensor:
+    return x.clamp(min=0)
+
+
+def _saturated(
+    x: Interval, made: Interval, exact: Interval, threshold: float
+) -> Interval:
+    """Return the exact values of a sign function beyond a threshold."""
+    beyond = (x.low >= threshold) | (x.high <= -threshold)
+    sign = exact.mapped(torch.sign)
+    return sign.where(beyond, made)

@@ -1,0 +1,12 @@
+"""The running-error shadow: the error model of operators without a formula of theirs.
+
+The oracle runs in float64, and beside each tensor a bound on what a kernel that takes
+the same steps in the declared arithmetic, its sums in any order, may differ (a running
+error analysis: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 3.3).
+"""
+
+from kfuzz.numerics.shadow.mode import Shadow
+from kfuzz.numerics.shadow.run import SAFETY, shadowed
+from kfuzz.numerics.shadow.steps import AS_REFERENCE, Steps
+
+__all__ = ["AS_REFERENCE", "SAFETY", "Shadow", "Steps", "shadowed"]

@@ -1,0 +1,188 @@
+"""Activations, losses and fused arithmetic as chains of simpler operators.
+
+They run under the shadow, which sees each step.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from kfuzz.numerics.shadow.shade import NoRule, composite
+
+
+@composite("silu")
+def silu(x: Tensor) -> Tensor:
+    """`x sigmoid(x)`."""
+    return x * x.sigmoid()
+
+
+@composite("gelu")
+def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """`x Phi(x)` by erf, or the approximation by tanh."""
+    if approximate == "tanh":
+        inner = (x + 0.044715 * (x * x * x)) * math.sqrt(2 / math.pi)
+        return 0.5 * x * (1 + inner.tanh())
+    return 0.5 * x * (1 + (x * math.sqrt(0.5)).erf())
+
+
+@composite("softplus")
+def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """log1p(exp(beta x)) / beta, x above the threshold."""
+    scaled = x * beta
+    return torch.where(scaled > threshold, x, scaled.exp().log1p() / beta)
+
+
+@composite("elu")
+def elu(
+    x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
+) -> Tensor:
+    """Scale times x, or times alpha (exp(x) - 1)."""
+    below = alpha * (x * input_scale).clamp(max=0).expm1()
+    return torch.where(x > 0, x, below) * scale
+
+
+@composite("leaky_relu")
+def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
+    """x, or slope x below 0."""
+    return torch.where(x > 0, x, x * slope)
+
+
+@composite("_prelu_kernel")
+def prelu(x: Tensor, weight: Tensor) -> Tensor:
+    """x, or weight x below 0."""
+    return torch.where(x > 0, x, x * weight)
+
+
+@composite("log_sigmoid_forward")
+def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """min(x, 0) - log1p(exp(-|x|))."""
+    small = (-x.abs()).exp()
+    return x.clamp(max=0) - small.log1p(), small
+
+
+@composite("mish")
+def mish(x: Tensor) -> Tensor:
+    """`x tanh(softplus(x))`."""
+    return x * functional.softplus(x).tanh()
+
+
+@composite("hardswish")
+def hardswish(x: Tensor) -> Tensor:
+    """`x clamp(x + 3, 0, 6) / 6`."""
+    return x * (x + 3).clamp(0, 6) / 6
+
+
+@composite("hardsigmoid")
+def hardsigmoid(x: Tensor) -> Tensor:
+    """clamp(x + 3, 0, 6) / 6."""
+    return (x + 3).clamp(0, 6) / 6
+
+
+@composite("glu")
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    """The first half times the sigmoid of the second."""
+    halves = x.chunk(2, dim)
+    made: Tensor = halves[0] * halves[1].sigmoid()
+    return made
+
+
+@composite("lerp")
+def lerp(a: Tensor, b: Tensor, weight: Any) -> Tensor:
+    """`a + weight (b - a)`."""
+    made: Tensor = a + weight * (b - a)
+    return made
+
+
+@composite("addcmul")
+def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
+    """`x + value a b`."""
+    return x + value * (a * b)
+
+
+@composite("addcdiv")
+def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
+    """`x + value a / b`."""
+    return x + value * (a / b)
+
+
+@composite("xlogy")
+def xlogy(x: Any, y: Any) -> Tensor:
+    """`x log(y)`, 0 where x is."""
+    like = x if isinstance(x, Tensor) else y
+    x, y = torch.as_tensor(x, dtype=like.dtype), torch.as_tensor(y, dtype=like.dtype)
+    made = torch.where(x == 0, torch.zeros_like(like), x * y.log())
+    return torch.where(y.isnan(), y, made)
+
+
+@composite("masked_fill")
+def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """Value where the mask holds."""
+    return torch.where(mask, value, x)
+
+
+@composite("addmv")
+def addmv(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """`beta x + alpha a b`."""
+    start = x.expand(a.shape[0])[:, None]
+    column: Tensor = torch.addmm(start, a, b[:, None], beta=beta, alpha=alpha)
+    return column[:, 0]
+
+
+@composite("aminmax")
+def aminmax(x: Tensor, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """Least and greatest."""
+    dims = list(range(x.dim())) if dim is None else dim
+    return x.amin(dims, keepdim=keepdim), x.amax(dims, keepdim=keepdim)
+
+
+@composite("logaddexp")
+def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    """`max + log1p(exp(-|a - b|))`."""
+    return torch.maximum(a, b) + (-(a - b).abs()).exp().log1p()
+
+
+@composite("mse_loss")
+def mse_loss(a: Tensor, b: Tensor, reduction: int = 1) -> Tensor:
+    """Squared differences: each, their mean or their sum."""
+    return _reduced((a - b) * (a - b), reduction)
+
+
+def _reduced(x: Tensor, reduction: int) -> Tensor:
+    if reduction == 0:
+        return x
+    return x.mean() if reduction == 1 else x.sum()
+
+
+@composite("binary_cross_entropy_with_logits")
+def bce_with_logits(
+    x: Tensor, y: Tensor, weight: Any = None, pos_weight: Any = None,
+    reduction: int = 1,
+) -> Tensor:  # fmt: skip
+    """(1 - y) x + log(1 + exp(-x)), stable."""
+    if pos_weight is not None:
+        raise NoRule("aten.binary_cross_entropy_with_logits")
+    made = x.clamp(min=0) - x * y + (-x.abs()).exp().log1p()
+    return _reduced(made if weight is None else made * weight, reduction)
+
+
+@composite("nll_loss_forward", "nll_loss2d_forward")
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Any, reduction: int, ignored: int
+) -> tuple[Tensor, Tensor]:
+    """-w[t] x[t], the ignored left out; total weight."""
+    along = 1 if x.dim() > 1 else 0
+    kept = target != ignored
+    at = torch.where(kept, target, 0).unsqueeze(along)
+    chosen = -x.gather(along, at).squeeze(along)
+    share = torch.ones_like(chosen)
+    if weight is not None:
+        share = weight[at.squeeze(along)]
+        chosen = chosen * share
+    chosen = torch.where(kept, chosen, 0.0)
+    total = torch.where(kept, share, 0.0).sum()
+    if reduction == 0:
+        return chosen, total
+    return (chosen.sum() / total if reduction == 1 else chosen.sum()), total

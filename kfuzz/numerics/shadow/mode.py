@@ -1,0 +1,367 @@
+"""The shadow: a mode that carries an error bound beside every tensor of an oracle."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from kfuzz.numerics.float64 import KeepFloat64
+from kfuzz.numerics.formats import FORMATS, Format
+from kfuzz.numerics.shadow import (  # noqa: F401  (they register their rules)
+    activations,
+    choices,
+    composites,
+    elementwise,
+    moves,
+    products,
+    reductions,
+)
+from kfuzz.numerics.shadow.shade import (
+    COMPOSITES,
+    RULES,
+    Call,
+    NoRule,
+    Outcome,
+    Shade,
+    Widened,
+    sound,
+)
+from kfuzz.numerics.shadow.steps import Steps
+
+# What depends on no element: as exact as its arguments, which are constants.
+FRESH: Final = frozenset(
+    f"aten.{name}"
+    for name in (
+        "zeros", "ones", "full", "empty", "eye", "scalar_tensor", "zeros_like",
+        "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full",
+        "new_empty", "empty_strided", "new_empty_strided", "tril_indices",
+        "triu_indices", "zero", "empty_permuted",
+    )
+)  # fmt: skip
+# Sequences computed step by step; their error is that of a product and a sum.
+RANGES: Final = frozenset({"aten.arange", "aten.linspace"})
+# What turns elements into Python numbers or shapes, where no bound follows them.
+ESCAPES: Final = frozenset({"aten._local_scalar_dense", "aten.nonzero", "aten.equal"})
+# Shapes follow the truth values of a mask.
+MASKED: Final = frozenset({"aten.masked_select"})
+
+
+class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
+    """Runs an oracle in float64 and bounds, step by step, what a kernel may differ.
+
+    Attributes:
+        steps: the arithmetic that a kernel declares.
+        unknown: operators without an error rule, in the order in which they came;
+            what they give has an infinite error.
+        escaped: whether a number in error became a shape or a branch: then no
+            result is decided.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.steps = steps
+        self.unknown: dict[str, None] = {}
+        self.escaped = False
+        self._shades: Any = WeakTensorKeyDictionary()
+        self._arguments: Any = WeakTensorKeyDictionary()
+
+    def take(self, x: Tensor) -> None:
+        """Let a tensor be one of the kernel's own arguments."""
+        self._arguments[x] = True
+
+    def shade(self, x: Tensor) -> Shade:
+        """Return what is known of a tensor.
+
+        One that no operator made is a constant or an argument: it is in error by
+        what its rounding to the kernel's formats takes.
+        """
+        found = self._shades.get(x)
+        if found is None:
+            if x.is_floating_point():
+                error = self.steps.given(x.to(torch.float64))
+            else:
+                error = torch.zeros_like(x, dtype=torch.float64)
+            own = x in self._arguments
+            found = self._kept(x, Shade(error, torch.zeros_like(error), given=own))
+        assert isinstance(found, Shade)
+        return found
+
+    def _kept(self, x: Tensor, shade: Shade) -> Shade:
+        """Keep a shade of memory of its own, laid out as the tensor is."""
+        error = torch.empty_like(x, dtype=torch.float64).copy_(shade.error)
+        limited = torch.empty_like(x, dtype=torch.float64).copy_(shade.limited)
+        made = replace(shade, error=error, limited=limited)
+        self._shades[x] = made
+        return made
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator in float64 and keep the shades of its results."""
+        kwargs = dict(kwargs or {})
+        name = str(func.overloadpacket)  # type: ignore[attr-defined]
+        mutated = _mutated(func)
+        if mutated:
+            return self._written(func, types, args, kwargs, mutated)
+
+        def run() -> Any:
+            return super(Shadow, self).__torch_dispatch__(func, types, args, kwargs)
+
+        leaves = tree_flatten((args, kwargs))[0]
+        tensors = [x for x in leaves if isinstance(x, Tensor)]
+        if name in FRESH:
+            return run()
+        if name in ESCAPES:
+            doubts = [self._in_doubt(x) for x in tensors]
+            if any(doubts):
+                self.escaped = True
+                self.unknown.setdefault(name)
+            return run()
+        if name in COMPOSITES:
+            return self._composed(name, run, args, kwargs)
+        call = Call(
+            self.steps, name, _named(func, args, kwargs), run, self.shade,
+            again=lambda named: func(*_ordered(func, named)[0],
+                                     **_ordered(func, named)[1]),
+            narrow=_narrow(kwargs.get("dtype")),
+        )  # fmt: skip
+        if self._is_integral(call, tensors):
+            return run()
+        try:
+            if name in RANGES:
+                return self._ranged(call)
+            if name not in RULES:
+                raise NoRule(name)
+            if name in MASKED and self._in_doubt(call.named["mask"]):
+                self.escaped = True
+            if name == "aten.index" and any(
+                x is not None and x.dtype is torch.bool and self._in_doubt(x)
+                for x in call.named["indices"]
+            ):
+                self.escaped = True
+            return self._recorded(RULES[name](call), views=_is_view(func))
+        except NoRule:
+            return self._composite_or_unknown(func, name, call.run, args, kwargs)
+
+    def _in_doubt(self, x: Tensor) -> bool:
+        shade = self.shade(x)
+        return bool(((shade.error > 0) | (shade.limited > 0)).any())
+
+    def _is_integral(self, call: Call, tensors: list[Tensor]) -> bool:
+        """Whether only integers and truth values free of doubt are concerned."""
+        if any(x.is_floating_point() or x.is_complex() for x in tensors):
+            return False
+        if not tensors or call.name == "aten._to_copy":
+            return False
+        out = tree_flatten(call.out)[0]
+        real = any(isinstance(x, Tensor) and x.is_floating_point() for x in out)
+        return not real and not any(self._in_doubt(x) for x in tensors)
+
+    def _composed(
+        self,
+        name: str,
+        run: Callable[[], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        try:
+            with self:
+                made = COMPOSITES[name](*args, **kwargs)
+            if isinstance(made, tuple):
+                return tuple(self._widened(x) for x in made)
+            return self._widened(made)
+        except (NoRule, TypeError):
+            return self._lost(name, run())
+
+    def _widened(self, x: Any) -> Any:
+        """Add what other forms than a composite's may differ by to a shade."""
+        if not isinstance(x, Widened):
+            return x
+        if not self.steps.own:
+            shade = self.shade(x.value)
+            more = self.steps.unit * x.units
+            more = more + self.steps.lost(self.steps.compute) * x.lost
+            error = shade.error + torch.where(torch.isfinite(x.value), more, 0.0)
+            # NaN is none of it: a kernel's NaN has come from one before.
+            beyond = (x.reach > self.steps.limit).to(torch.float64)
+            limited = torch.maximum(shade.limited, beyond)
+            self._kept(x.value, replace(shade, error=sound(error), limited=limited))
+        return x.value
+
+    def _composite_or_unknown(
+        self,
+        func: Any,
+        name: str,
+        run: Callable[[], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run an operator that torch itself defines by others, or give it up."""
+        if name not in RULES:
+            with self:
+                made = func.decompose(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        return self._lost(name, run())
+
+    def _lost(self, name: str, out: Any) -> Any:
+        """Keep the name of an operator of whose results nothing is known."""
+        self.unknown.setdefault(name)
+        for x in tree_flatten(out)[0]:
+            if isinstance(x, Tensor):
+                error = torch.full_like(x, float("inf"), dtype=torch.float64)
+                self._kept(x, Shade(error, torch.zeros_like(error)))
+        return out
+
+    def _ranged(self, call: Call) -> Any:
+        """Return start + i step: the roundings of both and of the two operations."""
+        out = call.out
+        if not out.is_floating_point():
+            return out
+        ends = [call.get(k) for k in ("start", "end")]
+        size = max(abs(float(e)) for e in ends if e is not None)
+        whole = all(float(e).is_integer() for e in (*ends, call.get("step", 1))
+                    if e is not None)  # fmt: skip
+        if whole and call.name == "aten.arange":
+            return out
+        error = 3 * self.steps.unit * (out.abs() + size)
+        error = self.steps.kept(out, error)
+        self._kept(out, Shade(error, torch.zeros_like(error)))
+        return out
+
+    def _recorded(self, outcome: Outcome, *, views: bool) -> Any:
+        out, shades = outcome
+        results = out if isinstance(out, tuple | list) else (out,)
+        for x, shade in zip(results, shades, strict=False):
+            if shade is None or not isinstance(x, Tensor):
+                continue
+            if views:
+                self._shades[x] = shade
+            else:
+                self._kept(x, shade)
+        return out
+
+    def _written(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mutated: tuple[str, ...],
+    ) -> Any:
+        """Run an operator that writes to its arguments as one that does not."""
+        name = str(func.overloadpacket)
+        named = _named(func, args, kwargs)
+        targets = [named[m] for m in mutated]
+        plain = _functional(func)
+        if plain is not None and torch.Tag.inplace_view in func.tags:
+            # Another shape for the same elements.
+            moved = self.__torch_dispatch__(plain, types, args, kwargs)
+            shade = self.shade(moved)
+            out = func(*args, **kwargs)
+            self._shades[targets[0]] = shade
+            return out
+        if plain is None:
+            out = super().__torch_dispatch__(func, types, args, kwargs)
+            self._lost(name, targets)
+            return out
+        rest = {k: v for k, v in named.items() if k not in mutated or k == "self"}
+        positional, keywords = _ordered(plain, rest)
+        made = self.__torch_dispatch__(plain, types, positional, keywords)
+        results = made if isinstance(made, tuple | list) else (made,)
+        for target, result in zip(targets, results, strict=True):
+            shade = self.shade(result)
+            if target.shape != result.shape:
+                target.resize_(result.shape)
+                self._kept(target, shade)
+            target.copy_(result)
+            held = self.shade(target)
+            # Through the memory that views of it share.
+            held.error.copy_(shade.error)
+            held.limited.copy_(shade.limited)
+            self._shades[target] = replace(
+                shade, error=held.error, limited=held.limited, given=False
+            )
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+
+def _narrow(dtype: Any) -> Format | None:
+    """Return the format of a dtype that float64 stands for, None for others."""
+    if not isinstance(dtype, torch.dtype):
+        return None
+    return FORMATS.get(str(dtype).removeprefix("torch."))
+
+
+@cache
+def _mutated(func: Any) -> tuple[str, ...]:
+    """Return the names of the arguments that an operator writes to."""
+    arguments = func._schema.arguments
+    return tuple(
+        a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write
+    )
+
+
+@cache
+def _is_view(func: Any) -> bool:
+    """Whether the results share the memory of an argument."""
+    return any(r.alias_info is not None for r in func._schema.returns)
+
+
+@cache
+def _functional(func: Any) -> Any:
+    """Return the operator that gives what another one writes; None if there is none.
+
+    `add_` and `add.out` are `add`.
+    """
+    schema = func._schema
+    out = [a.name for a in schema.arguments if a.is_out]
+    wanted = [(a.name, str(a.type)) for a in schema.arguments if a.name not in out]
+    base = func.overloadpacket.__name__
+    name = base if out else base.rstrip("_")
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return None
+    for overload in packet.overloads():
+        other = getattr(packet, overload)
+        given = [(a.name, str(a.type)) for a in other._schema.arguments]
+        if given == wanted and not _mutated(other):
+            return other
+    return None
+
+
+def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments by name, defaults included."""
+    named: dict[str, Any] = {}
+    for i, argument in enumerate(func._schema.arguments):
+        if i < len(args):
+            named[argument.name] = args[i]
+        elif argument.name in kwargs:
+            named[argument.name] = kwargs[argument.name]
+        elif argument.has_default_value():
+            named[argument.name] = argument.default_value
+    return named
+
+
+def _ordered(
+    func: Any, named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return named arguments as a call takes them, data types left out."""
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for argument in func._schema.arguments:
+        if argument.name not in named:
+            continue
+        if argument.kwarg_only:
+            keywords[argument.name] = named[argument.name]
+        else:
+            positional.append(named[argument.name])
+    return tuple(positional), keywords

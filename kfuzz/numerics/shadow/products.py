@@ -1,0 +1,238 @@
+"""Error rules of sums of products: matrix products, convolutions."""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from kfuzz.numerics.accumulation import growth
+from kfuzz.numerics.bounds import can_overflow, fits_exactly
+from kfuzz.numerics.formats import FORMATS, lowest_bit_exponent
+from kfuzz.numerics.shadow.elementwise import finished
+from kfuzz.numerics.shadow.reductions import finite
+from kfuzz.numerics.shadow.shade import Call, Operand, Outcome, any_of, rule
+from kfuzz.numerics.shadow.steps import Steps
+
+
+def _coefficient(steps: Steps, terms: int) -> float:
+    """Return c of so many products, of arguments or of intermediate results."""
+    narrow = steps.acc.products(terms, steps.data)
+    wide = steps.acc.products(terms, steps.compute)
+    return max(narrow, wide) + growth(terms, FORMATS["float64"].unit)
+
+
+def _read(x: Operand, steps: Steps) -> Operand:
+    """Return an operand as matrix units read it: what is too small is lost."""
+    own = x.shade.given or steps.stored is not None
+    fmt = steps.data if own else steps.compute
+    floor = steps.acc.operand_floor(fmt, flush=steps.flush)
+    size = finite(x.value).abs()
+    lost = torch.where(size < floor, size, torch.zeros_like(size))
+    shade = replace(x.shade, error=torch.maximum(x.error, lost))
+    return Operand(x.value, shade, x.number)
+
+
+def _count(left: Tensor, right: Tensor) -> Tensor:
+    return left.to(torch.float64) @ right.to(torch.float64)
+
+
+def _special(a: Operand, b: Operand) -> tuple[Tensor, Tensor]:
+    """Return NaN, infinities or 0 that special terms make, and where that is sure.
+
+    Terms are counted and not multiplied: a library may leave out 0 * Inf.
+    """
+    inf = float("inf")
+    x, y = a.value, b.value
+    some_x, some_y = torch.ones_like(x), torch.ones_like(y)
+    nan = _count(x.isnan(), some_y) + _count(some_x, y.isnan())
+    nan = nan + _count(x == 0, y.abs() == inf) + _count(x.abs() == inf, y == 0)
+    up = _count(x == inf, y > 0) + _count(x == -inf, y < 0)
+    up = up + _count(x > 0, y == inf) + _count(x < 0, y == -inf)
+    down = _count(x == inf, y < 0) + _count(x == -inf, y > 0)
+    down = down + _count(x > 0, y == -inf) + _count(x < 0, y == inf)
+    made = torch.zeros_like(nan)
+    made = torch.where(up > 0, inf, made)
+    made = torch.where(down > 0, -inf, made)
+    made = torch.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), made)
+    # An infinity times a number that may be 0 or of the other sign.
+    open_x = (a.error > 0) & (x.abs() <= a.error)
+    open_y = (b.error > 0) & (y.abs() <= b.error)
+    unsure = _count(x.abs() == inf, open_y) + _count(open_x, y.abs() == inf)
+    return made, unsure == 0
+
+
+def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outcome:
+    """Return the outcome of a b, or of a b + addend summed in any order.
+
+    |a| e_b + e_a |b| + e_a e_b + c (|a| + e_a)(|b| + e_b), the addend one more term.
+    """
+    steps = call.steps
+    a, b = _read(a, steps), _read(b, steps)
+    x, y = finite(a.value), finite(b.value)
+    inner = x.shape[-1]
+    value, magnitude = x @ y, (x.abs() + a.error) @ (y.abs() + b.error)
+    carried = x.abs() @ b.error + a.error @ y.abs() + a.error @ b.error
+    extra = torch.zeros((), dtype=torch.float64, device=x.device)
+    terms = inner + (addend is not None)
+    if addend is not None:
+        extra = finite(addend.value)
+        value, magnitude = value + extra, magnitude + extra.abs() + addend.error
+        carried = carried + addend.error
+    # An infinite error spares no product that has a term of 0.
+    carried, magnitude = _spread(carried), _spread(magnitude)
+    rounding = _coefficient(steps, terms) * magnitude
+    rounding = torch.where(magnitude == 0, torch.zeros_like(rounding), rounding)
+    if inner:
+        rounding = rounding + steps.acc.lost(terms + 1, flush=steps.flush)
+    if steps.own:
+        rounding = torch.where(
+            _exact(a, b, extra, magnitude, steps) & (carried == 0), 0.0, rounding
+        )
+    error = steps.kept(value, carried + rounding)
+
+    positive = (magnitude + value).clamp(min=0) / 2
+    negative = (magnitude - value).clamp(min=0) / 2
+    beyond = can_overflow(positive, negative, max(terms, 1), steps.acc)
+    limited = beyond.to(torch.float64)
+    if inner:
+        rows = a.read(steps).amax(-1).unsqueeze(-1)
+        columns = b.read(steps).amax(-2).unsqueeze(-2)
+        limited = any_of(limited, rows, columns)
+    if addend is not None:
+        limited = any_of(limited, addend.read(steps))
+    sure: Tensor | bool = True
+    if not bool(torch.isfinite(a.value).all() & torch.isfinite(b.value).all()):
+        special, sure = _special(a, b)
+        value = torch.where(special == 0, value, special)
+    if addend is not None:
+        rest = torch.where(torch.isfinite(addend.value), 0.0, addend.value)
+        value = torch.where(torch.isfinite(addend.value), value, value + rest)
+    sure = torch.isfinite(carried) & torch.as_tensor(sure)
+    signs = a.shade.nonnegative and b.shade.nonnegative
+    signs = signs and (addend is None or addend.shade.nonnegative)
+    return finished(value, error, sure, limited, nonnegative=signs, terms=terms)
+
+
+def _spread(x: Tensor) -> Tensor:
+    return torch.nan_to_num(x, nan=float("inf"), posinf=float("inf"))
+
+
+def _exact(
+    a: Operand, b: Operand, extra: Tensor, magnitude: Tensor, steps: Steps
+) -> Tensor:
+    """Return where no order of the sums rounds."""
+    bits = steps.acc.exact_products(steps.data)
+    if not bits or not a.value.shape[-1]:
+        return magnitude == 0
+    low_a = lowest_bit_exponent(finite(a.value)).amin(-1).unsqueeze(-1)
+    low_b = lowest_bit_exponent(finite(b.value)).amin(-2).unsqueeze(-2)
+    lowest = torch.minimum(low_a + low_b, lowest_bit_exponent(extra))
+    lowest = lowest.clamp(max=1 << 20)
+    return fits_exactly(magnitude, lowest, steps.acc, flush=steps.flush, bits=bits)
+
+
+@rule("mm", "bmm")
+def _mm(call: Call) -> Outcome:
+    other = "mat2"
+    return _product(call, call.operand("self"), call.operand(other), None)
+
+
+@rule("mv", "dot", "vdot")
+def _vectors(call: Call) -> Outcome:
+    a = call.operand("self")
+    b = call.operand("vec" if call.name.endswith("mv") else "other" if
+                     "other" in call.named else "tensor")  # fmt: skip
+    out, (shade,) = _product(call, _rows(a), _column(b), None)
+    assert shade is not None
+    shape = a.value.shape[:-1]
+    made = replace(
+        shade, error=shade.error.reshape(shape), limited=shade.limited.reshape(shape)
+    )
+    return out.reshape(shape), (made,)
+
+
+def _rows(x: Operand) -> Operand:
+    return _reshaped(x, (-1, x.value.shape[-1]) if x.value.dim() > 1 else (1, -1))
+
+
+def _column(x: Operand) -> Operand:
+    return _reshaped(x, (-1, 1))
+
+
+def _reshaped(x: Operand, shape: tuple[int, ...]) -> Operand:
+    if 0 in x.value.shape:
+        count = x.value.shape[0]
+        shape = tuple(count if n == -1 else n for n in shape)
+    shade = replace(
+        x.shade,
+        error=x.error.reshape(shape),
+        limited=x.shade.limited.reshape(shape),
+    )
+    return Operand(x.value.reshape(shape), shade, x.number)
+
+
+@rule("addmm", "baddbmm")
+def _addmm(call: Call) -> Outcome:
+    """`beta C + alpha A B`, the addend at any place of the sum."""
+    alpha, beta = call.get("alpha", 1), call.get("beta", 1)
+    names = ("mat1", "mat2") if call.name.endswith("addmm") else ("batch1", "batch2")
+    names = names if names[0] in call.named else ("self", "mat2")
+    a, b, c = call.operand(names[0]), call.operand(names[1]), call.operand("self")
+    if beta == 0:
+        c = call.operand_of(0.0)
+    return _product(call, _scaled(call, a, alpha), b, _scaled(call, c, beta))
+
+
+def _scaled(call: Call, x: Operand, scale: float) -> Operand:
+    """Return an operand times a number, with the roundings of doing so."""
+    if scale == 1:
+        return x
+    constant = call.operand_of(scale)
+    error = abs(scale) * x.error + constant.error * (x.value.abs() + x.error)
+    value = scale * x.value
+    error = call.steps.rounded(finite(value), error, 2.0)
+    positive = x.shade.nonnegative and scale >= 0
+    return Operand(value, replace(x.shade, error=error, nonnegative=positive))
+
+
+@rule("convolution")
+def _convolution(call: Call) -> Outcome:
+    """A matrix product with K = C/groups times the kernel's size; padding is nothing.
+
+    Where an argument is not finite its whole reach is undecided.
+    """
+    steps, named = call.steps, call.named
+    a, w = _read(call.operand("input"), steps), _read(call.operand("weight"), steps)
+    bias = None if named["bias"] is None else call.operand("bias")
+    keys = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+    shape = [named[k] for k in keys]
+
+    def conv(x: Tensor, y: Tensor, z: Tensor | None = None) -> Tensor:
+        return torch.convolution(x, y, z, *shape)
+
+    x, y = finite(a.value), finite(w.value)
+    extra = None if bias is None else finite(bias.value)
+    value = conv(x, y, extra)
+    size = None if bias is None else bias.value.abs() + bias.error
+    magnitude = _spread(conv(x.abs() + a.error, y.abs() + w.error, size))
+    own = None if bias is None else bias.error
+    carried = conv(x.abs() + a.error, w.error) + conv(a.error, y.abs(), own)
+    channels = y.shape[0] // max(named["groups"], 1) if named["transposed"] else 1
+    inner = max(channels, 1) * math.prod(y.shape[2:])
+    inner = inner if named["transposed"] else math.prod(y.shape[1:])
+    terms = inner + (bias is not None)
+    error = _spread(carried) + _coefficient(steps, terms) * magnitude
+    error = error + steps.acc.lost(terms + 1, flush=steps.flush)
+    error = steps.kept(value, error)
+    wild = conv((~torch.isfinite(a.value)).to(torch.float64), torch.ones_like(y))
+    if not bool(torch.isfinite(w.value).all()):
+        wild = torch.ones_like(value)
+    if bias is not None and not bool(torch.isfinite(bias.value).all()):
+        wild = torch.ones_like(value)
+    error = torch.where(wild > 0, float("inf"), error)
+    positive, negative = (magnitude + value) / 2, (magnitude - value) / 2
+    beyond = can_overflow(positive, negative, max(terms, 1), steps.acc)
+    reach = conv(a.read(steps), torch.ones_like(y)) + w.read(steps).amax()
+    limited = any_of(beyond.to(torch.float64), (reach > 0).to(torch.float64))
+    return finished(value, error, True, limited, terms=terms)

@@ -1,0 +1,182 @@
+"""What the shadow knows of a tensor, and of one call of an operator."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.numerics.formats import Format
+from kfuzz.numerics.shadow.steps import Steps
+
+
+class NoRule(Exception):
+    """An operator, or a use of one, for which there is no error rule."""
+
+
+@dataclass(frozen=True)
+class Shade:
+    """The bound on a kernel's error in every element of a tensor.
+
+    Attributes:
+        error: float64, of the tensor's shape. For truth values 1 where a kernel
+            may hold the other one; infinite where nothing is known.
+        limited: float64, 1 where some order or intermediate result may leave the
+            range that the exact value keeps, else 0: a float, so that what moves
+            elements moves it too.
+        nonnegative: whether no kernel can hold a number below 0: squares are.
+        given: whether the elements are the kernel's own arguments.
+        terms: of how many terms the elements are sums; what is added to a sum may
+            be one more term of it, at any place.
+    """
+
+    error: Tensor
+    limited: Tensor
+    nonnegative: bool = False
+    given: bool = False
+    terms: int = 0
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand of a call, as float64.
+
+    Attributes:
+        value: the elements, or one number.
+        shade: of the same shape.
+        number: the Python number, None for a tensor.
+    """
+
+    value: Tensor
+    shade: Shade
+    number: float | None = None
+
+    @property
+    def error(self) -> Tensor:
+        """The bound on its error."""
+        return self.shade.error
+
+    @property
+    def is_power_of_two(self) -> bool:
+        """Whether multiplying by it is exact."""
+        if self.number is None or not self.number:
+            return False
+        return abs(torch.frexp(self.value).mantissa.item()) == 0.5
+
+    def read(self, steps: Steps) -> Tensor:
+        """Return where it is range-limited for arithmetic: 1, else 0."""
+        beyond = torch.isfinite(self.value)
+        beyond = beyond & (self.value.abs() + self.error > steps.limit)
+        return torch.maximum(self.shade.limited, beyond.to(torch.float64))
+
+
+@dataclass
+class Call:
+    """One call of an operator.
+
+    Attributes:
+        steps: the arithmetic.
+        name: "aten.add".
+        named: arguments by their names in the schema, defaults included.
+        run: calls it.
+        shade_of: gives the shade of a tensor.
+        again: calls it with other arguments by name.
+        narrow: the narrower format to which it is asked to cast, if any.
+    """
+
+    steps: Steps
+    name: str
+    named: dict[str, Any]
+    run: Callable[[], Any]
+    shade_of: Callable[[Tensor], Shade]
+    again: Callable[[dict[str, Any]], Any] | None = None
+    narrow: Format | None = None
+    _operands: dict[str, Operand] = field(default_factory=dict)
+
+    @cached_property
+    def out(self) -> Any:
+        """What the operator gives in float64."""
+        return self.run()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an argument, or the default where the schema has no such one."""
+        return self.named.get(name, default)
+
+    def operand(self, name: str) -> Operand:
+        """Return a tensor or number as an operand."""
+        if name not in self._operands:
+            self._operands[name] = self.operand_of(self.named[name])
+        return self._operands[name]
+
+    def operand_of(self, given: Any) -> Operand:
+        """Return any tensor or number as an operand."""
+        if isinstance(given, Tensor):
+            return Operand(given.to(torch.float64), self.shade_of(given))
+        if not isinstance(given, int | float):
+            raise NoRule(self.name)
+        value = torch.tensor(float(given), dtype=torch.float64)
+        error = self.steps.given(value)
+        shade = Shade(error, torch.zeros_like(error), nonnegative=given >= 0)
+        return Operand(value, shade, number=float(given))
+
+
+@dataclass(frozen=True)
+class Widened:
+    """What a composite gives where kernels take other steps than it spells out.
+
+    Attributes:
+        value: the result.
+        units: absolute error of the other forms, in unit roundoffs.
+        lost: the same, in what one result may lose to underflow.
+        reach: the greatest magnitude of their intermediate results.
+    """
+
+    value: Tensor
+    units: Tensor
+    lost: Tensor
+    reach: Tensor
+
+
+Outcome = tuple[Any, tuple[Shade | None, ...]]
+Rule = Callable[[Call], Outcome]
+
+RULES: Final[dict[str, Rule]] = {}
+"""Error rules by operator: each gives the results and a shade for each of them."""
+
+COMPOSITES: Final[dict[str, Callable[..., Any]]] = {}
+"""Operators that are chains of others, as functions that run under the shadow."""
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for aten operators."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update({f"aten.{n}": function for n in names})
+        return function
+
+    return register
+
+
+def composite(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a chain of other operators for aten operators."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        COMPOSITES.update({f"aten.{n}": function for n in names})
+        return function
+
+    return register
+
+
+def any_of(*limited: Tensor) -> Tensor:
+    """Return the element-by-element union of range-limited places, broadcast."""
+    made = limited[0]
+    for other in limited[1:]:
+        made = torch.maximum(made, other)
+    return made
+
+
+def sound(error: Tensor) -> Tensor:
+    """Return the error with NaN, of which nothing follows, taken for infinite."""
+    return torch.nan_to_num(error, nan=float("inf"), posinf=float("inf"))

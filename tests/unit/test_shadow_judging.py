@@ -1,0 +1,86 @@
+"""What a user without an error model is told of a kernel."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+from shadow_runs import operator_of
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.language import Operator
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport, Verdict
+
+CASE = Case({"x0": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 1))})
+COUNTER = iter(range(1000))
+
+
+def judged(operator: Operator, function: object, **claims: object) -> CaseReport:
+    bound = kernel(operator, name=f"shadow{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
+    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)
+    return Bench(bound, setting).judge(CASE, Depth.FULL)
+
+
+def swish(x0: Tensor) -> Tensor:
+    return x0 / (1 + torch.exp(-x0))
+
+
+def test_a_correct_kernel_conforms_and_a_wrong_one_violates() -> None:
+    operator = operator_of(swish)
+    for function in (swish, torch.nn.functional.silu):
+        report = judged(operator, function)
+        assert (report.failure, report.notes) == (None, ())
+        assert report.verdicts["K-VAL-01"] is Verdict.CONFORMS
+    wrong = judged(operator, lambda x0: x0 / (2 + torch.exp(-x0)))
+    assert wrong.failure is not None
+    assert wrong.failure.contract == "K-VAL-01"
+    half = judged(operator, lambda x0: swish(x0.half()).float())
+    assert half.failure is not None
+
+
+def test_beyond_the_bound_within_four_times_is_a_note() -> None:
+    def coarse(x0: Tensor) -> Tensor:
+        y = torch.exp(x0.double())
+        return (y * (1 + 12 * 2.0**-24)).float()
+
+    operator = operator_of(torch.exp)
+    report = judged(operator, coarse)
+    assert report.failure is None
+    (note,) = report.notes
+    assert note == "y0 lies beyond the running-error bound, within 4 times of it"
+    strict = judged(operator, coarse, algorithm="as_reference")
+    assert strict.failure is not None
+    assert judged(operator, torch.exp, algorithm="as_reference").failure is None
+
+
+def test_an_operator_without_a_rule_is_named_to_the_user() -> None:
+    report = judged(operator_of(torch.special.i0e), torch.special.i0e)
+    assert report.failure is None
+    assert report.notes == ("y0 is undecided: no error rule for aten.special_i0e",)
+    assert report.verdicts["K-VAL-01"] is Verdict.UNDER_SPECIFIED
+
+
+def test_several_results_are_judged_each() -> None:
+    def both(x0: Tensor) -> tuple[Tensor, Tensor]:
+        return x0 * 2, x0.sum(-1)
+
+    operator = operator_of(both, outputs=2)
+    assert judged(operator, both).failure is None
+    wrong = judged(operator, lambda x0: (x0 * 2, x0[..., :-1].sum(-1)))
+    assert wrong.failure is not None
+    assert wrong.failure.output == "y1"
+
+
+def test_an_oracle_of_other_results_than_declared_is_a_binding_error() -> None:
+    with pytest.raises(BindingError, match="1 results for the outputs y0, y1"):
+        judged(operator_of(swish, outputs=2), lambda x0: (x0, x0))
+    with pytest.raises(BindingError, match="not a tensor"):
+        judged(operator_of(lambda x0: 3), swish)
