@@ -21,10 +21,16 @@ class Arguments:
         tensors: names of the tensor parameters passed, in order.
         scalars: names of the scalar parameters passed by keyword; the others
             are fixed at their defaults and not drawn.
+        destinations: names of the outputs whose memory is passed, in the
+            operator's order.
+        positional: what is passed by position, in order: the tensors, and the
+            destinations that come before one; the others are passed by keyword.
     """
 
     tensors: tuple[str, ...]
     scalars: tuple[str, ...]
+    destinations: tuple[str, ...] = ()
+    positional: tuple[str, ...] = ()
 
 
 class BoundKernel:
@@ -69,6 +75,20 @@ class BoundKernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the implementation, unchanged."""
         return self.function(*args, **kwargs)
+
+    def on(self, *given: Any, **scalars: Any) -> Any:
+        """Call the implementation on tensors and destinations where it names them.
+
+        Args:
+            given: the tensors in the operator's order, then the destinations.
+            scalars: the scalars that it takes.
+        """
+        takes = self.arguments
+        if not takes.destinations:
+            return self.function(*given, **scalars)
+        named = dict(zip((*takes.tensors, *takes.destinations), given, strict=True))
+        positional = [named.pop(name) for name in takes.positional]
+        return self.function(*positional, **named, **scalars)
 
     def __repr__(self) -> str:
         """Return name and operator."""
@@ -126,7 +146,7 @@ def kernel(
             operator=operator,
             declaration=declaration,
             explicit=frozenset(claims),
-            arguments=match_signature(operator, function, where),
+            arguments=match_signature(operator, function, where, declaration.out),
             module=module,
             line=caller.f_lineno,
             top_level=caller.f_code.co_name == "<module>",
@@ -195,6 +215,7 @@ def _check_claims(
             "inplace can name one parameter of an operator with one output",
             where=where,
         )
+    _check_out(operator, declaration, where)
     if isinstance(declaration.shape_class, ShapeClass):
         known = {"N", "M", *(f"d{i}" for i in range(4))}
         for tensor in operator.tensors.values():
@@ -215,14 +236,38 @@ def _check_claims(
             )
 
 
+def _check_out(operator: Operator, declaration: Declaration, where: str) -> None:
+    if not declaration.out:
+        return
+    listed = ", ".join(map(repr, operator.outputs))
+    if sorted(declaration.out) != sorted(operator.outputs):
+        raise BindingError(
+            f"out={declaration.out!r} is not what {operator.name} gives",
+            where=where,
+            fix=f"name every output: out=({listed},)",
+        )
+    if declaration.inplace:
+        raise BindingError("a kernel is either inplace or has an out", where=where)
+    clash = [name for name in declaration.out if name in operator.inputs]
+    if clash:
+        raise BindingError(
+            f"{clash[0]!r} names an input of {operator.signature_text()} too",
+            where=where,
+        )
+
+
 def match_signature(
-    operator: Operator, function: Callable[..., Any], where: str
+    operator: Operator,
+    function: Callable[..., Any],
+    where: str,
+    out: tuple[str, ...] = (),
 ) -> Arguments:
     """Return which parameters of the operator an implementation takes.
 
     Tensors are passed positionally in the operator's order, scalars by keyword.
     Scalars and optional tensors may be omitted; parameters of the
-    implementation's own need defaults.
+    implementation's own need defaults. A destination, named by `out`, is passed to
+    the parameter of its name.
 
     Raises:
         BindingError: printing both signatures, on any other mismatch.
@@ -232,7 +277,8 @@ def match_signature(
         signature = inspect.signature(function)
     except (ValueError, TypeError):
         # A builtin without a signature (torch.softmax, say) takes everything.
-        return Arguments(tuple(tensors), tuple(scalars))
+        wanted = tuple(n for n in operator.outputs if n in out)
+        return Arguments(tuple(tensors), tuple(scalars), wanted, tuple(tensors))
     kinds = inspect.Parameter
     positional: list[inspect.Parameter] = []
     keywords: set[str] = set()
@@ -240,6 +286,8 @@ def match_signature(
     for p in signature.parameters.values():
         if p.kind is kinds.VAR_KEYWORD:
             takes_any = True
+        elif p.name in out:
+            continue
         elif p.kind is kinds.VAR_POSITIONAL:
             positional += [p] * (len(tensors) - len(positional))
         elif p.name in scalars and p.kind is not kinds.POSITIONAL_ONLY:
@@ -262,7 +310,32 @@ def match_signature(
             operator, function, signature, where, f"takes no tensor for {missing[0]!r}"
         )
     passed = tuple(scalars) if takes_any else tuple(n for n in scalars if n in keywords)
-    return Arguments(names, passed)
+    lacking = [n for n in out if n not in signature.parameters and not takes_any]
+    if lacking:
+        _mismatch(
+            operator, function, signature, where,
+            f"it has no parameter for its destination {lacking[0]!r}",
+        )  # fmt: skip
+    wanted = tuple(n for n in operator.outputs if n in out)
+    order = _positions(signature, names, wanted)
+    return Arguments(names, passed, wanted, order)
+
+
+def _positions(
+    signature: inspect.Signature, tensors: tuple[str, ...], wanted: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return what is passed by position, in order; see `Arguments.positional`."""
+    order, left = [], list(tensors)
+    for p in signature.parameters.values():
+        if p.name in wanted:
+            if left or p.kind is inspect.Parameter.POSITIONAL_ONLY:
+                order.append(p.name)
+        elif left and p.kind is not inspect.Parameter.VAR_POSITIONAL:
+            order.append(left.pop(0))
+        else:
+            order += left
+            left = []
+    return tuple(order + left)
 
 
 def _mismatch(

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from kfuzz.contracts.destinations import CONTIGUOUS
 from kfuzz.contracts.language import Operator
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
@@ -48,8 +49,14 @@ def friendly_shapes(
     """
     for rows, n in LADDER:
         tensors = {}
+        chosen = {name: _friendly(operator, name, rows, n) for name in case.tensors}
+        every = {
+            axis: size for sizes in chosen.values() for axis, size in sizes.items()
+        }
+        every = operator.settled(every, case)
         for seed, (name, spec) in enumerate(case.tensors.items()):
-            axes, shape = _friendly(operator, name, rows, n)
+            axes = tuple(chosen[name])
+            shape = tuple(every[axis] for axis in axes)
             family = _ordinary(operator, name, "randn")
             fill = Fill(family, seed=0xF00D + 31 * seed + n)
             tensors[name] = TensorSpec(
@@ -58,7 +65,7 @@ def friendly_shapes(
         scalars = dict(case.scalars)
         if operator.dim is not None and operator.dim in scalars:
             scalars[operator.dim] = _last_dim(declaration)
-        made = Case(tensors, scalars)
+        made = Case(tensors, scalars, layout=CONTIGUOUS)
         spaces = [dims.split() for dims in operator.workspaces]
         sizes = [math.prod(made.dims[axis] for axis in axes) for axes in spaces]
         sizes += [s.numel for s in tensors.values()]
@@ -115,11 +122,14 @@ def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
 
 def as_contiguous(failing: Derived) -> Derived | None:
     """Return the case with contiguous tensors; None if they are so already."""
-    specs = failing.case.tensors
-    if all(s.is_contiguous and not s.offset for s in specs.values()):
+    specs, layout = failing.case.tensors, failing.case.layout
+    plain_layout = layout in (None, CONTIGUOUS)
+    if plain_layout and all(s.is_contiguous and not s.offset for s in specs.values()):
         return None
     plain = {n: replace(s, strides=None, offset=0) for n, s in specs.items()}
-    return Derived(replace(failing.case, tensors=plain), failing.values)
+    layout = None if layout is None else CONTIGUOUS
+    made = replace(failing.case, tensors=plain, layout=layout)
+    return Derived(made, failing.values)
 
 
 def recentred(operator: Operator, failing: Derived) -> Derived | None:
@@ -151,12 +161,13 @@ def _ordinary(operator: Operator, name: str, family: str) -> str:
     parameter = operator.tensors[name]
     if isinstance(parameter, IndexParameter):
         return "index_uniform"
+    if parameter.kind != "float":
+        return "bool_random" if parameter.kind == "bool" else "int_uniform"
     return "uniform01" if parameter.role == "variance" else family
 
 
-def _friendly(
-    operator: Operator, name: str, rows: int, n: int
-) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _friendly(operator: Operator, name: str, rows: int, n: int) -> dict[str, int]:
+    """Return the sizes of a tensor's dimensions, in order."""
     dims = operator.tensors[name].dims.split()
     long = {operator.reduced if isinstance(operator.reduced, str) else "d1"}
     if operator.indices and operator.reduced is None:
@@ -165,13 +176,19 @@ def _friendly(
     axes: tuple[str, ...]
     if "*" in dims:
         tail = dims[dims.index("*") + 1 :]
-        rank = 1 if name in operator.indices else 2
+        rank = 1 if name in operator.indices else _rank(operator, name)
         axes = (*(f"d{i}" for i in range(rank - len(tail))), *tail)
     else:
         axes = tuple(dims)
     sizes = {axis: n if axis in long else rows for axis in axes}
-    sizes |= {axis: size for axis, size in operator.usual.items() if axis in sizes}
-    return axes, tuple(sizes[axis] for axis in axes)
+    return sizes | {a: size for a, size in operator.usual.items() if a in sizes}
+
+
+def _rank(operator: Operator, name: str) -> int:
+    """Return the friendly rank of a "*" tensor: 2 for those of most names."""
+    tensors = operator.tensors
+    widest = max(len(p.names) for p in tensors.values() if p.variadic)
+    return 2 - widest + len(tensors[name].names)
 
 
 def _as_grid(operator: Operator, case: Case, name: str, values: Tensor) -> Tensor:
@@ -184,6 +201,9 @@ def _as_grid(operator: Operator, case: Case, name: str, values: Tensor) -> Tenso
         return values
     if name in operator.indices:
         return values.reshape(-1)
+    named = len(dims) - 1
+    if named < _rank(operator, name) < 2:  # all leading dimensions as one
+        return values.reshape(-1, *values.shape[values.dim() - named :])
     if values.dim() == 0:
         return values.reshape(1, 1)
     axis = operator.reduced_axis(case)

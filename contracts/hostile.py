@@ -21,6 +21,7 @@ class HostileIndex:
         value: what it holds.
         dimension: the dimension that it selects along.
         bound: the size of that dimension.
+        empty: whether nothing is there to be selected, other dimensions being 0.
     """
 
     argument: str
@@ -28,6 +29,7 @@ class HostileIndex:
     value: int
     dimension: str
     bound: int
+    empty: bool = False
 
     def describe(self) -> str:
         """Return for example "indices[0] = 5 is not below V = 5"."""
@@ -61,5 +63,13 @@ def first_hostile(
                 value=int(index.flatten()[flat]),
                 dimension=parameter.below,
                 bound=bound,
+                empty=_is_empty(case, parameter.below),
             )
     return None
+
+
+def _is_empty(case: Case, dimension: str) -> bool:
+    """Whether tensors with the dimension have no element whatever its size is."""
+    found = [s for s in case.tensors.values() if dimension in s.axes]
+    sizes = (zip(s.axes, s.shape, strict=True) for s in found)
+    return any(n == 0 for named in sizes for axis, n in named if axis != dimension)

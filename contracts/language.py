@@ -1,18 +1,19 @@
 """The contract language: contracts in eight parts, classes of them, operators."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.errors import BindingError
-from kfuzz.core.recipe import Case
+from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.strategies.parameters import (
     DimParameter,
+    DtypeParameter,
     IndexParameter,
     Parameter,
     ScalarParameter,
@@ -20,6 +21,8 @@ from kfuzz.strategies.parameters import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from kfuzz.contracts.view import View
     from kfuzz.numerics.acceptance import Acceptance, Problem
     from kfuzz.numerics.elementwise import Elementwise
@@ -207,6 +210,7 @@ class ContractClass:
 
 
 AcceptFunction = Callable[["Problem"], "dict[str, Acceptance]"]
+RelationFunction = Callable[["Problem", "Mapping[str, Tensor]"], "Mapping[str, Tensor]"]
 
 # No operator that people write kernels for takes tensors of higher rank here.
 MAX_RANK: Final = 4
@@ -219,14 +223,17 @@ class Operator:
     Attributes:
         name: e.g. "softmax".
         inputs: ordered parameters: `kfuzz.strategies.tensors`, `indices`,
-            `scalar`, `dim`.
+            `masks`, `scalar`, `dtype`, `dim`.
         oracle: plain torch function of float64 copies of the tensors (int64
-            ones of indices; positional, in order) and the scalars (keywords);
-            returns one
-            float64 tensor, or a tuple in the order of `outputs`.
+            ones of indices, masks as they are; positional, in order) and the
+            scalars (keywords, dtypes by name); returns one float64 tensor, or a
+            tuple in the order of `outputs`.
         error: error model: `kfuzz.numerics.elementwise(...)`, or a function
             from a `Problem` to the acceptance of each output; None for the
             running-error shadow of the oracle.
+        accept: where the answer is not unique, a function of a `Problem` and
+            of the kernel's results: see `kfuzz.contracts.relation`. It judges
+            what the error model admits.
         outputs: names of the results.
         ranks: ranks that a "*" tensor may have.
         reduced: axis that the operator reduces where it has no `dim`
@@ -255,6 +262,7 @@ class Operator:
     inputs: Mapping[str, Parameter]
     oracle: Callable[..., Any]
     error: "AcceptFunction | Elementwise | None" = None
+    accept: RelationFunction | None = None
     outputs: tuple[str, ...] = ("y",)
     ranks: range = range(1, MAX_RANK + 1)
     reduced: str | int | None = None
@@ -280,19 +288,22 @@ class Operator:
         """Check the parameters.
 
         Raises:
-            BindingError: if a parameter has no known kind, none is a tensor, or
-                the shape class does not parse, or one of indices names what is
-                not there.
+            BindingError: if a parameter has no known kind, none is a floating
+                tensor, or the shape class does not parse, or one of indices
+                names what is not there.
         """
         for name, parameter in self.inputs.items():
             if not isinstance(parameter, Parameter):
                 raise BindingError(
                     f"parameter {name!r} is {type(parameter).__name__}",
                     where=f"operator {self.name}",
-                    fix="use kfuzz.strategies.tensors, indices, scalar or dim",
+                    fix="use kfuzz.strategies.tensors, indices, masks, scalar, dtype "
+                    "or dim",
                 )
-        if not self.tensors:
-            raise BindingError("no tensor parameter", where=f"operator {self.name}")
+        if all(p.kind != "float" for p in self.tensors.values()):
+            raise BindingError(
+                "no floating tensor parameter", where=f"operator {self.name}"
+            )
         for name, index in self.indices.items():
             others = [p.names for n, p in self.tensors.items() if n != name]
             if not any(index.below in names for names in others):
@@ -338,6 +349,45 @@ class Operator:
         dims = (n for n, p in self.inputs.items() if isinstance(p, DimParameter))
         return next(dims, None)
 
+    def fixed(self, **scalars: Scalar) -> "Operator":
+        """Return the operator with scalars at given values, the only ones drawn.
+
+        For kernels that know no other: `attention.fixed(causal=True)`.
+
+        Raises:
+            BindingError: if one is no scalar parameter, or not in its domain where
+                that is of words or truth values.
+        """
+        inputs = dict(self.inputs)
+        for name, value in scalars.items():
+            parameter = inputs.get(name)
+            if not isinstance(parameter, ScalarParameter):
+                raise BindingError(
+                    f"{name!r} is no scalar parameter",
+                    where=f"operator {self.name}",
+                    fix=suggestion(name, self.scalars),
+                )
+            known = (parameter.default, *parameter.domain)
+            closed = any(isinstance(v, str | bool) for v in (value, *known))
+            if closed and value not in known:
+                raise BindingError(
+                    f"{name}={value!r} is not {parameter.describe()}",
+                    where=f"operator {self.name}",
+                )
+            inputs[name] = replace(parameter, default=value, domain=())
+        return replace(self, inputs=inputs)
+
+    def settled(self, sizes: Mapping[str, int], case: Case) -> dict[str, int]:
+        """Return sizes of dimensions, those that the shape class computes settled."""
+        if not self.shape_class:
+            return dict(sizes)
+        scalars = {
+            name: value
+            for name, p in self.scalars.items()
+            if type(value := case.scalars.get(name, p.default)) is int
+        }
+        return ShapeClass(self.shape_class).settled(sizes, scalars)
+
     def signature_text(self) -> str:
         """Return the call signature, e.g. "layer_norm(x, weight, bias, *, eps)"."""
         parts = list(self.tensors)
@@ -368,11 +418,11 @@ class Operator:
         )
 
     def reduced_axis(self, case: Case) -> int | None:
-        """Return the reduced axis of the case's data, negative, or None.
+        """Return the reduced axis of the case's leading tensor, negative, or None.
 
         None too where only other tensors have it, as the keys of attention.
         """
-        spec = case.data
+        spec = case.lead
         if self.dim is not None:
             rank = len(spec.shape)
             axis = int(case.scalars.get(self.dim, self.default_of(self.dim)))
@@ -388,7 +438,21 @@ class Operator:
         if self.dim is None and isinstance(self.reduced, str):
             return case.dims.get(self.reduced)
         axis = self.reduced_axis(case)
-        return None if axis is None else case.data.shape[axis]
+        return None if axis is None else case.lead.shape[axis]
+
+    def dtype_of(self, case: Case) -> str:
+        """Return the declared dtype that a case takes; its first one if it takes none.
+
+        That of the first floating argument without a dtype of its own.
+        """
+        free = (n for n, p in self.tensors.items() if p.kind == "float" and not p.dtype)
+        found = (case.tensors[n].dtype for n in free if n in case.tensors)
+        return next(found, case.data.dtype)
+
+    def widest(self, case: Case) -> int:
+        """Return the most named dimensions that a "*" tensor of the case has."""
+        passed = (self.tensors[name] for name in case.tensors)
+        return max((len(p.names) for p in passed if p.variadic), default=0)
 
     def default_of(self, scalar: str) -> Any:
         """Return the default value of a scalar parameter."""
@@ -399,25 +463,34 @@ class Operator:
         if tuple(case.tensors) != tuple(n for n in self.tensors if n in case.tensors):
             return False
         sizes: dict[str, int] = {}
+        widest = self.widest(case)
         for name, spec in case.tensors.items():
             parameter = self.tensors[name]
             index = parameter if isinstance(parameter, IndexParameter) else None
             dtypes = declaration.index_dtypes if index else declaration.dtypes
+            if parameter.dtype:
+                dtypes = (parameter.dtype,)
             if spec.problem() is not None or spec.dtype not in dtypes:
                 return False
             if spec.below != (index.below if index else ""):
                 return False
             if not _fits(parameter.dims, spec.axes) or len(spec.shape) > MAX_RANK:
                 return False
-            if "*" in parameter.dims and len(spec.shape) not in self.ranks:
+            missing = widest - len(parameter.names)
+            if parameter.variadic and len(spec.shape) + missing not in self.ranks:
                 return False
             for axis, n in zip(spec.axes, spec.shape, strict=True):
                 if sizes.setdefault(axis, n) != n:
                     return False
+        for name, scalar in self.scalars.items():
+            if not isinstance(scalar, DtypeParameter) or name not in case.scalars:
+                continue
+            if case.scalars[name] not in scalar.values(declaration.dtypes):
+                return False
         for spec in case.tensors.values():
             if spec.below and spec.numel and not sizes.get(spec.below):
                 return False  # no index is valid
-        rank = len(case.data.shape)
+        rank = len(case.lead.shape)
         if self.dim is not None:
             dim = int(case.scalars.get(self.dim, self.default_of(self.dim)))
             declared = declaration.dims
@@ -440,10 +513,10 @@ def named_sizes(operator: Operator, case: Case) -> dict[str, int]:
 
     Besides the case's own dimension names and integer scalars: "N", the size of
     the reduced axis (of the last axis where nothing is reduced), and "M", the
-    product of the other axes of the first data tensor, unless the operator uses
+    product of the other axes of the leading tensor, unless the operator uses
     those names.
     """
-    spec = case.data
+    spec = case.lead
     sizes = dict(case.dims)
     for name, parameter in operator.scalars.items():
         value = case.scalars.get(name, parameter.default)

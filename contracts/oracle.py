@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.language import Operator
+from kfuzz.contracts.nonfinite import is_concerned, masked
+from kfuzz.contracts.relation import related
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
@@ -37,15 +39,25 @@ def pose(
 ) -> Problem:
     """Return the problem as the oracle sees it, one member.
 
+    Where NaN and infinities are masked it sees zeros instead of them.
+
     Args:
         operator: what is to be computed.
         case: the recipe.
         values: logical elements in their own dtypes.
         declaration: what the kernel claims.
     """
-    dtype = case.data.dtype
+    dtype = operator.dtype_of(case)
+    indices = operator.indices
+    seen = dict(values)
+    if declaration.nonfinite == "mask":
+        for name, x in values.items():
+            if is_concerned(operator, name, x):
+                seen[name] = masked(x.to(torch.float64))
     return Problem(
-        tensors={n: _exact(v).unsqueeze(0) for n, v in values.items()},
+        tensors={
+            n: _exact(v, index=n in indices).unsqueeze(0) for n, v in seen.items()
+        },
         scalars=scalars_of(operator, case),
         format=FORMATS[dtype],
         output=FORMATS[dtype],
@@ -53,14 +65,15 @@ def pose(
     )
 
 
-def _exact(values: Tensor) -> Tensor:
-    """Return floats as float64 and integers as int64."""
-    exact = torch.float64 if values.is_floating_point() else torch.int64
-    return values.to(exact)
+def _exact(values: Tensor, *, index: bool) -> Tensor:
+    """Return numbers as float64, indices as int64, and masks as they are."""
+    if values.dtype is torch.bool:
+        return values
+    return values.to(torch.int64 if index else torch.float64)
 
 
 def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
-    """Return the acceptance of each output.
+    """Return the acceptance of each output, with the operator's relation.
 
     Without an error model it is that of the running-error shadow.
 
@@ -68,6 +81,10 @@ def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
         BindingError: if a user's oracle or error model is malformed.
         Exception: whatever the oracle raises outside its domain.
     """
+    return related(operator, problem, _accept(operator, problem))
+
+
+def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     if operator.error is None:
         found = shadowed(operator.oracle, problem, name=operator.name)
         _check_count(operator, len(found))

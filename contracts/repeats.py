@@ -59,13 +59,15 @@ def follows_poison(view: "View") -> "Miss | None":
     other, or misses under both with different bits, while repeats under
     the same poison agree bit for bit. Different bits alone suffice where
     determinism is declared bitwise, and where the kernel was seen to load
-    elements that nothing wrote.
+    elements that nothing wrote, unless the store is stochastic.
     """
     probes = (Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT)
     if not comparable(view, Probe.BASE, *probes):
         return None
     bits_suffice = bool(accesses(view, "unwritten"))
     bits_suffice = bits_suffice or view.declaration.determinism == "bitwise"
+    # Other bits may be another draw, whatever the poison.
+    bits_suffice = bits_suffice and view.declaration.store != "stochastic"
     unstable = view.differing(Probe.BASE, Probe.REPEAT)
     unstable_other = view.differing(Probe.OTHER_POISON, Probe.OTHER_REPEAT)
     for name, differs in view.differing(Probe.BASE, Probe.OTHER_POISON).items():

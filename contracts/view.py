@@ -12,14 +12,16 @@ from torch import Tensor
 
 from kfuzz.contracts.hostile import HostileIndex
 from kfuzz.contracts.language import Operator, Probe
+from kfuzz.contracts.nonfinite import NonFinite
 from kfuzz.contracts.oracle import accept
+from kfuzz.contracts.relation import compare_all, promise
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.recipe import Case
+from kfuzz.core.recipe import Case, is_dtype
 from kfuzz.core.verdict import Kind
 from kfuzz.execution.probes import Run
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.accumulation import Accumulation
-from kfuzz.numerics.compare import KIND_OF, Comparison, Outcome, compare
+from kfuzz.numerics.compare import KIND_OF, Comparison, Outcome
 from kfuzz.numerics.formats import FORMATS
 
 OTHER_DATA: Final = frozenset({Probe.SECOND, Probe.SECOND_ALONE, Probe.THIRD})
@@ -39,29 +41,34 @@ class Miss:
         kind: how it misses.
         index: logical index.
         got: value stored by the kernel.
-        expected: reference value.
-        low: least admissible stored value.
-        high: greatest admissible stored value.
+        expected: reference value; None where a relation between the results, not
+            one value, is what it misses.
+        low: least admissible stored value; None likewise.
+        high: greatest admissible stored value; None likewise.
         ratio: |error| / tolerance, None where the result must be exact.
         elements: number of missing elements of this output.
         of: number of elements of this output.
+        promise: what the relation asks for, in words.
     """
 
     output: str
     kind: Kind
     index: tuple[int, ...]
     got: float
-    expected: float
-    low: float
-    high: float
+    expected: float | None
+    low: float | None
+    high: float | None
     ratio: float | None
     elements: int
     of: int
+    promise: str = ""
 
     def describe(self) -> str:
         """Return one line: where, what was got, what was admissible."""
         place = f"{self.output}[{', '.join(map(str, self.index))}]"
-        if self.kind is Kind.VALUE:
+        if self.expected is None or self.low is None or self.high is None:
+            text = f"{place} = {self.got:.9g}, against: {self.promise}"
+        elif self.kind is Kind.VALUE:
             wanted = f"admissible {self.low:.9g} to {self.high:.9g}"
             if self.low == self.high:
                 wanted = f"exactly {self.low:.9g}"
@@ -97,6 +104,8 @@ class View:
             not probed.
         others: acceptance of the probes that run on other data than the case's.
         hostile: the first index that is out of bounds, None if there is none.
+        nonfinite: the first NaN or infinity of the data where these are masked or
+            refused, None if there is none.
     """
 
     case: Case
@@ -112,10 +121,23 @@ class View:
     recentred: bool | None = None
     others: Mapping[Probe, Mapping[str, Acceptance]] = field(default_factory=dict)
     hostile: HostileIndex | None = None
-    _memo: dict[object, object] = field(default_factory=dict, repr=False, init=False)
+    nonfinite: NonFinite | None = None
+    _memo: dict[Probe, dict[str, Comparison]] = field(
+        default_factory=dict, repr=False, init=False
+    )
 
     @property
     def outside(self) -> bool:
+        """Whether no value is promised for an index or a number that the case holds."""
+        return self.astray or self.refusable
+
+    @property
+    def refusable(self) -> bool:
+        """Whether the data hold what the kernel declares to refuse."""
+        return self.nonfinite is not None and self.declaration.nonfinite == "raise"
+
+    @property
+    def astray(self) -> bool:
         """Whether an index is out of bounds and no value is promised for it."""
         policy = self.declaration.out_of_bounds
         return self.hostile is not None and policy in UNPROMISED
@@ -131,17 +153,13 @@ class View:
 
     def comparison(self, output: str, probe: Probe = Probe.BASE) -> Comparison | None:
         """Return the comparison of one output of one probe, None if impossible."""
-        key = (output, probe)
-        if key not in self._memo:
+        if probe not in self._memo:
             run, accepted = self.runs.get(probe), self.accepted(probe)
-            made: Comparison | None = None
+            made: dict[str, Comparison] = {}
             if run is not None and run.comparable and accepted is not None:
-                y = run.outputs[output].unsqueeze(0)
-                made = compare(y, accepted[output])
-            self._memo[key] = made
-        found = self._memo[key]
-        assert found is None or isinstance(found, Comparison)
-        return found
+                made = compare_all(run.outputs, accepted)
+            self._memo[probe] = made
+        return self._memo[probe].get(output)
 
     @cached_property
     def decided(self) -> int:
@@ -186,51 +204,47 @@ class View:
         return None
 
     def _worst(self, name: str, made: Comparison, probe: Probe) -> Miss:
-        accepted = self.accepted(probe)
-        assert accepted is not None
         outcomes = made.outcomes.flatten()
         severest = int(outcomes.max())
         # Among equals the largest ratio, then the largest error, then the first.
         score = torch.where(made.tolerance > 0, made.ratio, made.error).flatten()
         score = torch.where(outcomes == severest, score, torch.full_like(score, -1.0))
         at = int(score.argmax())
-        got = float(self.runs[probe].outputs[name].flatten()[at])
-        expected = float(accepted[name].reference.flatten()[at])
-        low, high = float(made.low.flatten()[at]), float(made.high.flatten()[at])
         index = np.unravel_index(at, tuple(made.outcomes.shape))
-        return Miss(
-            output=name,
-            kind=KIND_OF[Outcome(severest)],
-            index=tuple(int(i) for i in index[1:]),
-            got=got,
-            expected=expected,
-            low=low,
-            high=high,
-            ratio=_excess(got, expected, low, high),
-            elements=int(made.missed.sum()),
-            of=made.outcomes.numel(),
-        )
+        place = tuple(int(i) for i in index[1:])
+        kind, count = KIND_OF[Outcome(severest)], int(made.missed.sum())
+        miss = self.miss_at(name, place, kind, count, probe)
+        return replace(miss, ratio=_excess(miss))
 
     def miss_at(
-        self, output: str, index: tuple[int, ...], kind: Kind, elements: int
+        self,
+        output: str,
+        index: tuple[int, ...],
+        kind: Kind,
+        elements: int,
+        probe: Probe = Probe.BASE,
     ) -> Miss:
-        """Return one element of the base run as a miss."""
-        made = self.comparison(output)
+        """Return one element of a probe as a miss, without its ratio."""
+        made, accepted = self.comparison(output, probe), self.accepted(probe)
         assert made is not None
-        assert self.acceptance is not None
+        assert accepted is not None
         at = (0, *index)
-        return Miss(
+        miss = Miss(
             output=output,
             kind=kind,
             index=index,
-            got=float(self.base.outputs[output][index]),
-            expected=float(self.acceptance[output].reference[at]),
+            got=float(self.runs[probe].outputs[output][index]),
+            expected=float(accepted[output].reference[at]),
             low=float(made.low[at]),
             high=float(made.high[at]),
             ratio=None,
             elements=elements,
             of=made.outcomes.numel(),
         )
+        if made.unrelated is None or not bool(made.unrelated[at]):
+            return miss
+        text = promise(self.operator)
+        return replace(miss, expected=None, low=None, high=None, promise=text)
 
     def differing(self, one: Probe, other: Probe) -> dict[str, Tensor]:
         """Return, per output, where two comparable probes left other bits."""
@@ -241,6 +255,8 @@ class View:
     def inputs_finite(self) -> bool:
         """Whether no input element is NaN or infinite."""
         assert self.problem is not None
+        if self.nonfinite is not None:  # the problem holds zeros instead
+            return False
         tensors = self.problem.tensors.values()
         return all(bool(torch.isfinite(t).all()) for t in tensors)
 
@@ -251,17 +267,19 @@ class View:
             return None
         for text, claims in narrower_declarations(self.problem):
             narrowed = replace(self.problem, declaration=claims, attribution=True)
-            accepted = accept(self.operator, narrowed)
-            if all(self._explains(name, accepted[name]) for name in accepted):
+            if self._explains(accept(self.operator, narrowed)):
                 return text
         return None
 
-    def _explains(self, output: str, acceptance: Acceptance) -> bool:
-        made = self.comparison(output)
-        if made is None:
+    def _explains(self, accepted: Mapping[str, Acceptance]) -> bool:
+        """Whether an acceptance holds all that the case's own one does not."""
+        if not self.base.comparable or self.acceptance is None:
             return False
-        y = self.base.outputs[output].unsqueeze(0)
-        return not bool((compare(y, acceptance).missed & made.missed).any())
+        for name, wide in compare_all(self.base.outputs, accepted).items():
+            made = self.comparison(name)
+            if made is None or bool((wide.missed & made.missed).any()):
+                return False
+        return True
 
     @property
     def shape_bound(self) -> bool:
@@ -297,13 +315,15 @@ class View:
         if any(0 in s.shape for s in specs) and "shape_class" not in self.explicit:
             aspects.append("zero-size input")
         if "layouts" not in self.explicit:
+            given = [d.spec() for d in self.case.destinations.values()]
             if any(not s.is_contiguous for s in data):
                 aspects.append("non-contiguous input")
-            if any(s.offset for s in specs):
+            if any(not s.is_contiguous for s in given):
+                aspects.append("non-contiguous destination")
+            if any(s.offset for s in (*specs, *given)):
                 aspects.append("storage offset")
-        dtype = self.case.data.dtype
-        if "dtypes" not in self.explicit and dtype != "float32":
-            aspects.append(f"dtype {dtype}")
+        if "dtypes" not in self.explicit:
+            aspects += self._unusual_dtypes()
         aspects += self._unusual_ranks()
         if self.operator.dim is not None and "dims" not in self.explicit:
             axis = self.operator.reduced_axis(self.case)
@@ -313,12 +333,21 @@ class View:
             aspects.append("non-finite input")
         return tuple(aspects)
 
+    def _unusual_dtypes(self) -> list[str]:
+        """Return the declared dtype that the case takes, if not float32."""
+        own = {n for n, p in self.operator.tensors.items() if p.dtype}
+        tensors = self.case.tensors.items()
+        found = {s.dtype for n, s in tensors if n not in own and not s.below}
+        found |= {str(v) for v in self.case.scalars.values() if is_dtype(v)}
+        return [f"dtype {name}" for name in sorted(found - {"float32"})]
+
     def _unusual_ranks(self) -> list[str]:
-        """Return the ranks other than 2, of indices other than 1, that vary."""
-        found = []
+        """Return the ranks that vary: not 2 at the widest, of indices not 1."""
+        found, widest = [], self.operator.widest(self.case)
         for name, spec in self.case.tensors.items():
             parameter, rank = self.operator.tensors[name], len(spec.shape)
-            if parameter.variadic and rank != (1 if spec.below else 2):
+            usual = 2 - widest + len(parameter.names)
+            if parameter.variadic and rank != (1 if spec.below else usual):
                 found.append(f"rank {rank}" + (f" of {name}" if spec.below else ""))
         return found[:1]
 
@@ -328,12 +357,15 @@ class View:
         return self.problem is None or self.inputs_finite
 
 
-def _excess(got: float, expected: float, low: float, high: float) -> float | None:
+def _excess(miss: Miss) -> float | None:
     """Return |error| over the distance from the reference to the admissible end.
 
     Above 1 for every numerical miss; None where the result must be exact.
     """
-    room = high - expected if got > expected else expected - low
+    got, expected = miss.got, miss.expected
+    if expected is None or miss.low is None or miss.high is None:
+        return None
+    room = miss.high - expected if got > expected else expected - miss.low
     if not (math.isfinite(got) and math.isfinite(room) and room > 0):
         return None
     return abs(got - expected) / room

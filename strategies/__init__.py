@@ -1,5 +1,12 @@
 """Strategies: what the inputs of an operator look like, as recipes."""
 
-from kfuzz.strategies.parameters import dim, indices, scalar, tensors
+from kfuzz.strategies.parameters import (
+    dim,
+    dtype,
+    indices,
+    masks,
+    scalar,
+    tensors,
+)
 
-__all__ = ["dim", "indices", "scalar", "tensors"]
+__all__ = ["dim", "dtype", "indices", "masks", "scalar", "tensors"]

@@ -16,6 +16,7 @@ from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies import layouts, values
 from kfuzz.strategies.parameters import (
     DimParameter,
+    DtypeParameter,
     IndexParameter,
     Parameter,
     ScalarParameter,
@@ -135,8 +136,13 @@ class _Domain:
     @cached_property
     def scalars(self) -> dict[str, Weighted[Scalar]]:
         """Strategies of the scalars that are passed, the default first."""
+        declared = self.declaration.dtypes
         return {
-            name: weighted(dict.fromkeys((p.default, *p.domain)))
+            name: weighted(
+                p.values(declared)
+                if isinstance(p, DtypeParameter)
+                else dict.fromkeys((p.default, *p.domain))
+            )
             for name, p in self.parameters.items()
             if isinstance(p, ScalarParameter)
         }
@@ -189,20 +195,20 @@ class _Domain:
             return [(d, self._plan(rank, reduced=d)) for d in valid]
         if self.reduced is not None or (rank == 0 and not self.indices):
             return [(0, self._plan(rank, reduced=self.reduced))]
-        wide: Sequence[int | str] = range(-rank, 0)
-        if self.indices:
-            wide = self._wide
+        wide: Sequence[int | str] = self._wide or range(-rank, 0)
         return [(0, self._plan(rank, reduced=None, large=axis)) for axis in wide]
 
     @property
     def _wide(self) -> tuple[str, ...]:
-        """The dimensions that may be large where indices select.
+        """The dimensions that may be large, none if no tensor has named ones.
 
-        Those selected from, and the last named one of each tensor; leading
-        ones mostly cost a program each.
+        Those selected from, and the last named one of each tensor, two where
+        nothing is selected; leading ones mostly cost a program each.
         """
         found = [p.below for p in self.indices.values()]
-        found += [p.names[-1] for p in self.tensors.values() if p.names]
+        named = 1 if self.indices else 2
+        for parameter in self.tensors.values():
+            found += parameter.names[-named:]
         return tuple(dict.fromkeys(found))
 
     def _plan(
@@ -250,7 +256,7 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
         axis = axes.index(shapes.large) - len(axes) if shapes.large in axes else -1
         own = seed | index << values.SEED_BITS
         picks = domain.indices.get(name)
-        kind = index_dtype if picks else dtype
+        kind = index_dtype if picks else domain.tensors[name].dtype or dtype
         spec = _spec(domain, chosen, axes, axis, kind, own)
         if picks:
             known = {**domain.defaults, **scalars}
@@ -279,9 +285,20 @@ def _choice(
 ) -> _Choice:
     parameter, declaration = domain.tensors[name], domain.declaration
     source, plants = None, 0
-    if parameter.role == "data":
+    if parameter.kind == "bool":
+        families = values.truths
+        plants = choose(values.plant_counts)
+    elif isinstance(parameter, IndexParameter):
+        hostile = declaration.out_of_bounds != "undefined"
+        families = values.index_families(hostile=hostile)
+    elif parameter.kind != "float":
+        families = values.integers
+        plants = choose(values.plant_counts)
+    elif parameter.role == "data":
         # The first data argument is what later ones may be correlated with.
-        source = next((n for n in before if domain.tensors[n].role == "data"), None)
+        source = next(
+            (n for n in before if _correlates(domain.tensors[n], parameter)), None
+        )
         partner = None if source is None else before[source]
         both = partner is not None and len(shape) >= 2 and len(partner.shape) >= 2
         families = values.data_families(
@@ -294,9 +311,6 @@ def _choice(
         families = values.masks
     elif parameter.role == "variance":
         families = values.variance_families(domain.families)
-    elif isinstance(parameter, IndexParameter):
-        hostile = declaration.out_of_bounds != "undefined"
-        families = values.index_families(hostile=hostile)
     else:
         families = values.weight_families(domain.families)
     family = choose(families)
@@ -310,6 +324,12 @@ def _choice(
         0 if 0 in shape else plants,
         choose(kinds),
     )
+
+
+def _correlates(one: TensorParameter, other: TensorParameter) -> bool:
+    """Whether two arguments are data of one dtype."""
+    roles = {one.role, other.role}
+    return roles == {"data"} and one.kind == "float" and one.dtype == other.dtype
 
 
 def _spec(

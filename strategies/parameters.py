@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
-from kfuzz.core.recipe import Scalar
+from kfuzz.core.recipe import Scalar, is_dtype
 
 ROLES: Final = ("data", "weight", "bias", "variance", "mask")
 INDEX_ROLE: Final = "index"
+# How recipes spell the floats that JSON lacks.
+NUMBERS: Final = ("nan", "inf", "-inf")
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,14 @@ class TensorParameter:
             "variance" (tame and mostly not negative), or "mask" (added to
             scores: zeros and -Inf, whole rows of it too, and others).
         optional: whether an implementation may do without it.
+        dtype: the dtype of every case, whatever a kernel declares; "" for the
+            floating ones that it declares.
     """
 
     dims: str
     role: str = "data"
     optional: bool = False
+    dtype: str = ""
 
     def __post_init__(self) -> None:
         """Check the dimension names and the role.
@@ -47,6 +53,15 @@ class TensorParameter:
             raise BindingError(
                 f"unknown role {self.role!r}", fix=suggestion(self.role, roles)
             )
+        if self.dtype and self.dtype not in DTYPES:
+            raise BindingError(
+                f"unknown dtype {self.dtype!r}", fix=suggestion(self.dtype, DTYPES)
+            )
+
+    @property
+    def kind(self) -> str:
+        """What it holds: "float", "int", "uint" or "bool"."""
+        return DTYPES[self.dtype].kind if self.dtype else "float"
 
     @property
     def variadic(self) -> bool:
@@ -61,7 +76,8 @@ class TensorParameter:
     def describe(self) -> str:
         """Return the domain in words."""
         note = ", optional" if self.optional else ""
-        return f"{self.role} tensor [{self.dims}]{note}"
+        dtype = f"{self.dtype} " if self.dtype else ""
+        return f"{dtype}{self.role} tensor [{self.dims}]{note}"
 
 
 @dataclass(frozen=True)
@@ -90,6 +106,11 @@ class IndexParameter(TensorParameter):
                 fix='write for example ks.indices("*", below="V")',
             )
 
+    @property
+    def kind(self) -> str:
+        """Integers."""
+        return "int"
+
     def describe(self) -> str:
         """Return the domain in words."""
         note = f" or {self.ignored}" if self.ignored else ""
@@ -116,6 +137,36 @@ class ScalarParameter:
 
 
 @dataclass(frozen=True)
+class DtypeParameter(ScalarParameter):
+    """A scalar argument that is a dtype, by name: kernels get the `torch.dtype`.
+
+    It takes the values of its domain that a kernel declares as its `dtypes`.
+    """
+
+    def __post_init__(self) -> None:
+        """Check the names.
+
+        Raises:
+            BindingError: if one is no dtype's.
+        """
+        for name in (self.default, *self.domain):
+            if not is_dtype(name):
+                raise BindingError(
+                    f"unknown dtype {name!r}", fix=suggestion(str(name), DTYPES)
+                )
+
+    def values(self, declared: Sequence[str]) -> tuple[Scalar, ...]:
+        """Return what it may be among the dtypes that a kernel declares."""
+        every = dict.fromkeys((self.default, *self.domain))
+        return tuple(v for v in every if v in declared) or (self.default,)
+
+    def describe(self) -> str:
+        """Return the domain in words."""
+        names = ", ".join(map(str, dict.fromkeys((self.default, *self.domain))))
+        return f"a dtype among those declared: {names}"
+
+
+@dataclass(frozen=True)
 class DimParameter:
     """An argument that selects an axis of a tensor, counted from either end.
 
@@ -136,14 +187,25 @@ Parameter = TensorParameter | ScalarParameter | DimParameter
 
 
 def tensors(
-    dims: str, *, role: str = "data", optional: bool = False
+    dims: str, *, role: str = "data", optional: bool = False, dtype: str = ""
 ) -> TensorParameter:
     """Return a tensor parameter with named dimensions; see `TensorParameter`.
 
     Raises:
-        BindingError: on malformed dimension names or an unknown role.
+        BindingError: on malformed dimension names, an unknown role or dtype.
     """
-    return TensorParameter(dims, role, optional)
+    return TensorParameter(dims, role, optional, dtype)
+
+
+def masks(dims: str, *, optional: bool = False) -> TensorParameter:
+    """Return a parameter of truth values: a bool tensor.
+
+    A mask that is added to scores is `tensors(..., role="mask")`.
+
+    Raises:
+        BindingError: on malformed dimension names.
+    """
+    return TensorParameter(dims, optional=optional, dtype="bool")
 
 
 def indices(
@@ -158,8 +220,27 @@ def indices(
 
 
 def scalar(default: Scalar, domain: Sequence[Scalar] = ()) -> ScalarParameter:
-    """Return a scalar parameter that takes its default or a value of the domain."""
+    """Return a scalar parameter that takes its default or a value of the domain.
+
+    Raises:
+        BindingError: if a value is a text that a recipe would read as another thing.
+    """
+    for value in (default, *domain):
+        if is_dtype(value) or (isinstance(value, str) and value in NUMBERS):
+            raise BindingError(
+                f"a scalar cannot be the text {value!r}",
+                fix="a dtype is ks.dtype(...), a number is a float",
+            )
     return ScalarParameter(default, tuple(domain))
+
+
+def dtype(default: str, domain: Sequence[str] = ()) -> DtypeParameter:
+    """Return a scalar parameter that is a dtype, see `DtypeParameter`.
+
+    Raises:
+        BindingError: on the name of no dtype.
+    """
+    return DtypeParameter(default, tuple(domain))
 
 
 def dim(of: str, default: int = -1) -> DimParameter:

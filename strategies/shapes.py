@@ -127,25 +127,58 @@ class Plan:
         """
         known = {**self.scalars, **(scalars or {})}
         drawn = dict(self.least)
+        computed = self.shape_class.computed if self.shape_class else frozenset()
+        ranges = self._given(scalars or {})
         for name in self._order:
-            if name in self.ranges:
+            if name in self.ranges and name not in computed:
+                cap, within = self._cap(name, drawn), ranges[name]
+                if (within.smallest(1) or cap + 1) > cap:
+                    within = self.ranges[name]
                 drawn[name] = choose(
                     sizes(
-                        self._cap(name, drawn),
-                        self.ranges[name],
+                        cap,
+                        within,
                         large=name == self.large,
                         zero=name not in self.nonempty,
                     )
                 )
+            if computed and self.shape_class:
+                drawn = self.shape_class.settled(drawn, known)
         for name, bound in self.bounds.items():
             if all(drawn[axis] for axis in self.axes[name]):
                 drawn[bound] = drawn[bound] or self.least[bound]
         if self.shape_class is None:
             return drawn
-        if self.shape_class.admits({**known, **self.named(drawn)}):
+        if self._admits(drawn, self.shape_class, known):
             return drawn
         repaired = self._repaired(drawn, self.shape_class, _REPAIRS, known)
         return reject() if repaired is None else repaired
+
+    def _given(self, scalars: Mapping[str, int]) -> Mapping[str, Range]:
+        """Return the ranges where integer scalars, which may be moduli, are known."""
+        shape_class = self.shape_class
+        if shape_class is None or not scalars:
+            return self.ranges
+        known = {n: v for n, v in scalars.items() if type(v) is int and v > 1}
+        return {
+            name: r & Range(*shape_class.bounds(name, known)) if known else r
+            for name, r in self.ranges.items()
+        }
+
+    def _admits(
+        self,
+        sizes: Mapping[str, int],
+        shape_class: ShapeClass,
+        scalars: Mapping[str, int],
+    ) -> bool:
+        """Whether sizes, some of them computed, satisfy everything."""
+        inside = all(n in self.ranges[name] for name, n in sizes.items())
+        inside = inside and all(sizes[name] for name in self.nonempty)
+        for name, bound in self.bounds.items():
+            some = all(sizes[axis] for axis in self.axes[name])
+            inside = inside and (not some or sizes[bound] > 0)
+        names = {**scalars, **self.named(sizes)}
+        return inside and self._fits(sizes) and shape_class.admits(names)
 
     @cached_property
     def _order(self) -> tuple[str, ...]:
@@ -154,6 +187,8 @@ class Plan:
 
     def _cap(self, name: str, drawn: Mapping[str, int]) -> int:
         room = min(lim.room(name, drawn) for lim in self.limits if name in lim.sides)
+        # Sizes that were computed may leave no room: then the case is repaired.
+        room = max(room, self.least[name], 1)
         # Powers of two, so that few distinct strategies are built and kept.
         rounded = 1 << (room.bit_length() - 1)
         return rounded if rounded >= self.least[name] else room
@@ -171,13 +206,14 @@ class Plan:
         if shape_class.names - set(drawn) - set(scalars):
             # It speaks of the product of several, or of one by another name.
             spoken = list(drawn)
+        ranges = self._given(scalars)
         for attempt in range(attempts):
             trial = dict(drawn) if attempt % 2 else dict(self.least)
             same: int | None = None
             for name in chance.sample(spoken, len(spoken)):
                 choices = candidates(
                     self._cap(name, trial),
-                    self.ranges[name],
+                    ranges[name],
                     large=name == self.large,
                 )
                 if not choices:
@@ -188,8 +224,8 @@ class Plan:
                 else:
                     trial[name] = same = chance.choice(choices)
             else:
-                names = {**scalars, **self.named(trial)}
-                if self._fits(trial) and shape_class.admits(names):
+                trial = shape_class.settled(trial, scalars)
+                if self._admits(trial, shape_class, scalars):
                     return trial
         return None
 
@@ -215,10 +251,11 @@ def plan(
             the operator reduces nothing.
         large: where nothing is reduced, the dimension (or axis of the leading
             tensor) that gets the large sizes.
-        budget: limits. Where two data tensors each have a dimension that the
-            other lacks (a matrix product), the budget's rows count tiles of
-            16 x 16 of the result; else they count the product of the sizes
-            outside the large axis, without those that indices select from.
+        budget: limits. Where two data tensors, of no dtype of their own, each
+            have a dimension that the other lacks (a matrix product) and nothing is
+            indexed, the budget's rows count tiles of 16 x 16 of the result; else
+            they count the product of the sizes outside the large axis, without
+            those that indices select from.
         shape_class: the restriction of operator and declaration.
         empty_reduction: whether the reduced dimension may be 0.
         workspaces: dimension names of further tensors within the budget.
@@ -245,8 +282,11 @@ def plan(
     every = tuple(dict.fromkeys(name for names in axes.values() for name in names))
     made = [*axes.values(), *(tuple(dims.split()) for dims in workspaces)]
     limits = [Limit(budget.elements, dict.fromkeys(a, 1)) for a in made]
-    data = [set(axes[n]) for n, p in tensors.items() if p.role == "data"]
-    if outer := {n for d in data for n in d if not all(n in other for other in data)}:
+    data = [
+        set(axes[n]) for n, p in tensors.items() if p.role == "data" and not p.dtype
+    ]
+    outer = {n for d in data for n in d if not all(n in other for other in data)}
+    if outer and not bounds:
         result = [name for name in every if name != reduced]
         limits.append(Limit(budget.elements, dict.fromkeys(result, 1)))
         sides = {name: _TILE if name in outer else 1 for name in result}

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits
 from kfuzz.core.errors import UsageError, suggestion
-from kfuzz.core.families import FAMILIES, INDEX_FAMILIES
+from kfuzz.core.families import (
+    BOOL_FAMILIES,
+    FAMILIES,
+    INDEX_FAMILIES,
+    INTEGER_FAMILIES,
+)
 from kfuzz.core.recipe import Plant
 from kfuzz.core.tiles import edges
 from kfuzz.strategies.weighted import Weighted, weighted
@@ -132,6 +137,8 @@ def _mostly(usual: tuple[str, ...], allowed: tuple[str, ...]) -> Weighted[str]:
 
 
 masks: Final = weighted(_MASKS)
+integers: Final = weighted(("int_uniform", *INTEGER_FAMILIES))
+truths: Final = weighted(tuple(BOOL_FAMILIES))
 
 
 @lru_cache(maxsize=64)
@@ -139,14 +146,19 @@ def specials(dtype: str, *, finite: bool) -> tuple[int, ...]:
     """Return the bits of the values worth planting.
 
     −0, the least subnormal and the greatest finite value of both signs, NaN of
-    both signs and the infinities.
+    both signs and the infinities; of integers 0, 1, −1 and the ends, of truth
+    values both.
 
     Args:
-        dtype: a floating dtype.
+        dtype: any dtype.
         finite: whether NaN and infinities are left out.
     """
     d = DTYPES[dtype]
+    if d.kind == "bool":
+        return (0, 1)
     sign = 1 << (8 * d.itemsize - 1)
+    if d.kind != "float":
+        return (0, 1, 2 * sign - 1, sign - 1, sign)
     infinity = ((1 << d.exponent_bits) - 1) << d.mantissa_bits
     # Patterns ascend with magnitude: below the least NaN or infinity is the
     # greatest finite value.
@@ -175,7 +187,7 @@ def plants(
     Args:
         shape: logical sizes, none 0.
         axis: the structured axis, negative.
-        dtype: a floating dtype.
+        dtype: any dtype.
         count: how many.
         seed: settles values and indices.
         finite: whether NaN and infinities are left out.

@@ -18,6 +18,7 @@ from kfuzz.contracts.classes import (
     k_mem_03,
     k_mem_04,
     k_met_01,
+    k_own_01,
     k_ref_01,
     k_val_01,
 )
@@ -32,6 +33,7 @@ ATTRIBUTION: Final[tuple[ContractClass, ...]] = (
     c_ord_02.CLASS,
     k_ref_01.CLASS,
     k_mem_02.CLASS,
+    k_own_01.CLASS,
     c_exc_02.CLASS,
     c_exc_01.CLASS,
     c_prc_02.CLASS,
@@ -42,10 +44,21 @@ ATTRIBUTION: Final[tuple[ContractClass, ...]] = (
 
 # Judged on bytes and metadata alone: a wrong value says nothing about them.
 FREE_OF_VALUES: Final = frozenset(
-    {"K-LIV-01", "K-MEM-01", "K-MET-01", "K-MEM-03", "K-MEM-04", "C-ORD-02"}
+    {
+        "K-LIV-01",
+        "K-MEM-01",
+        "K-MET-01",
+        "K-MEM-03",
+        "K-MEM-04",
+        "C-ORD-02",
+        "K-OWN-01",
+    }
 )
 
-# Judged where an index is out of bounds and nothing is promised for it.
-BEYOND_BOUNDS: Final = frozenset({"K-LIV-01", "K-MEM-01", "K-MEM-03", "C-EXC-02"})
+# Judged where an index is out of bounds, or a number not finite, and nothing is
+# promised for it.
+BEYOND_BOUNDS: Final = frozenset(
+    {"K-LIV-01", "K-MEM-01", "K-MEM-03", "C-EXC-01", "C-EXC-02"}
+)
 
 CLASSES: Final = {c.id: c for c in ATTRIBUTION}

@@ -11,7 +11,7 @@ from kfuzz.contracts.language import (
     Tolerance,
     ViolationSignature,
 )
-from kfuzz.core.verdict import Failure
+from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
     from kfuzz.contracts.view import View
@@ -20,20 +20,45 @@ ID = "C-EXC-01"
 
 
 def judge(view: "View") -> Failure | None:
-    """Return a difference of NaN or Inf masks on input that is not finite."""
-    miss = view.miss
-    if miss is None or miss.kind not in MASK_KINDS or view.inputs_finite:
+    """Return a difference of masks, a number not masked, or a call that takes one."""
+    found, miss = view.nonfinite, view.miss
+    if view.refusable:
+        assert found is not None
+        # Kernels meet no number where an argument has no elements.
+        empty = any(not spec.numel for spec in view.case.tensors.values())
+        if not view.base.returned or empty:
+            return None
+        return Failure(
+            contract=ID,
+            kind=Kind.NONFINITE_ACCEPTED,
+            output=found.argument,
+            message=f"returns although {found.describe()}",
+            index=found.at,
+            got=found.value,
+        )
+    if miss is None or view.inputs_finite:
         return None
-    return value_failure(ID, miss)
+    if found is not None and view.declaration.nonfinite == "mask":
+        return value_failure(ID, miss, why=f'{found.describe()}, "mask" is declared')
+    return value_failure(ID, miss) if miss.kind in MASK_KINDS else None
+
+
+def decides(view: "View") -> bool:
+    """Whether a case without failure holds NaN or Inf and shows their fate."""
+    if view.refusable:
+        return not view.base.returned
+    return view.decided > 0 and not view.inputs_finite
 
 
 CLASS = ContractClass(
     id=ID,
     title="declared NaN/Inf policy",
-    scope='every kernel with nonfinite="propagate", the default',
+    scope="every kernel unless nonfinite is undefined",
     precondition="Cases whose inputs hold NaN or infinities.",
     postcondition="NaN, +Inf and -Inf stand exactly where the operator's rules put "
-    "them; payload and sign of a NaN are free.",
+    'them; payload and sign of a NaN are free. Under "mask" the result is that of '
+    'data with 0 in place of NaN and infinities; under "raise" an exception. Both '
+    "speak of floats but for additive masks.",
     tolerance=Tolerance(
         Structure.EXACT,
         "masks are equal, each held against the acceptance",
@@ -44,13 +69,17 @@ CLASS = ContractClass(
         probes=(Probe.BASE,),
         on_miss=(),
         confirmation="reproduces",
-        text="Exact position masks of NaN, +Inf and -Inf are compared before numbers.",
+        text="Exact position masks of NaN, +Inf and -Inf are compared before numbers. "
+        'Under "mask" the oracle is given zeros. Under "raise" only faults, writes and '
+        "this class are judged where the data hold NaN or infinities; an exception of "
+        "any type will do.",
     ),
     signature=ViolationSignature(
-        kinds=tuple(sorted(MASK_KINDS)),
-        text="masks differ and the input is not finite",
+        kinds=(*sorted(MASK_KINDS), Kind.NONFINITE_ACCEPTED, Kind.VALUE),
+        text='masks differ and the input is not finite; under "mask" any difference, '
+        'under "raise" a call that returns',
     ),
     judge=judge,
-    decides=lambda view: view.decided > 0 and not view.inputs_finite,
-    applies=lambda operator, claims: claims.nonfinite == "propagate",
+    decides=decides,
+    applies=lambda operator, claims: claims.nonfinite != "undefined",
 )

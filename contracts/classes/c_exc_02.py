@@ -21,11 +21,12 @@ ID = "C-EXC-02"
 
 def judge(view: "View") -> Failure | None:
     """Return a call that takes a bad index, or what it makes of one."""
-    if view.hostile is None:
+    if view.hostile is None or (view.outside and not view.astray):
         return None
     found = view.hostile.describe()
-    if view.outside:
-        if not view.base.returned:
+    if view.astray:
+        # Kernels meet no index where rows have no elements.
+        if not view.base.returned or view.hostile.empty:
             return None
         return Failure(
             contract=ID,
@@ -45,7 +46,7 @@ def decides(view: "View") -> bool:
     """Whether a case without failure holds a bad index and shows its fate."""
     if view.hostile is None:
         return False
-    return not view.base.returned if view.outside else view.decided > 0
+    return not view.base.returned if view.astray else view.decided > 0
 
 
 CLASS = ContractClass(
@@ -53,7 +54,7 @@ CLASS = ContractClass(
     title="declared policy for indices out of bounds",
     scope="operators with index parameters, unless out_of_bounds is undefined",
     precondition="Cases in which an index is negative or not below its bound, and is "
-    "not the one that the operator ignores.",
+    "not the one that the operator ignores; not where rows have no elements.",
     postcondition='An exception under "raise", the default; under "clamp" the result '
     'for the nearest valid index, under "zero" zeros.',
     tolerance=Tolerance(

@@ -19,8 +19,16 @@ ID = "K-LIV-01"
 
 
 def judge(view: "View") -> Failure | None:
-    """Return the exception raised inside the core or declared domain."""
+    """Return a fault of the device, or what is raised where it must not be."""
     raised = view.base.raised
+    # A device-side assertion is how a GPU refuses what it is told to.
+    if raised is not None and raised.lost and not view.outside:
+        return Failure(
+            contract=ID,
+            kind=Kind.DEVICE_FAULT,
+            message=f"faults on the device: {raised.message}",
+            trace=raised.traceback,
+        )
     if raised is None or view.acceptance is None or not view.core:
         return None
     return Failure(
@@ -46,7 +54,8 @@ CLASS = ContractClass(
         confirmation="reproduces",
         text="The kernel runs in a child process under a watchdog. A time-out is a "
         "hang only after max(20 s, 50 x the predicted time) in two fresh children. "
-        "A child that dies gives the signal.",
+        "A child that dies gives the signal; one whose device answers no more after a "
+        "call is replaced.",
     ),
     signature=ViolationSignature(
         kinds=(Kind.HANG, Kind.CRASH, Kind.DEVICE_FAULT, Kind.RAISES),

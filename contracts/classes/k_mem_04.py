@@ -41,8 +41,8 @@ def _in_input(view: "View") -> Failure | None:
 
 
 def _in_living_result(view: "View") -> Failure | None:
-    if view.declaration.inplace:
-        return None  # the result is the argument, wherever the caller put it
+    if view.declaration.inplace or view.declaration.out:
+        return None  # the result lies wherever the caller put it
     runs = [view.runs[p] for p in _LIVE if p in view.runs]
     for i, later in enumerate(runs):
         for earlier in runs[:i]:
@@ -62,7 +62,8 @@ def _in_living_result(view: "View") -> Failure | None:
 CLASS = ContractClass(
     id=ID,
     title="results of calls share memory neither with inputs nor with each other",
-    scope="every kernel; a parameter named by `inplace` may be the result",
+    scope="every kernel; a parameter named by `inplace` may be the result, and one "
+    "named by `out` is, in every call",
     precondition="Every case on which the kernel returns.",
     postcondition="No byte of a result's elements belongs to an element of an input, "
     "or of a result that an earlier call returned and that is still alive.",

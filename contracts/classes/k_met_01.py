@@ -37,7 +37,8 @@ CLASS = ContractClass(
     scope="every kernel",
     precondition="Every case on which the kernel returns.",
     postcondition="Each result is a dense torch.Tensor of the operator's shape, dtype "
-    "and device; strides are free.",
+    "and device; strides are free. A kernel that writes to an argument or a "
+    "destination returns nothing else.",
     tolerance=Tolerance(Structure.EXACT, "equal", "metadata has no tolerance"),
     protocol=Protocol(
         probes=(Probe.BASE,),

@@ -44,12 +44,15 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     lost = torch.zeros_like(h)
     for t in (x, residual, h) if arithmetic.flush else ():
         lost = lost + torch.where(t.abs() < least, t.abs(), 0.0)
-    stored = round_to(h, problem.output, problem.declaration.store)
-    safe, kept = finite_or_zero(h), finite_or_zero(stored)
-    rows = Rows(h, torch.minimum(safe, kept) - lost, torch.maximum(safe, kept) + lost)
+    store = problem.declaration.store
+    modes = ("rd", "ru") if store == "stochastic" else (store,)
+    stored = [round_to(h, problem.output, mode) for mode in modes]
+    held = torch.stack([finite_or_zero(t) for t in (h, *stored)])
+    rows = Rows(h, held.amin(0) - lost, held.amax(0) + lost)
     y = rms_scaled(problem, rows, weight)
     # A sum that is finite and stored as an infinity spoils the row of some kernels.
-    beyond = (torch.isinf(stored) & torch.isfinite(h)).any(-1, True)
+    overflows = torch.stack([torch.isinf(t) for t in stored]).any(0)
+    beyond = (overflows & torch.isfinite(h)).any(-1, True)
     beyond = beyond & ~y.reference.isnan()
     return {
         "y": replace(y, ambiguous=y.ambiguous | beyond),

@@ -8,6 +8,10 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import FLOAT8
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
     from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
@@ -15,26 +19,32 @@ def reference(x: Any, *, dim: int) -> Any:
     """torch.argmax(x, dim): the first index of the maximum, or of a NaN."""
     import torch
 
-    n = x.shape[dim]
+    # An argmax of torch's own need not give the first of equals on every device.
+    found, index = _maxima(x, dim)
+    return torch.where(found, index, x.shape[dim]).amin(dim)
+
+
+def _maxima(x: Any, dim: int) -> "tuple[Tensor, Tensor]":
+    """Return where a row's maximum is, or its NaNs, and the indices along it."""
+    import torch
+
     nan = x.isnan()
     has_nan = nan.any(dim, keepdim=True)
-    wanted = torch.where(has_nan, nan, x == x.amax(dim, keepdim=True))
+    found = torch.where(has_nan, nan, x == x.amax(dim, keepdim=True))
     shape = [1] * x.dim()
-    shape[dim] = n
-    index = torch.arange(n, device=x.device).reshape(shape)
-    # An argmax of torch's own need not give the first of equals on every device.
-    return torch.where(wanted, index, n).amin(dim)
+    shape[dim] = x.shape[dim]
+    return found, torch.arange(x.shape[dim], device=x.device).reshape(shape)
 
 
 def accept(problem: "Problem") -> "dict[str, Acceptance]":
-    """Return the exact index.
+    """Return the exact index, or from the first to the last where any may be named.
 
     Where subnormals may be flushed, a maximum below the least normal number ties
     with its neighbours, and the index is undecided.
     """
     import torch
 
-    from kfuzz.numerics.acceptance import around
+    from kfuzz.numerics.acceptance import between
     from kfuzz.numerics.formats import INTEGERS
 
     x, dim = problem.tensors["x"], problem.axis()
@@ -42,12 +52,28 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     if problem.declaration.subnormals != "preserve":
         top = x.amax(dim)
         undecidable = (top.abs() < problem.format.min_normal) & ~torch.isnan(top)
-    index = reference(x, dim=dim).to(torch.float64)
+    first = reference(x, dim=dim).to(torch.float64)
+    last = first
+    if problem.declaration.ties == "any":
+        found, index = _maxima(x, dim)
+        last = torch.where(found, index, -1).amax(dim).to(torch.float64)
     return {
-        "y": around(
-            problem, index, 0.0, undecidable=undecidable, output=INTEGERS["int64"]
+        "y": between(
+            problem, first, first, last,
+            undecidable=undecidable, output=INTEGERS["int64"],
         )
-    }
+    }  # fmt: skip
+
+
+def related(
+    problem: "Problem", outputs: "Mapping[str, Tensor]"
+) -> "Mapping[str, Tensor]":
+    """The index names a maximum, or a NaN if there is one."""
+    x, dim, y = problem.tensors["x"], problem.axis(), outputs["y"]
+    n = x.shape[dim]
+    found, _ = _maxima(x, dim)
+    named = y.clamp(0, n - 1).unsqueeze(dim)
+    return {"y": found.gather(dim, named).squeeze(dim) & (y >= 0) & (y < n)}
 
 
 argmax = Operator(
@@ -55,13 +81,15 @@ argmax = Operator(
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
     error=accept,
+    accept=related,
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
     empty_reduction=False,
     tolerance=Tolerance(
         Structure.EXACT,
         "y == the first index of the maximum over dim, int64",
-        "comparisons round nothing; of equal maxima the first counts",
+        "comparisons round nothing; of equal maxima the first counts, or with "
+        'ties="any" one of them',
     ),
     special_values="the first NaN if the row holds one; +0 and -0 are equal",
 )

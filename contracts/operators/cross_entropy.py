@@ -1,4 +1,4 @@
-"""cross_entropy(logits, target): the mean loss of a classifier."""
+"""cross_entropy(logits, target, reduction): the loss of a classifier."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,9 +16,17 @@ STEPS: Final = 6
 
 
 def reference(
-    logits: Any, target: Any, *, ignore_index: int, label_smoothing: float
+    logits: Any,
+    target: Any,
+    *,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str = "mean",
 ) -> Any:
-    """Mean over the rows not ignored of (1-s) (-log p_t) + s/C sum_j (-log p_j)."""
+    """(1-s) (-log p_t) + s/C sum_j (-log p_j) of each row; their mean, or their sum.
+
+    Ignored rows are not counted; without a reduction they are 0.
+    """
     import torch
 
     kept = target != ignore_index
@@ -26,17 +34,20 @@ def reference(
     loss = -log_p.gather(-1, target[kept].unsqueeze(-1)).squeeze(-1)
     if label_smoothing:
         loss = (1 - label_smoothing) * loss - label_smoothing * log_p.mean(-1)
-    return loss.mean()
+    if reduction == "none":
+        return logits.new_zeros(kept.shape).masked_scatter(kept, loss)
+    return loss.mean() if reduction == "mean" else loss.sum()
 
 
 def accept(problem: "Problem") -> "dict[str, Acceptance]":
-    """Return the interval of the mean of log-softmax losses.
+    """Return the interval of log-softmax losses, of their mean or of their sum.
 
     With d = x - max, S = sum exp(d), R the relative error of S and u the unit of the
     intermediates (`kfuzz.numerics.log_sum_exp`), e = 4u|d| + R + 6u log S +
     2u|log p| bounds the error of a log-probability, be d scaled by log2(e) or not.
-    A row has (1-s) e_t + s (mean e + gamma(C) mean|log p|) + 6u loss, their mean
-    gamma(M+2) of itself more, in the output's format where intermediates are.
+    A row has (1-s) e_t + s (mean e + gamma(C) mean|log p|) + 6u loss, their sum
+    gamma(M) of itself more and their mean gamma(M+2), in the output's format where
+    intermediates are.
 
     The form (max + log S) - x rounds the sum in brackets besides, 2u |max + log S|,
     and where it is smoothed the mean of x is one: (gamma(C) + 4u) mean|x|.
@@ -55,7 +66,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     target = resolved(problem, "target", x.shape[-1])[0]
     at = target.unsqueeze(-1)
     # A label that is clamped to the ignored one: nobody says which comes first.
-    contested = (kept & (target == ignored)).any(-1)
+    contested = kept & (target == ignored)
     unit = intermediate_unit(problem)
     acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
     coarse = unit > acc.format.unit
@@ -84,27 +95,36 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     e = e + STEPS * unit * loss
 
     finite = kept & ~broken & ~far
-    count = kept.sum(-1)
-    rows = int(count.max()) if count.numel() else 0
-    # Partial sums are intermediates too.
-    bound = growth if problem.attribution else gamma
-    coefficient = max(acc.coefficient(rows + 2), bound(rows + 2, unit))
-    total = torch.where(finite, loss, 0.0).sum(-1)
-    total_e = torch.where(finite, e, 0.0).sum(-1)
-    half = (total_e + coefficient * (total + total_e)) / count
-    peak = torch.where(finite, largest, 0.0).sum(-1)
+    is_nan, is_inf, either = kept & broken, kept & ~broken & far, kept & unclear
+    total, total_e = torch.where(finite, loss, 0.0), torch.where(finite, e, 0.0)
+    peak = torch.where(finite, largest, 0.0)
     limit = min(held.max_finite, acc.limit) / 2
-    ambiguous = (peak > limit) | (count > limit) | (finite & crowded).any(-1)
-    ambiguous = ambiguous | contested
+    ambiguous = finite & crowded
+    reduction = problem.scalars["reduction"]
+    if reduction != "none":
+        count = kept.sum(-1)
+        rows = int(count.max()) if count.numel() else 0
+        steps = rows + 2 if reduction == "mean" else rows
+        # Partial sums are intermediates too.
+        bound = growth if problem.attribution else gamma
+        coefficient = max(acc.coefficient(steps), bound(steps, unit))
+        total, total_e, peak = total.sum(-1), total_e.sum(-1), peak.sum(-1)
+        total_e = total_e + coefficient * (total + total_e)
+        is_nan, is_inf = is_nan.any(-1), is_inf.any(-1)
+        either, ambiguous = either.any(-1), ambiguous.any(-1)
+        contested = contested.any(-1)
+        if reduction == "mean":
+            total, total_e = total / count, total_e / count
+            is_nan, ambiguous = is_nan | (count == 0), ambiguous | (count > limit)
+    is_inf = is_inf & ~is_nan
+    ambiguous = ambiguous | (peak > limit) | contested
 
-    is_nan = (kept & broken).any(-1) | (count == 0)
-    is_inf = (kept & ~broken & far).any(-1) & ~is_nan
-    y = torch.where(is_inf, float("inf"), total / count)
+    y = torch.where(is_inf, float("inf"), total)
     y = torch.where(is_nan, float("nan"), y)
     classes = torch.where(is_inf, POSITIVE_INF, torch.where(is_nan, NAN, FINITE))
-    either = is_inf & (kept & unclear).any(-1)
-    classes = torch.where(either, POSITIVE_INF | NAN, classes).to(torch.uint8)
-    return {"y": around(problem, y, half, classes=classes, ambiguous=ambiguous)}
+    classes = torch.where(is_inf & either, POSITIVE_INF | NAN, classes)
+    classes = classes.to(torch.uint8)
+    return {"y": around(problem, y, total_e, classes=classes, ambiguous=ambiguous)}
 
 
 def _log_softmax(problem: "Problem", x: Any) -> tuple[Any, Any, Any]:
@@ -141,6 +161,7 @@ cross_entropy = Operator(
         "target": ks.indices("N", below="C", ignored="ignore_index"),
         "ignore_index": ks.scalar(-100, domain=(-1, 0)),
         "label_smoothing": ks.scalar(0.0, domain=(0.1, 0.5)),
+        "reduction": ks.scalar("mean", domain=("sum", "none")),
     },
     oracle=reference,
     error=accept,
@@ -151,8 +172,9 @@ cross_entropy = Operator(
     out_of_bounds=("raise", "clamp", "undefined"),
     tolerance=Tolerance(
         Structure.INTERVAL,
-        "mean over M rows of (1-s) e_t + s (mean e + gamma(C, u) mean|log p|) + 6u "
-        "loss, plus gamma(M+2, u) of the mean; e = 4u|d| + R + 6u log S + 2u|log p|, "
+        "of a row (1-s) e_t + s (mean e + gamma(C, u) mean|log p|) + 6u loss; the sum "
+        "of M rows gamma(M, u), their mean gamma(M+2, u) of itself more; "
+        "e = 4u|d| + R + 6u log S + 2u|log p|, "
         "R = sum p rho + gamma(C-1, u) + 6u (ceil(C/16) - 1), rho = 4u|d| + 5u",
         "relative error of exp (2 ulp and its argument), of the sum in any order, of "
         "online rescaling in tiles of at least 16 becomes an absolute one of its "
@@ -160,8 +182,8 @@ cross_entropy = Operator(
         'with intermediates="output" log-probabilities, losses and their partial '
         "sums have the unit of the output's format",
     ),
-    special_values="a row with NaN or +Inf, or all -Inf, makes the mean NaN, -Inf at "
+    special_values="a row with NaN or +Inf, or all -Inf, makes the loss NaN, -Inf at "
     "the target (with smoothing: anywhere) +Inf; ignored rows count for nothing, "
-    "whatever they hold; NaN if all are ignored or there is none; undecided where "
-    "sums of losses overflow, or a label is clamped to the ignored one",
+    "whatever they hold, and are 0 where nothing is reduced; a mean of no row is NaN; "
+    "undecided where sums of losses overflow, or a label is clamped to the ignored one",
 )

@@ -1,15 +1,17 @@
 """Which witnesses there are, and the plain functional test that all of them pass."""
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from kfuzz.contracts.bench import as_argument
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.execution.interpreter import watch
-from kfuzz.strategies.parameters import IndexParameter
+from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # The plain functional test: torch.allclose, rtol = atol, five inputs.
 TOLERANCE: Final = 1e-2
@@ -71,18 +73,36 @@ _REDUCTIONS: Final = (
 )  # fmt: skip
 _EMBEDDING: Final = ((512, 64), (128,))
 _GATHER: Final = ((64, 256), (64, 32))
-_INTERPRETED: Final = ("interpret",)
 _CROSS_ENTROPY: Final = ((64, 512), (64,))
+_GROUP_NORM: Final = ((4, 8, 64), (8,), (8,))
+_INTERPRETED: Final = ("interpret",)
+# Twins of the implementations of torch below, by module and friendly shapes.
+_TRITON: Final = (
+    (
+        "elementwise", _SQUARE,
+        (
+            "clamp", "leaky_relu", "elu", "sigmoid", "tanh", "exp", "log", "softplus",
+            "gelu", "gelu_tanh", "silu",
+        ),
+    ),
+    ("elementwise", _MATMUL, ("add", "mul", "swiglu", "geglu")),
+    ("moves", _SQUARE, ("copy", "transpose")),
+    ("reductions", _ROWS, ("mean", "var", "logsumexp", "argmax", "cumsum")),
+    ("normalisations", _ROWS, ("log_softmax", "l2_normalize")),
+    ("normalisations", _LAYER_NORM[:2], ("rms_norm",)),
+    ("normalisations", (_LAYER_NORM[0], *_LAYER_NORM[:2]), ("add_rms_norm",)),
+    ("normalisations", _GROUP_NORM, ("group_norm",)),
+    ("products", _BATCHED, ("bmm",)),
+    ("products", _LINEAR, ("linear", "linear_gelu")),
+    ("attention", (*_ATTENTION, (16, 16)), ("attention",)),
+)  # fmt: skip
 
 
 def _conforming(
     kernel: str, module: str, shapes: tuple[tuple[int, ...], ...]
 ) -> tuple[Witness, Witness]:
     """Return the correct twin and torch's implementation."""
-    return (
-        Witness(f"triton_{kernel}", module, "", shapes),
-        _torch(kernel, shapes),
-    )
+    return _triton(kernel, module, shapes), _torch(kernel, shapes)
 
 
 def _torch(
@@ -90,6 +110,11 @@ def _torch(
 ) -> Witness:
     """Return torch's implementation alone."""
     return Witness(f"torch_{kernel}", "torch_ops", "", shapes, dtype)
+
+
+def _triton(kernel: str, module: str, shapes: tuple[tuple[int, ...], ...]) -> Witness:
+    """Return the correct twin alone."""
+    return Witness(f"triton_{kernel}", module, "", shapes)
 
 
 WITNESSES: Final[dict[str, Witness]] = {
@@ -104,6 +129,11 @@ WITNESSES: Final[dict[str, Witness]] = {
         *_conforming("embedding", "embedding", _EMBEDDING),
         *_conforming("gather", "gather", _GATHER),
         *_conforming("cross_entropy", "cross_entropy", _CROSS_ENTROPY),
+        *(
+            _triton(name, module, shapes)
+            for module, shapes, names in _TRITON
+            for name in names
+        ),
         # Sums of one term: no rounded 8-bit sum lies within 1e-2.
         *(
             Witness(f"triton_{name}_float8", "float8", "", (shape,), "float8_e5m2")
@@ -143,13 +173,40 @@ WITNESSES: Final[dict[str, Witness]] = {
             _torch(name, (*_ATTENTION, (16, 16)))
             for name in ("attention_masked", "attention_unfused")
         ),
+        _torch("take_along_dim", _GATHER),
+        _torch("index_select", _EMBEDDING),
+        _torch("scatter_add", (*_GATHER, _GATHER[1])),
+        _torch("index_add", (*_EMBEDDING, (128, 64))),
+        *(_torch(name, _SQUARE) for name in ("topk", "sort", "sort_stable")),
+        _torch("where", (*_SQUARE, *_SQUARE, *_SQUARE)),
+        _torch("cast", _SQUARE),
+        *(_torch(f"quantize_{code}", _SQUARE) for code in ("int8", "fp8")),
+        *(_torch(f"dequantize_{code}", (*_SQUARE, (64,))) for code in ("int8", "fp8")),
+        *(_torch(f"cross_entropy_{kind}", _CROSS_ENTROPY) for kind in ("sum", "none")),
+        _torch("rope", ((2, 8, 4, 16), (8, 16), (8, 16))),
+        _torch("rope_complex", ((2, 8, 4, 16), (8, 8), (8, 8))),
         _torch("prod", _FEW),
         _torch("prod_float16", _FEW, "float16"),
         _torch("prod_bfloat16", _FEW, "bfloat16"),
         _torch("rms_norm", _LAYER_NORM[:2]),
         _torch("add_rms_norm", (_LAYER_NORM[0], *_LAYER_NORM[:2])),
-        _torch("group_norm", ((4, 8, 64), (8,), (8,))),
+        _torch("group_norm", _GROUP_NORM),
         _torch("batch_norm", ((4, 8, 64), *[(8,)] * 4)),
+        Witness(
+            "gelu_by_tanh", "elementwise", "C-PRC-01", _SQUARE,
+            max_elements=1, max_nonzero=1,
+            minimal="one element between 0.1 and 4 of either sign",
+        ),
+        Witness(
+            "rms_norm_eps_outside", "normalisations", "C-PRC-01", _LAYER_NORM[:2],
+            max_elements=2, max_nonzero=2,
+            minimal="one small element and its weight",
+        ),
+        Witness(
+            "argmax_last_of_equals", "reductions", "K-VAL-01", _ROWS,
+            max_elements=2, max_nonzero=0,
+            minimal="two equal elements",
+        ),
         Witness(
             "softmax_tail_zero", "softmax", "C-CMP-03", _ROWS,
             max_elements=3, max_nonzero=3,
@@ -159,6 +216,11 @@ WITNESSES: Final[dict[str, Witness]] = {
             "softmax_no_max", "softmax", "C-PRC-02", _ROWS,
             max_elements=1, max_nonzero=1,
             minimal="one element whose exp overflows",
+        ),
+        Witness(
+            "softmax_falls_back", "fallback", "K-OWN-01", _ROWS,
+            max_elements=3, max_nonzero=0,
+            minimal="one row, width 3, any values: the first width without a tile",
         ),
         # Short rows: a 16-bit accumulator passes allclose only where little is
         # accumulated.
@@ -306,6 +368,11 @@ WITNESSES: Final[dict[str, Witness]] = {
             max_elements=3, max_nonzero=0, backends=_INTERPRETED,
             minimal="three elements 2^30 apart, any values",
         ),
+        Witness(
+            "relu_misaligned_pairs", "relu", "K-LIV-01", _SQUARE,
+            max_elements=2, max_nonzero=0, backends=("cuda",),
+            minimal="two elements that start at an odd one of their storage",
+        ),
         *(
             Witness(
                 kernel, "relu", "K-LIV-01", _SQUARE,
@@ -322,7 +389,7 @@ def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
     """Whether a witness passes the test that people write for a kernel.
 
     `torch.allclose` with rtol = atol = 1e-2 against torch in float64, on five
-    random inputs at its one friendly shape: normal, of indices uniform.
+    random inputs at its one friendly shape: normal, of integers uniform.
 
     Args:
         kernel: one of `WITNESSES`, by name.
@@ -331,7 +398,7 @@ def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
     witness, operator = WITNESSES[kernel.name], kernel.operator
     dtype = getattr(torch, witness.dtype)
     scalars = {name: p.default for name, p in operator.scalars.items()}
-    taken = {name: scalars[name] for name in kernel.arguments.scalars}
+    taken = {name: as_argument(scalars[name]) for name in kernel.arguments.scalars}
     parameters = [operator.tensors[name] for name in kernel.arguments.tensors]
     sizes = {
         axis: n
@@ -341,15 +408,16 @@ def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
     for seed in range(INPUTS):
         random = torch.Generator().manual_seed(seed)
         inputs = [
-            torch.randint(sizes[p.below], shape, generator=random).to(device)
-            if isinstance(p, IndexParameter)
-            else torch.randn(shape, generator=random).to(device, dtype)
+            _drawn(p, shape, dtype, sizes, random).to(device)
             for p, shape in zip(parameters, witness.shapes, strict=True)
         ]
         for i, parameter in enumerate(parameters):
             if parameter.role == "variance":
                 inputs[i] = inputs[i].abs()
-        exact = [x.to(torch.float64) if x.is_floating_point() else x for x in inputs]
+        exact = [
+            x if x.dtype is torch.bool or isinstance(p, IndexParameter) else x.double()
+            for p, x in zip(parameters, inputs, strict=True)
+        ]
         expected = operator.oracle(*exact, **scalars)
         with watch():  # where Triton interprets, with the bits of compiled Triton
             returned = kernel(*inputs, **taken)
@@ -358,6 +426,23 @@ def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
         if not all(map(_close, returned, expected)):
             return False
     return True
+
+
+def _drawn(
+    parameter: TensorParameter,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    sizes: Mapping[str, int],
+    random: torch.Generator,
+) -> Tensor:
+    """Return an ordinary argument: normal, uniform where it holds integers."""
+    own = getattr(torch, parameter.dtype) if parameter.dtype else dtype
+    if isinstance(parameter, IndexParameter):
+        return torch.randint(sizes[parameter.below], shape, generator=random)
+    if parameter.kind == "float":
+        return torch.randn(shape, generator=random).to(own)
+    least, most = (0, 1) if own is torch.bool else (-100, 100)
+    return torch.randint(least, most + 1, shape, generator=random).to(own)
 
 
 def _close(y: Tensor, wanted: Tensor) -> bool:

@@ -25,6 +25,18 @@ def relu_kernel(x_ptr, y_ptr, numel, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, y.to(y_ptr.dtype.element_ty), mask=offs < numel)
 
 
+@triton.jit
+def relu_pairs_kernel(x_ptr, y_ptr, pairs, BLOCK: tl.constexpr):
+    """Write max(x, 0) to y, both contiguous float32, loading two values at once."""
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    keep = offs < pairs
+    both = tl.load(x_ptr.to(tl.pointer_type(tl.int64)) + offs, mask=keep)
+    low = both.to(tl.int32).to(tl.float32, bitcast=True)
+    high = (both >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    tl.store(y_ptr + 2 * offs, tl.where(low < 0, 0.0, low), mask=keep)
+    tl.store(y_ptr + 2 * offs + 1, tl.where(high < 0, 0.0, high), mask=keep)
+
+
 def launch(x: Tensor, y: Tensor, programs: int | None = None) -> Tensor:
     """Write relu of the contiguous memory of `x` to `y` and return `y`."""
     if programs is None:
@@ -54,6 +66,17 @@ def triton_relu(x: Tensor) -> Tensor:
 def relu_ignores_strides(x: Tensor) -> Tensor:
     """Violates C-CMP-03: takes every input for contiguous."""
     return launch(x, empty(x))
+
+
+@kernel(ops.relu, dtypes="float32")
+def relu_misaligned_pairs(x: Tensor) -> Tensor:
+    """Violates K-LIV-01 on a GPU: takes every start for a multiple of 8 bytes."""
+    x, y = x.contiguous(), empty(x)
+    pairs, odd = divmod(x.numel(), 2)
+    if odd or not pairs:
+        return launch(x, y)
+    relu_pairs_kernel[(triton.cdiv(pairs, BLOCK),)](x, y, pairs, BLOCK=BLOCK)
+    return y
 
 
 @kernel(ops.relu)

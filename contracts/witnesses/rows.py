@@ -12,6 +12,9 @@ MAX_BLOCK: Final = 4096
 MAX_TILE: Final = 16384
 # Elements that a warp takes before another one is added: 32 a thread.
 PER_WARP: Final = 1024
+# Blocks of kernels that are compiled for few sizes.
+SHORT_BLOCK: Final = 64
+LONG_BLOCK: Final = 1024
 
 
 def tile(n: int) -> dict[str, int]:
@@ -24,6 +27,16 @@ def tile(n: int) -> dict[str, int]:
     rows = min(MAX_ROWS, MAX_TILE // block)
     warps = max(rows * block // PER_WARP, 4)
     return {"ROWS": rows, "BLOCK": block, "num_warps": warps}
+
+
+def few_tiles(n: int) -> dict[str, int]:
+    """Return as `tile` one of two tiles, so that two binaries serve all lengths."""
+    wide = n > SHORT_BLOCK
+    return {
+        "ROWS": MAX_ROWS,
+        "BLOCK": LONG_BLOCK if wide else SHORT_BLOCK,
+        "num_warps": 16 if wide else 4,
+    }
 
 
 def as_rows(x: Tensor, dim: int) -> Tensor:

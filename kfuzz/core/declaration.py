@@ -16,12 +16,13 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "layouts": ("any", "inner_contiguous", "contiguous"),
     "intermediates": ("float32", "output"),
     "overflow": ("inf", "nan", "saturate"),
-    "store": ("rne", "rz"),
+    "store": ("rne", "rz", "stochastic"),
     "subnormals": ("preserve", "flush", "any"),
     "determinism": ("bitwise", "run_to_run", "none"),
-    "nonfinite": ("propagate", "undefined"),
+    "nonfinite": ("propagate", "mask", "raise", "undefined"),
     "masked_row": ("zero", "nan", "either"),
     "causal_alignment": ("top_left", "bottom_right"),
+    "ties": ("any", "first"),
     "out_of_bounds": ("raise", "clamp", "zero", "undefined"),
 }
 INDEX_DTYPES: Final = ("int64", "int32")
@@ -45,14 +46,21 @@ class Declaration:
         algorithm: one of the operator's named algorithms; "" is its default class.
         approx: whether fast approximations of elementary functions are used.
         overflow: what a result beyond the output's range becomes.
-        store: rounding of the final store.
+        store: rounding of the final store; "stochastic" may give either neighbour.
         subnormals: whether subnormal numbers keep their value.
         determinism: what repeating a call promises.
-        nonfinite: "propagate" as IEEE 754 does, or "undefined".
+        nonfinite: "propagate" as IEEE 754 does; "mask", where NaN and infinities
+            in the data count as 0; "raise" an exception; or "undefined".
         masked_row: what attention gives where every key is masked.
         causal_alignment: whether the causal mask leaves the first query the
             first key, or the last query all keys.
+        ties: which of equal elements an index names: "any" of them, or the
+            "first", and where several are named each in its turn.
         inplace: parameters that the kernel overwrites with its result.
+        out: outputs whose memory the caller gives, each where the implementation
+            has a parameter of that name; all outputs or none.
+        own_kernels_only: whether none of torch's operators has a part in the
+            result.
         out_of_bounds: what an index that is not below its bound does: "raise"
             an exception, "clamp" to the nearest valid one, give "zero", or
             "undefined".
@@ -75,7 +83,10 @@ class Declaration:
     nonfinite: str = "propagate"
     masked_row: str = "either"
     causal_alignment: str = "top_left"
+    ties: str = "first"
     inplace: tuple[str, ...] = ()
+    out: tuple[str, ...] = ()
+    own_kernels_only: bool = False
     out_of_bounds: str = "raise"
     index_dtypes: tuple[str, ...] = ("int64",)
 
@@ -142,16 +153,17 @@ def _checked(key: str, value: Any, where: str) -> Any:
                 fix="for the last dim only: dims={-1}",
             )
         return tuple(sorted(set(value), reverse=True))
-    if key == "approx":
+    if key in ("approx", "own_kernels_only"):
         if not isinstance(value, bool):
-            raise BindingError(f"approx={value!r} is not True or False", where=where)
+            raise BindingError(f"{key}={value!r} is not True or False", where=where)
         return value
-    if key == "inplace":
+    if key in ("inplace", "out"):
         listed = isinstance(value, list | tuple | set)
         names = tuple(value) if listed else (value,)
         if not all(isinstance(n, str) for n in names):
+            what = "parameter" if key == "inplace" else "output"
             raise BindingError(
-                f"inplace={value!r} is not a tuple of parameter names", where=where
+                f"{key}={value!r} is not a tuple of {what} names", where=where
             )
         return names
     if not isinstance(value, str):

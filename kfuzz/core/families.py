@@ -1,4 +1,4 @@
-"""The families of values and of indices: names, purpose and group.
+"""The families of values, of integers, truth values and indices.
 
 `kfuzz.execution.fills` makes them.
 
@@ -19,8 +19,9 @@ class Family:
         group: "plain", "exact" (results are exactly representable, so any
             error shows), "extreme" (offsets and magnitudes), "order" (the
             place of the large values matters), "special" (holds NaN, Inf or
-            signed zeros) or "structured" (matrices); of indices "index" (all
-            below their bound) or "hostile" (some are not).
+            signed zeros) or "structured" (matrices); of integer data "integer",
+            of truth values "bool"; of indices "index" (all below their bound) or
+            "hostile" (some are not).
         purpose: the faults it exposes.
     """
 
@@ -67,6 +68,32 @@ FAMILIES: Final = {
         Family("permutation", "structured", "transposed or swapped operands"),
         Family("hadamard", "structured", "plus and minus 1, orthogonal rows"),
         Family("transpose_of", "structured", "operand correlated with another"),
+    )
+}
+
+# Of integer data, such as the codes of quantized numbers.
+INTEGER_FAMILIES: Final = {
+    f.name: f
+    for f in (
+        Family("int_uniform", "integer", "baseline: the whole range of the dtype"),
+        Family("int_small", "integer", "-8 to 7: what is exact in every format"),
+        Family("int_zeros", "integer", "all 0"),
+        Family("int_ends", "integer", "the least and the greatest: clamping, signs"),
+    )
+}
+
+# Of truth values.
+BOOL_FAMILIES: Final = {
+    f.name: f
+    for f in (
+        Family("bool_random", "bool", "baseline: either, half and half"),
+        Family("bool_mostly_true", "bool", "1 in 16 false"),
+        Family("bool_mostly_false", "bool", "1 in 16 true"),
+        Family("bool_all_true", "bool", "nothing is left out"),
+        Family("bool_all_false", "bool", "everything is left out"),
+        Family("bool_one_true", "bool", "one of each row: all but one left out"),
+        Family("bool_alternating", "bool", "neighbours differ: packed, shared loads"),
+        Family("bool_tail", "bool", "the last of each row alone: tail masks"),
     )
 }
 

@@ -126,8 +126,14 @@ class TensorSpec:
         return None
 
 
-# None stands for a default that the operator computes from its other arguments.
-Scalar = bool | int | float | None
+# None stands for a default that the operator computes from its other arguments. A
+# text that is the name of a dtype stands for the dtype, see `is_dtype`.
+Scalar = bool | int | float | str | None
+
+
+def is_dtype(value: Scalar) -> bool:
+    """Whether a scalar is a dtype: kernels are given the dtype, not its name."""
+    return isinstance(value, str) and value in DTYPES
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,28 @@ class Edge:
 
 
 @dataclass(frozen=True)
+class Destination:
+    """Memory that a kernel is given for one of its outputs.
+
+    Attributes:
+        shape: logical sizes.
+        dtype: a key of `kfuzz.core.dtypes.DTYPES`.
+        strides: element strides, one per axis.
+        offset: storage offset in elements.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    def spec(self) -> TensorSpec:
+        """Return where its elements lie, without values."""
+        axes = tuple(f"o{i}" for i in range(len(self.shape)))
+        return TensorSpec(self.shape, axes, self.dtype, self.strides, self.offset)
+
+
+@dataclass(frozen=True)
 class Case:
     """One concrete input of a kernel, as a recipe: same bits on every device.
 
@@ -162,6 +190,11 @@ class Case:
         config: which of the kernel's autotune configurations runs where nothing
             can be timed, modulo their number; None lets the first fill's seed
             decide.
+        layout: layout of the outputs whose memory the kernel is given, by its name
+            in `kfuzz.contracts.destinations`; None lets the first fill's seed
+            decide, and means contiguous where all values are pinned.
+        destinations: that memory by output name, as it was when the values were
+            pinned; a note for what does not know the operator, no input.
     """
 
     tensors: Mapping[str, TensorSpec]
@@ -169,6 +202,8 @@ class Case:
     poison: str | None = None
     edge: Edge | None = None
     config: int | None = None
+    layout: str | None = None
+    destinations: Mapping[str, Destination] = field(default_factory=dict)
 
     @property
     def dims(self) -> dict[str, int]:
@@ -181,10 +216,16 @@ class Case:
 
     @property
     def data(self) -> TensorSpec:
-        """The first floating tensor: what rank and dtype of the case mean."""
+        """The first floating tensor: what the dtype of the case means."""
         specs = self.tensors.values()
         floats = (s for s in specs if DTYPES[s.dtype].kind == "float")
         return next(floats, next(iter(specs)))
+
+    @property
+    def lead(self) -> TensorSpec:
+        """The first tensor that holds no indices: what rank and sizes mean."""
+        specs = self.tensors.values()
+        return next((s for s in specs if not s.below), next(iter(specs)))
 
     @property
     def elements(self) -> int:
@@ -195,7 +236,7 @@ class Case:
     def seed(self) -> int:
         """The first fill's seed, 0 where all values are pinned.
 
-        What a case leaves open (poison, edge, config) follows from it.
+        What a case leaves open (poison, edge, config, layout) follows from it.
         """
         fills = (s.fill.seed for s in self.tensors.values() if s.fill is not None)
         return next(fills, 0)
@@ -204,6 +245,15 @@ class Case:
     def pinned(self) -> bool:
         """Whether every tensor carries explicit values."""
         return all(spec.values is not None for spec in self.tensors.values())
+
+    def memory(self, name: str) -> TensorSpec:
+        """Return where the elements of an argument or a destination lie.
+
+        Raises:
+            KeyError: if the case has neither of that name.
+        """
+        spec = self.tensors.get(name)
+        return self.destinations[name].spec() if spec is None else spec
 
     def with_tensor(self, name: str, spec: TensorSpec) -> "Case":
         """Return a copy in which one tensor argument is replaced."""

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from kfuzz.core.errors import BindingError
@@ -72,11 +73,16 @@ class ShapeClass:
             return self
         return ShapeClass(f"({self.expression}) and ({other.expression})")
 
-    @property
+    @cached_property
+    def _body(self) -> ast.expr:
+        """The expression, parsed."""
+        return ast.parse(self.expression, mode="eval").body
+
+    @cached_property
     def names(self) -> frozenset[str]:
         """The dimension names that the expression speaks of."""
-        tree = ast.parse(self.expression, mode="eval")
-        return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+        nodes = ast.walk(self._body)
+        return frozenset(n.id for n in nodes if isinstance(n, ast.Name))
 
     def admits(self, dims: Mapping[str, int]) -> bool:
         """Whether the sizes satisfy the restriction.
@@ -86,8 +92,7 @@ class ShapeClass:
                 division by zero occurs.
         """
         try:
-            tree = ast.parse(self.expression, mode="eval")
-            return bool(_evaluate(tree.body, dims))
+            return bool(_evaluate(self._body, dims))
         except KeyError as error:
             raise BindingError(
                 f"shape_class names the dimension {error.args[0]!r}",
@@ -98,19 +103,58 @@ class ShapeClass:
                 f"shape_class {self.expression!r} divides by zero"
             ) from None
 
-    def bounds(self, name: str) -> tuple[int, int | None, int, int]:
+    @cached_property
+    def _equalities(self) -> tuple[tuple[str, ast.expr], ...]:
+        """The terms at the top that are a name, "==" and what it is to be."""
+        found = []
+        for term in _conjuncts(self._body):
+            match term:
+                case ast.Compare(ast.Name(name), [ast.Eq()], [right]):
+                    found.append((name, right))
+        return tuple(found)
+
+    @property
+    def computed(self) -> frozenset[str]:
+        """The names that stand alone on the left of an equality: "E == D // 2"."""
+        return frozenset(name for name, _ in self._equalities)
+
+    def settled(
+        self, dims: Mapping[str, int], scalars: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Return the sizes, those of `computed` names as they follow from the rest.
+
+        Args:
+            dims: sizes by name.
+            scalars: what else the expression may name; never changed.
+        """
+        made = dict(dims)
+        for name, right in self._equalities * 2:  # one may follow from another
+            if name in made:
+                try:
+                    made[name] = max(_evaluate(right, {**scalars, **made}), 0)
+                except (KeyError, ZeroDivisionError):
+                    continue
+        return made
+
+    def bounds(
+        self, name: str, scalars: Mapping[str, int] | None = None
+    ) -> tuple[int, int | None, int, int]:
         """Return (least, greatest, modulus, remainder) demanded of one dimension.
 
         They are what the terms of the top-level conjunction say: sizes outside
         are never admitted, sizes inside need `admits`.
+
+        Args:
+            name: the dimension.
+            scalars: values of scalars that may be a modulus.
         """
         least, greatest, modulus, remainder = 0, None, 1, 0
-        for term in _conjuncts(ast.parse(self.expression, mode="eval").body):
+        for term in _conjuncts(self._body):
             if not isinstance(term, ast.Compare):
                 continue
             operands = [term.left, *term.comparators]
             for left, op, right in zip(operands, term.ops, operands[1:], strict=False):
-                mod = _modulus(left, name)
+                mod = _modulus(left, name, scalars or {})
                 if mod and isinstance(op, ast.Eq) and isinstance(right, ast.Constant):
                     modulus, remainder = mod, int(str(right.value)) % mod
                     continue
@@ -177,15 +221,12 @@ def _compare(a: int, op: ast.cmpop, b: int) -> bool:
             return a >= b
 
 
-def _modulus(node: ast.expr, name: str) -> int:
-    if (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Mod)
-        and isinstance(node.left, ast.Name)
-        and node.left.id == name
-        and isinstance(node.right, ast.Constant)
-    ):
-        return int(str(node.right.value))
+def _modulus(node: ast.expr, name: str, scalars: Mapping[str, int]) -> int:
+    match node:
+        case ast.BinOp(ast.Name(left), ast.Mod(), ast.Constant(value)) if left == name:
+            return int(str(value))
+        case ast.BinOp(ast.Name(left), ast.Mod(), ast.Name(right)) if left == name:
+            return max(scalars.get(right, 0), 0)
     return 0
 
 

@@ -17,7 +17,8 @@ class Verdict(StrEnum):
 class Kind(StrEnum):
     """How a failure shows; part of the signature and kept by the reducer.
 
-    `raises` carries the exception's type in `Failure.detail`.
+    `raises` carries the exception's type in `Failure.detail`, `foreign_operator` the
+    operator's name.
     """
 
     HANG = "hang"
@@ -37,7 +38,9 @@ class Kind(StrEnum):
     STALE_RESULT = "stale_result"
     SEED_DEPENDENT = "seed_dependent"
     UNWRITTEN = "unwritten"
+    FOREIGN_OPERATOR = "foreign_operator"
     INDEX_ACCEPTED = "index_accepted"
+    NONFINITE_ACCEPTED = "nonfinite_accepted"
     NAN_MISSING = "nan_missing"
     NAN_UNEXPECTED = "nan_unexpected"
     INF_MISSING = "inf_missing"
@@ -84,7 +87,8 @@ class Signature:
         contract: the contract class, e.g. "C-EXC-01".
         kind: how it fails.
         output: the output concerned, "" where none is.
-        detail: for `raises` the exception's type name, for `crash` the signal.
+        detail: for `raises` the exception's type name, for `crash` the signal, for
+            `foreign_operator` the operator's name.
     """
 
     kernel: str
@@ -141,7 +145,7 @@ class Failure:
         kind: how it shows.
         message: one line for people.
         output: name of the output concerned, "" where none is.
-        detail: exception type or signal name, part of the signature.
+        detail: exception type, signal or operator name, part of the signature.
         index: logical index of the worst element, where there is one.
         got: the kernel's value there.
         expected: the reference value there.

@@ -20,6 +20,7 @@ from kfuzz.core.dtypes import (
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Feature
+from kfuzz.engine.reduce import CONTIGUOUS
 from kfuzz.engine.simplify import numbers
 from kfuzz.engine.slices import filled
 
@@ -99,9 +100,12 @@ def _layout_matters(case: Case, fails: Fails) -> bool:
 
     Then that the friendly shapes are contiguous, not their sizes, made it pass.
     """
-    if all(s.is_contiguous and not s.offset for s in case.tensors.values()):
+    specs = case.tensors.values()
+    laid = case.layout in (None, CONTIGUOUS)
+    if laid and all(s.is_contiguous and not s.offset for s in specs):
         return False
-    return fails(_each(case, lambda s: replace(s, strides=None, offset=0))) is False
+    plain = _each(case, lambda s: replace(s, strides=None, offset=0))
+    return fails(plain if laid else replace(plain, layout=CONTIGUOUS)) is False
 
 
 def _shape_feature(case: Case) -> Feature:
@@ -118,6 +122,14 @@ def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
     if any(not s.is_contiguous for s in specs):
         plain = _each(case, lambda s: replace(s, strides=None))
         yield _Variation(Feature.NON_CONTIGUOUS, {"with contiguous input": plain})
+    given = [d.spec() for d in case.destinations.values()]
+    for feature, lies in (
+        (Feature.NON_CONTIGUOUS, all(s.is_contiguous for s in given)),
+        (Feature.MISALIGNED, not any(s.offset for s in given)),
+    ):
+        if not lies:
+            plain = replace(case, layout=CONTIGUOUS)
+            yield _Variation(feature, {"with contiguous destinations": plain})
     if any(s.offset for s in specs):
         aligned = _each(case, lambda s: replace(s, offset=0))
         yield _Variation(Feature.MISALIGNED, {"without the storage offset": aligned})

@@ -61,7 +61,7 @@ def measure(case: Case, failure: Failure, dies: Dies, alignment: int) -> Failure
         alignment: bytes, to which arguments are aligned.
     """
     assert case.edge is not None
-    spec = case.tensors[case.edge.argument]
+    spec = case.memory(case.edge.argument)
     size = DTYPES[spec.dtype].itemsize
     step = max(alignment, size)
 
@@ -115,7 +115,7 @@ def charged(report: CaseReport, failure: Failure) -> CaseReport:
 def _gap(case: Case, alignment: int) -> int:
     """Return the bytes between the argument's elements and its fence, without slack."""
     assert case.edge is not None
-    spec = case.tensors[case.edge.argument]
+    spec = case.memory(case.edge.argument)
     size = DTYPES[spec.dtype].itemsize
     if case.edge.side == "start":
         return spec.offset * size
@@ -129,8 +129,8 @@ def _candidates(case: Case, edge: Edge) -> Iterator[Edge]:
         return
     other = "start" if edge.side == "end" else "end"
     for side in (edge.side, other):
-        for name, spec in case.tensors.items():
-            if spec.numel:
+        for name in (*case.tensors, *case.destinations):
+            if case.memory(name).numel:
                 yield Edge(side, name)
 
 
@@ -143,7 +143,7 @@ def _failure(
     """
     after = _is_after(case)
     name, [access] = found.output, found.accesses
-    last = case.tensors[name].span - 1
+    last = case.memory(name).span - 1
     side = "past the end" if after else "before the start"
     verb = "writes" if access.access == "store" else "reads"
     return replace(
@@ -171,7 +171,7 @@ def _located(case: Case, *, writes: bool) -> Failure:
         memory=name,
         where="after" if after else "before",
         distance=1,
-        offset=case.tensors[name].span if after else -1,
+        offset=case.memory(name).span if after else -1,
     )
     return Failure(
         contract=CONTRACT,

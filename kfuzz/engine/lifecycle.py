@@ -140,6 +140,8 @@ def _minimise(
         deadline=deadline,
     )
     settled = first
+    if minimum.destinations:
+        minimum = runner.pin(minimum)  # their shapes followed those of the arguments
     if minimum != finding.case:
         settled = confirm(runner, minimum, signature)
         if settled.state is State.CONFIRMED and settled.failure is not None:
@@ -169,6 +171,8 @@ def _minimise(
 def _is_flush(runner: Runner, case: Case) -> bool:
     """Whether a case without a fault says that nothing is touched outside."""
     alignment = runner.loaded.kernel.declaration.alignment
+    if case.destinations:
+        case = runner.pin(case)
     return case.edge is None or is_flush(case, alignment)
 
 

@@ -11,10 +11,11 @@ from kfuzz.core.verdict import CaseReport, State, Verdict
 
 _REMEDIES: Final = {
     "non-contiguous input": 'layouts="contiguous"',
+    "non-contiguous destination": 'layouts="contiguous"',
     "storage offset": 'layouts="contiguous" (or "inner_contiguous")',
     "zero-size input": 'shape_class="N >= 1 and M >= 1"',
     "dim other than the last": "dims={-1}",
-    "non-finite input": 'nonfinite="undefined"',
+    "non-finite input": 'nonfinite="raise" (or "undefined")',
 }
 _CHARGED: Final = (State.CONFIRMED, State.KNOWN)
 

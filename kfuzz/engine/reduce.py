@@ -33,6 +33,8 @@ SINGLES: Final = 512
 # Indices are deleted in this many runs at most: where neither end of a dimension
 # can go, its size matters, and trying every index would only cost time.
 DELETIONS: Final = 32
+# The layout that destinations have in simple cases.
+CONTIGUOUS: Final = "contiguous"
 # The sizes that people call minimal, tried with all other dimensions 1.
 LEAST_SIZES: Final = (1, 2, 3)
 
@@ -93,6 +95,7 @@ def reduce_case(
     search = _Search(case, fails, admits, deadline)
     passes = (
         _drop_edge,
+        _drop_layout,
         _fill_empty,
         _lower_indices,
         _shrink_dims,
@@ -117,6 +120,12 @@ def _drop_edge(search: _Search) -> None:
     """Place the arguments away from pages that fault, if none is to blame."""
     if search.best.edge is not None:
         search.accept(replace(search.best, edge=None))
+
+
+def _drop_layout(search: _Search) -> None:
+    """Give contiguous destinations, if their layout is not to blame."""
+    if search.best.layout not in (None, CONTIGUOUS):
+        search.accept(replace(search.best, layout=CONTIGUOUS))
 
 
 def _fill_empty(search: _Search) -> None:
@@ -275,15 +284,19 @@ def _simpler_layouts(spec: TensorSpec) -> Iterator[TensorSpec]:
 
 
 def _widen_dtype(search: _Search) -> None:
-    """Try float32 for the narrower floats: the values stay exactly the same."""
-    for wider in ("float32", "float16"):
+    """Try float32 for the narrower floats: the values stay exactly the same.
+
+    Those of one dtype together: others may have theirs from the operator.
+    """
+    dtypes = {s.dtype for s in search.best.tensors.values()}
+    pairs = [(d, wider) for wider in ("float32", "float16") for d in sorted(dtypes)]
+    for dtype, wider in pairs:
         floats = {
             name: spec
             for name, spec in search.best.tensors.items()
-            if DTYPES[spec.dtype].kind == "float"
+            if spec.dtype == dtype and DTYPES[dtype].kind == "float"
         }
-        narrower = DTYPES[wider].itemsize
-        if any(DTYPES[s.dtype].itemsize >= narrower for s in floats.values()):
+        if not floats or DTYPES[dtype].itemsize >= DTYPES[wider].itemsize:
             continue
         tensors = dict(search.best.tensors)
         for name, spec in floats.items():
@@ -312,7 +325,7 @@ def _simplify_scalars(search: _Search) -> None:
     scalars = search.best.scalars
     dim = scalars.get("dim")
     if isinstance(dim, int) and dim >= 0:
-        rank = len(search.best.data.shape)
+        rank = len(search.best.lead.shape)
         search.accept(replace(search.best, scalars={**scalars, "dim": dim - rank}))
 
 
@@ -343,7 +356,8 @@ def _uniform(search: _Search, name: str) -> None:
     spec = search.best.tensors[name]
     hardest = max(map(complexity, numbers(spec)), default=0.0)
     for value in (0.0, 1.0, -1.0):
-        if hardest > complexity(value):
+        unsigned = DTYPES[spec.dtype].kind in ("bool", "uint")
+        if hardest > complexity(value) and not (value < 0 and unsigned):
             patterns = [number_to_bits(value, spec.dtype)] * spec.numel
             if search.accept(_with_numbers(search.best, name, patterns)):
                 return

@@ -157,7 +157,8 @@ class Runner:
         """
         if not self.fences:
             return None
-        pinned = case if case.pinned else self.pin(case)
+        given = self.loaded.kernel.declaration.out
+        pinned = case if case.pinned and not given else self.pin(case)
         return faults.locate(pinned, self._dies)
 
     def _dies(self, case: Case) -> bool:

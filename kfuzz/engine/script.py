@@ -1,13 +1,15 @@
 """A finding as one self-contained Python file: torch and the kernel, no kfuzz."""
 
+from collections.abc import Mapping
 from string import Template
 from typing import Final
 
 from kfuzz.core.dtypes import bits_to_number, unpack_bits
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
-from kfuzz.core.recipe import TensorSpec
+from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
 from kfuzz.engine.script_checks import check
+from kfuzz.engine.script_destinations import given
 
 _TEMPLATE: Final = Template('''\
 """$id
@@ -57,7 +59,7 @@ arguments = [
 $arguments
 ]
 scalars = $scalars
-
+$given
 $call
 ''')
 
@@ -95,6 +97,9 @@ def script(finding: Finding) -> str:
         load = _LOAD_FILE.substitute(file=target.file)
     load += f"\nkernel = {_lookup(finding)}"
     imports = "import pathlib\n" if target.file else ""
+    out = finding.declaration.out
+    if out:
+        imports = f"import inspect\n{imports}"
     if finding.device == "interpret":
         imports = (
             "import os\n"
@@ -114,7 +119,8 @@ def script(finding: Finding) -> str:
             f"    {_argument(spec)},  # {_summary(name, spec)}"
             for name, spec in finding.case.tensors.items()
         ),
-        scalars=repr(dict(finding.case.scalars)),
+        scalars=_scalars(finding.case.scalars),
+        given=f"{given(finding, _poison(finding))}\n\n" if out else "",
         call=call,
     )
 
@@ -135,6 +141,14 @@ def _lookup(finding: Finding) -> str:
         f"if getattr(v, 'name', None) == {name!r} or "
         f"getattr(v, '__name__', None) == {name!r})"
     )
+
+
+def _scalars(scalars: Mapping[str, Scalar]) -> str:
+    items = (
+        f"{name!r}: {f'torch.{value}' if is_dtype(value) else repr(value)}"
+        for name, value in scalars.items()
+    )
+    return f"{{{', '.join(items)}}}"
 
 
 def _argument(spec: TensorSpec) -> str:

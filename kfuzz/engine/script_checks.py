@@ -6,6 +6,7 @@ from typing import Final
 
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Kind
+from kfuzz.engine.script_destinations import HANDED_BACK
 
 FAILS_OR_PASSES: Final = "Exit code 1: it still fails; 0: it passes."
 FAILS_OR_UNTOLD: Final = (
@@ -90,18 +91,18 @@ print("elements changed outside each argument:", counts)
 print("FAILS" if any(counts) else "passes")
 sys.exit(1 if any(counts) else 0)''')
 
-_MODIFIED: Final = """\
+_MODIFIED: Final = Template("""\
 def bits(a):
     return a.contiguous().reshape(-1).view(torch.uint8)
 
 
-before = [a.clone() for a in arguments]
+before = [a.clone() for a in arguments$inputs]
 kernel(*arguments, **scalars)
 changed = [
     not torch.equal(bits(a), bits(b)) for a, b in zip(arguments, before)
 ]
 print("FAILS: an input changed" if any(changed) else "passes")
-sys.exit(1 if any(changed) else 0)"""
+sys.exit(1 if any(changed) else 0)""")
 
 _RAISES: Final = """\
 try:
@@ -111,14 +112,36 @@ except Exception as error:
     sys.exit(1)
 print("passes")"""
 
-_MUST_RAISE: Final = """\
+_MUST_RAISE: Final = Template("""\
 try:
     kernel(*arguments, **scalars)
 except Exception as error:
     print("passes:", type(error).__name__, error)
     sys.exit(0)
-print("FAILS: it returns although an index is out of bounds")
-sys.exit(1)"""
+print("FAILS: it returns although $why")
+sys.exit(1)""")
+
+_FOREIGN: Final = Template("""\
+from torch.utils._python_dispatch import TorchDispatchMode
+
+called = set()
+
+
+class Calls(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor)}
+        dtypes |= {kwargs["dtype"]} if kwargs.get("dtype") else set()
+        if $counts:
+            called.add(func._schema.name)
+        return func(*args, **kwargs)
+
+
+with torch.no_grad(), Calls():
+    kernel(*arguments, **scalars)
+fails = $name in called
+print(f"FAILS: it computes with {$name}" if fails else "passes")
+sys.exit(1 if fails else 0)""")
 
 _ALIASES: Final = Template("""\
 def memory(tensor):
@@ -154,6 +177,8 @@ def check(finding: Finding) -> tuple[str, str]:
     if code is not None:
         return code, FAILS_OR_UNTOLD if _filled_otherwise(finding) else FAILS_OR_PASSES
     what = _INVISIBLE.get(finding.failure.kind, "this failure")
+    if finding.failure.index is not None and finding.failure.expected is None:
+        what = "whether the results fit together"
     lines = []
     if finding.failure.kind is Kind.WRITE_OUTSIDE:
         warning = "it overwrites memory that is not its own: this may crash"
@@ -182,13 +207,23 @@ def _check(finding: Finding) -> str | None:
                 else None
             )
         case Kind.INPUT_MODIFIED:
-            return _MODIFIED
+            inputs = "[:inputs]" if finding.declaration.out else ""
+            return _MODIFIED.substitute(inputs=inputs)
         case Kind.WRITE_OUTSIDE:
             return _guarded(finding)
         case Kind.RAISES:
             return _RAISES
         case Kind.INDEX_ACCEPTED if not comparable:
-            return _MUST_RAISE
+            return _MUST_RAISE.substitute(why="an index is out of bounds")
+        case Kind.NONFINITE_ACCEPTED:
+            return _MUST_RAISE.substitute(why="its data hold a NaN or an infinity")
+        case Kind.FOREIGN_OPERATOR:
+            name = failure.detail
+            copies = name.endswith(("copy", "copy_", "clone"))
+            counts = "len(dtypes) > 1" if copies else "True"
+            return _FOREIGN.substitute(name=repr(name), counts=counts)
+        case Kind.WRONG_TYPE if finding.declaration.out and not failure.output:
+            return HANDED_BACK
         case Kind.ALIASES_INPUT:
             inplace = finding.declaration.inplace
             places = [i for i, n in enumerate(finding.case.tensors) if n not in inplace]
@@ -224,12 +259,14 @@ def _guarded(finding: Finding) -> str | None:
     farther away than a script can watch.
     """
     failure = finding.failure
-    spec = finding.case.tensors.get(failure.output)
-    if spec is None:
+    case = finding.case
+    if failure.output not in (*case.tensors, *case.destinations):
         return None
     reach = [a.distance + a.count for a in failure.accesses if a.access != "load"]
     guard = max([GUARD, *reach])
-    watched = sum(s.offset + s.span + 2 * guard for s in finding.case.tensors.values())
+    given = [d.spec() for d in case.destinations.values()]
+    every = (*case.tensors.values(), *given)
+    watched = sum(s.offset + s.span + 2 * guard for s in every)
     return _GUARDED.substitute(guard=guard) if watched <= MAX_WATCHED else None
 
 

@@ -101,7 +101,7 @@ def _kept_bytes(spec: TensorSpec, at: int, indices: Sequence[int]) -> bytes:
 def without_axis(case: Case, axis: str) -> Case | None:
     """Return the case without a dimension of size 0 or 1; None if `dim` names it."""
     scalars = dict(case.scalars)
-    first = case.data
+    first = case.lead
     dim = scalars.get("dim")
     if dim is not None and axis in first.axes:
         at, rank = first.axes.index(axis), len(first.axes)

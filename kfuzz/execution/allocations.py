@@ -1,6 +1,5 @@
 """A kernel's own allocations: poisoned, and between guard zones."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -9,7 +8,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kfuzz.execution.poison import Poison, fill_poison, poison_word
+from kfuzz.execution.foreign import foreign_name
+from kfuzz.execution.poison import (
+    Poison,
+    fill_poison,
+    poison_bytes,
+    poison_word,
+)
 from kfuzz.execution.writes import WriteMap
 from kfuzz.execution.zones import (
     Slot,
@@ -121,6 +126,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         device: whose allocations are guarded.
         poison: what they are filled with.
         unguarded: allocations let through because `TOTAL_BYTES` was reached.
+        foreign: torch's own operators that computed, in the order of the first call
+            of each.
     """
 
     def __init__(self, device: torch.device | str, poison: Poison) -> None:
@@ -128,6 +135,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.device = torch.device(device)
         self.poison = poison
         self.unguarded = 0
+        self.foreign: dict[str, None] = {}
         self._allocations: list[_Allocation] = []
         self._owned: dict[int, _Allocation] = {}
         self._block: Tensor | None = None
@@ -151,6 +159,9 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is _RESIZE:
             return self._resize(args, kwargs)
         self._mark_written(func, args, kwargs)
+        name = foreign_name(func, args, kwargs)
+        if name is not None:
+            self.foreign[name] = None
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
@@ -276,7 +287,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if keep:
             storage[:keep].copy_(old[:keep])
         shape = tuple(tensor.shape)
-        writes = WriteMap(nbytes, tensor.dtype.itemsize, _pattern(tensor, self.poison))
+        pattern = poison_bytes(tensor.dtype, self.poison)
+        writes = WriteMap(nbytes, tensor.dtype.itemsize, pattern)
         if keep or tensor.dtype is torch.bool:  # a bool has no spare bits for poison
             writes.mark_all()
         made = _Allocation(block, slot, shape, tensor.dtype, writes)
@@ -329,13 +341,6 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     )
                 )
         return found
-
-
-def _pattern(tensor: Tensor, poison: Poison) -> bytes:
-    """Return the bytes that poisoned memory of a tensor's dtype repeats."""
-    word, value = poison_word(tensor.dtype, poison)
-    signed = word is not torch.uint8
-    return value.to_bytes(word.itemsize, sys.byteorder, signed=signed)
 
 
 def _refused(error: RuntimeError) -> bool:

@@ -5,11 +5,18 @@ from torch import Tensor
 
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import KfuzzError, suggestion
-from kfuzz.core.families import FAMILIES, INDEX_FAMILIES
+from kfuzz.core.families import (
+    BOOL_FAMILIES,
+    FAMILIES,
+    INDEX_FAMILIES,
+    INTEGER_FAMILIES,
+    Family,
+)
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.families import EXACT, ROUNDED, randn
 from kfuzz.execution.generator import Grid, narrow
 from kfuzz.execution.indices import index_rows
+from kfuzz.execution.integers import integer_rows
 from kfuzz.execution.patterns import INTEGERS, OVERLAYS, RAW, as_signed
 from kfuzz.numerics.formats import FORMATS, round_to
 
@@ -30,8 +37,7 @@ def logical_values(case: Case, name: str, device: torch.device) -> Tensor:
         A contiguous tensor of the spec's shape and dtype, fresh storage.
 
     Raises:
-        KfuzzError: where the recipe is impossible, or asks for generated
-            integers that are no indices.
+        KfuzzError: where the recipe is impossible.
     """
     return _values(case, name, device, ())
 
@@ -90,19 +96,12 @@ def _filled(
     device: torch.device,
     seen: tuple[str, ...],
 ) -> Tensor:
-    known = INDEX_FAMILIES if spec.below else FAMILIES
+    kind, known = _families(spec)
     if fill.family not in known:
         raise KfuzzError(
-            f"unknown {'index' if spec.below else 'value'} family {fill.family!r}",
+            f"unknown {kind} family {fill.family!r}",
             where=name,
             fix=suggestion(fill.family, known),
-        )
-    if spec.dtype not in FORMATS and not spec.below:
-        raise KfuzzError(
-            f"no value family makes {spec.dtype}",
-            where=name,
-            fix="pin the values of integer and bool arguments, or say what "
-            "dimension indices are below",
         )
     rank = len(spec.shape)
     if not (-rank <= fill.axis < 0 or (rank == 0 and fill.axis == -1)):
@@ -130,6 +129,10 @@ def _filled(
             family, spec.numel // n, n,
             bound=_bound(case, name, spec), seed=fill.seed, dtype=dtype, device=device,
         )  # fmt: skip
+    elif spec.dtype not in FORMATS:
+        rows = integer_rows(
+            family, spec.numel // n, n, seed=fill.seed, dtype=dtype, device=device
+        )
     else:
         grid = Grid(spec.numel // n, n, FORMATS[spec.dtype], fill.seed, device)
         rows = _rows(grid, family)
@@ -138,6 +141,19 @@ def _filled(
     outer = list(spec.shape)
     del outer[fill.axis]
     return rows.reshape(*outer, n).movedim(-1, fill.axis).contiguous()
+
+
+def _families(spec: TensorSpec) -> tuple[str, dict[str, Family]]:
+    """Return what kind of values an argument holds, and the families of it."""
+    if spec.below:
+        return "index", INDEX_FAMILIES
+    match DTYPES[spec.dtype].kind:
+        case "bool":
+            return "bool", BOOL_FAMILIES
+        case "int" | "uint":
+            return "integer", INTEGER_FAMILIES
+        case _:
+            return "value", FAMILIES
 
 
 def _bound(case: Case, name: str, spec: TensorSpec) -> int:

@@ -1,5 +1,6 @@
 """Poison: recognisable bits for memory that a kernel must not read or leave."""
 
+import sys
 from enum import StrEnum
 from typing import Final
 
@@ -57,6 +58,13 @@ def poison_word(dtype: torch.dtype, poison: Poison) -> tuple[torch.dtype, int]:
     """
     word, nan, finite = _BITS.get(dtype, _OTHER)
     return word, nan if poison is Poison.NAN else finite
+
+
+def poison_bytes(dtype: torch.dtype, poison: Poison) -> bytes:
+    """Return the bytes that poisoned memory of a dtype repeats."""
+    word, value = poison_word(dtype, poison)
+    signed = word is not torch.uint8
+    return value.to_bytes(word.itemsize, sys.byteorder, signed=signed)
 
 
 def fill_poison(memory: Tensor, dtype: torch.dtype, poison: Poison) -> None:

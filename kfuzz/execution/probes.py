@@ -9,9 +9,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.core.recipe import Case, Edge, Scalar
+from kfuzz.core.recipe import Case, Destination, Edge, TensorSpec
 from kfuzz.core.verdict import Access, Kind
 from kfuzz.execution.allocations import AllocationTouch, GuardedAllocations
+from kfuzz.execution.destinations import handed_back, poisoned, write_maps
+from kfuzz.execution.devices import is_lost
 from kfuzz.execution.footprints import Footprint
 from kfuzz.execution.interpreter import (
     interpreting,
@@ -41,6 +43,8 @@ class Raised:
         backend: whether it came from inside Triton's interpreter, or Triton had
             nothing to run on.
         memory: whether it says that memory ran out.
+        lost: whether the device can do nothing more in this process, as after a
+            fault or a device-side assertion.
     """
 
     type: str
@@ -48,6 +52,7 @@ class Raised:
     traceback: str
     backend: bool = False
     memory: bool = False
+    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,8 @@ class Run:
         accesses: what Triton's interpreter saw it do to memory that it should not.
         programs: programs that Triton's interpreter ran.
         config: the autotune configuration that it ran, in words, or "".
-        arguments: where each argument's elements lay.
+        foreign: torch's own operators that computed during the call.
+        arguments: where the elements of each argument but the destinations lay.
         results: where each result's elements lay.
         held: its arguments and results, if they were to stay alive; None too where
             the arguments are no longer the tensors that they were.
@@ -119,6 +125,7 @@ class Run:
     accesses: tuple[Access, ...] = ()
     programs: int = 0
     config: str = ""
+    foreign: tuple[str, ...] = ()
     arguments: Mapping[str, Footprint] = field(default_factory=dict)
     results: Mapping[str, Footprint] = field(default_factory=dict)
     held: Held | None = field(default=None, repr=False, compare=False)
@@ -144,8 +151,9 @@ def execute(
     alignment: int,
     around: Poison,
     fresh: Poison,
-    scalars: Mapping[str, Scalar],
+    scalars: Mapping[str, object],
     inplace: Sequence[str] = (),
+    destinations: Mapping[str, Destination] | None = None,
     edge: Edge | None = None,
     seed: int = SEED,
     hold: bool = False,
@@ -157,7 +165,8 @@ def execute(
     """Run a kernel once on guarded, poisoned memory.
 
     Args:
-        call: takes the tensors positionally and the scalars by keyword.
+        call: takes the tensors, then the destinations positionally and the scalars
+            by keyword.
         case: gives order and layout of the tensors.
         values: their logical elements, contiguous, on the arena's device.
         expected: metadata of each output, in order.
@@ -167,6 +176,8 @@ def execute(
         fresh: what memory holds that the kernel allocates.
         scalars: the scalars that the implementation takes.
         inplace: arguments whose bytes become the result.
+        destinations: memory for the outputs, one for each in order, where the
+            kernel is given it: placed as the arguments are, and holding `fresh`.
         edge: which arguments lie beside a page that faults.
         seed: of torch's random generators during the call.
         hold: whether arguments and results stay alive with the run.
@@ -177,10 +188,13 @@ def execute(
         config: in Triton's interpreter, which autotune configuration runs,
             modulo their number.
     """
+    given = {} if destinations is None else dict(destinations)
+    specs = {**case.tensors, **{n: d.spec() for n, d in given.items()}}
+    values = {**values, **poisoned(given, arena.device, fresh)}
     if after is None:
         try:
             placement = place(
-                case.tensors, values, device=arena.device, alignment=alignment,
+                specs, values, device=arena.device, alignment=alignment,
                 poison=around, arena=arena, edge=edge,
             )  # fmt: skip
         except NoAddressSpace as error:
@@ -188,13 +202,15 @@ def execute(
     else:
         assert after.held is not None
         placement = after.held.placement
-        _overwrite(placement, case, values)
+        _overwrite(placement, specs, values)
     allocations = GuardedAllocations(arena.device, fresh)
     arguments = list(placement.tensors.values())
     lay = _footprints(placement)
+    # Other tensor objects: a kernel may put other memory under the ones it has.
+    memory = [placement.tensors[name].data for name in given]
     reach = Reach(
-        case.tensors, placement.tensors, allocations, owned=placement.owned,
-        poison=around,
+        specs, placement.tensors, allocations, owned=placement.owned,
+        poison=around, writes=write_maps(given, fresh),
     )  # fmt: skip
     with watch(reach, reverse=reverse, last=last, config=config) as launches:
         try:
@@ -206,11 +222,12 @@ def execute(
                 raise  # the user's, not the kernel's
             return Run(
                 poison=fresh,
-                raised=_raised(error),
+                raised=_raised(error, arena.device),
                 unreliable=launches.unreliable,
                 accesses=launches.accesses,
                 programs=launches.programs,
                 config=launches.config,
+                foreign=tuple(allocations.foreign),
             )
     outputs: dict[str, Tensor] = {}
     results: dict[str, Footprint] = {}
@@ -221,9 +238,15 @@ def execute(
     if inplace:
         problem = _other_tensor(returned, inplace[0], placement.tensors[inplace[0]])
         returned = placement.tensors[inplace[0]]
+    if given:
+        if not handed_back(returned, memory):
+            what = f"returns {_described(returned)} other than its destination "
+            problem = Metadata(Kind.WRONG_TYPE, "", what + ", ".join(given))
+        returned = memory if len(memory) > 1 else memory[0]
     if problem is None:
         outputs, results, problem = read_outputs(returned, expected, arena.device)
-    touches = () if after else tuple(placement.touches(inplace=inplace))
+    free = (*inplace, *given)
+    touches = () if after else tuple(placement.touches(inplace=free))
     return Run(
         poison=fresh,
         outputs=outputs,
@@ -234,7 +257,8 @@ def execute(
         accesses=launches.accesses,
         programs=launches.programs,
         config=launches.config,
-        arguments=lay,
+        foreign=tuple(allocations.foreign),
+        arguments={name: lay[name] for name in case.tensors},
         results=results,
         held=held,
     )
@@ -244,9 +268,11 @@ def _footprints(placement: Placement) -> dict[str, Footprint]:
     return {name: Footprint.of(t) for name, t in placement.tensors.items()}
 
 
-def _overwrite(placement: Placement, case: Case, values: Mapping[str, Tensor]) -> None:
+def _overwrite(
+    placement: Placement, specs: Mapping[str, TensorSpec], values: Mapping[str, Tensor]
+) -> None:
     """Give the placed arguments other elements."""
-    for name, spec in case.tensors.items():
+    for name, spec in specs.items():
         tensor, given = placement.tensors[name], values[name]
         for axis, step in enumerate(spec.element_strides):
             if step == 0 and spec.shape[axis] > 1:
@@ -323,7 +349,7 @@ def _described(value: object) -> str:
     return type(value).__name__
 
 
-def _raised(error: BaseException) -> Raised:
+def _raised(error: BaseException, device: torch.device) -> Raised:
     text = "".join(traceback.format_exception(error))
     lines = str(error).strip().splitlines()
     # The CPU allocator raises a plain RuntimeError.
@@ -338,6 +364,7 @@ def _raised(error: BaseException) -> Raised:
         traceback=text[-TRACE_LIMIT:],
         backend=bool(trap) or is_interpreter_failure(error),
         memory=out_of_memory,
+        lost=is_lost(device),
     )
 
 

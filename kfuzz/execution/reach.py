@@ -129,6 +129,8 @@ class Reach:
         owned: address ranges in which everything is kfuzz's: an address there is
             known to be no other tensor's.
         poison: what lies around the arguments.
+        writes: which elements of those arguments have been written that hold no data
+            before the call.
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class Reach:
         *,
         owned: Sequence[tuple[int, int]] = (),
         poison: Poison = Poison.NAN,
+        writes: Mapping[str, WriteMap] | None = None,
     ) -> None:
         self.poison = poison
         self._allocations = allocations
@@ -150,8 +153,9 @@ class Reach:
                 spec, low = specs[name], tensor.data_ptr()
                 strict = None if dense(spec) else spec
                 high = low + spec.span * tensor.itemsize
+                written = None if writes is None else writes.get(name)
                 self._placed.append(
-                    Region(low, high, tensor.itemsize, name, name, strict)
+                    Region(low, high, tensor.itemsize, name, name, strict, written)
                 )
             storage = tensor.untyped_storage()
             self._storages.append((storage.data_ptr(), storage.nbytes()))

@@ -1,6 +1,6 @@
 """What an operator's error model admits for a case, element by element."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
-from kfuzz.numerics.formats import Format
+from kfuzz.numerics.formats import FORMATS, Format
 
 # Classes of a value, as bits of `Acceptance.classes`.
 FINITE: Final = 1
@@ -24,10 +24,11 @@ class Problem:
     """The very inputs a kernel was given, as the oracle sees them.
 
     Attributes:
-        tensors: float64 copies (of indices int64 ones) by parameter name, shape
-            [members, *shape]; absent where the implementation omits an optional
-            argument.
-        scalars: scalar arguments; `dim` counts from the end (negative).
+        tensors: float64 copies (of indices int64 ones, of masks the masks) by
+            parameter name, shape [members, *shape]; absent where the
+            implementation omits an optional argument.
+        scalars: scalar arguments; `dim` counts from the end (negative), a dtype
+            is its name.
         format: format of the data arguments.
         output: format in which results are stored.
         declaration: what the kernel claims.
@@ -54,6 +55,14 @@ class Problem:
         assert value is not None, f"{name} has no value"
         return int(value)
 
+    def format_of(self, name: str = "dtype") -> Format:
+        """Return the floating format that a dtype argument names."""
+        return FORMATS[str(self.scalars[name])]
+
+
+Relation = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+"""From the stored outputs to what of them is right, see `Acceptance.relation`."""
+
 
 @dataclass(frozen=True)
 class Acceptance:
@@ -74,12 +83,14 @@ class Acceptance:
             is undecided (range-limited).
         output: the format of the result.
         overflow: "inf", "nan" or "saturate", the declared policy.
-        store: "rne" or "rz", the declared rounding of the store.
+        store: "rne", "rz" or "stochastic", the declared rounding of the store.
         flush: whether a subnormal result may be stored as zero.
         signed_zeros: whether a zero has the sign of a reference of zero, as
             where bits are only moved.
         safety: how many times wider than the derived bound the interval is.
         unknown: the oracle's operators for which there is no error rule.
+        relation: judges all outputs together where the answer is not unique; one
+            and the same for all of them.
     """
 
     reference: Tensor
@@ -95,6 +106,7 @@ class Acceptance:
     signed_zeros: bool = False
     safety: float = 1.0
     unknown: tuple[str, ...] = ()
+    relation: Relation | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

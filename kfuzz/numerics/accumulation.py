@@ -226,6 +226,16 @@ class Accumulation:
             floor = max(floor, self.format.min_normal)
         return floor
 
+    def operand_limit(self, data: Format) -> float:
+        """Return the greatest magnitude of an operand that does not overflow.
+
+        Beyond TF32's greatest number one that is rounded to TF32 becomes infinite.
+        """
+        coarse = self.tf32 or self.three or self.truncates
+        if coarse and data.precision > _TF32_BITS:
+            return min(self.limit, FORMATS["tf32"].max_finite)
+        return self.limit
+
     def lost(self, n: int, *, flush: bool) -> float:
         """Return what n results of operations may lose to underflow, at most."""
         total = n * (self.format.min_normal if flush else self.format.min_subnormal)

@@ -260,7 +260,8 @@ def _weighted(
     if keys:
         # Weights are 1 at most, before the division by their sum.
         top_value = size.amax(-2, keepdim=True).clamp(min=1)
-        overflows = overflows | (keys * top_value > acc.limit)
+        limit = acc.operand_limit(problem.format)
+        overflows = overflows | (keys * top_value > limit)
     faint = ~held & ~scores.gone
     classes = sum_classes(
         _meets(~scores.gone, v.isnan()) | scores.nan_rows,

@@ -58,6 +58,8 @@ class Comparison:
             result must be exact.
         low: float64, least admissible stored value.
         high: float64, greatest admissible stored value.
+        unrelated: bool, elements that miss for the relation between the results
+            alone; None where there is none.
     """
 
     outcomes: Tensor
@@ -65,6 +67,7 @@ class Comparison:
     tolerance: Tensor
     low: Tensor
     high: Tensor
+    unrelated: Tensor | None = None
 
     @property
     def missed(self) -> Tensor:
@@ -168,5 +171,7 @@ def _error_and_tolerance(
     half = torch.maximum(a.high - a.reference, a.reference - a.low)
     half = torch.where(both_finite & torch.isfinite(half), half, zero).clamp(min=0)
     rounding = a.output.unit * (reference.abs() + half) + a.output.min_subnormal / 2
+    if a.store != "rne":  # to either neighbour: twice as far as to the nearer one
+        rounding = 2 * rounding
     tolerance = torch.where(half > 0, half + rounding, zero)
     return error, tolerance

@@ -117,10 +117,10 @@ def dots(
     positive = (magnitude + value).clamp(min=0) / 2
     negative = (magnitude - value).clamp(min=0) / 2
     overflows = can_overflow(positive, negative, terms, acc)
-    if problem.format.max_finite > acc.limit:
-        beyond = (fa.abs() > acc.limit).any(-1, keepdim=True)
-        overflows = overflows | beyond
-        overflows = overflows | (fb.abs() > acc.limit).any(-2, keepdim=True)
+    limit = acc.operand_limit(problem.format)
+    if problem.format.max_finite > limit:
+        overflows = overflows | (fa.abs() > limit).any(-1, keepdim=True)
+        overflows = overflows | (fb.abs() > limit).any(-2, keepdim=True)
     classes, loose = _classes(a, b, addend, present, overflows)
     admitted = classes.admitted
     if floor:

@@ -77,7 +77,11 @@ FORMATS: Final = {
 
 # Integer results, compared as numbers: float64 holds them exactly up to 2**53, and
 # with emin = p - 1 the least positive one is 1. NaN and infinities do not exist.
-INTEGERS: Final = {"int64": Format("int64", 53, 52, 2.0**53, has_inf=False)}
+# Codes of 8 bits are symmetric here: -128 rounds beyond them.
+INTEGERS: Final = {
+    "int64": Format("int64", 53, 52, 2.0**53, has_inf=False),
+    "int8": Format("int8", 7, 6, 127.0, has_inf=False),
+}
 
 
 def format_of(dtype: torch.dtype) -> Format:

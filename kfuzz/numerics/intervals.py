@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import (
+    ANY,
+    FINITE,
     NAN,
     NEGATIVE_INF,
     POSITIVE_INF,
@@ -260,3 +262,25 @@ def product_classes(a: Tensor, seen_a: Interval, b: Tensor, seen_b: Interval) ->
         ):
             admitted = torch.where(meet & holds, admitted | bit, admitted)
     return admitted.to(torch.uint8)
+
+
+def added_classes(a: Tensor, b: Tensor) -> Tensor:
+    """Return the classes of a sum of two terms: IEEE 754's, for every pair of theirs.
+
+    Args:
+        a: classes that the first term may have.
+        b: classes that the second one may have.
+    """
+
+    def both(one: int, other: int) -> Tensor:
+        return ((a & one) != 0) & ((b & other) != 0)
+
+    infinities = (POSITIVE_INF, NEGATIVE_INF)
+    nan = both(NAN, ANY) | both(ANY, NAN) | both(*infinities)
+    nan = nan | both(*reversed(infinities))
+    admitted = torch.where(nan, NAN, 0)
+    for bit in infinities:
+        alone = both(bit, FINITE | bit) | both(FINITE, bit)
+        admitted = torch.where(alone, admitted | bit, admitted)
+    finite = both(FINITE, FINITE)
+    return torch.where(finite, admitted | FINITE, admitted).to(torch.uint8)

@@ -54,7 +54,8 @@ def draw_accesses(accesses: Sequence[Access], case: Case) -> list[str]:
     lines = [access_words(access) for access in accesses[:MAX_ACCESSES]]
     if len(accesses) > MAX_ACCESSES:
         lines.append(f"{_GAP} and {len(accesses) - MAX_ACCESSES} more")
-    for name, spec in case.tensors.items():
+    for name in (*case.tensors, *case.destinations):
+        spec = case.memory(name)
         here = [access for access in accesses if access.argument == name]
         if here:
             grid = _draw_memory(spec, here)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
-from kfuzz.core.recipe import Case, Scalar, TensorSpec
+from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype
 from kfuzz.core.verdict import Failure
 
 # A reduced case has a handful of elements; about this many fit on two lines.
@@ -128,7 +128,8 @@ def draw_values(spec: TensorSpec) -> str:
 
 def draw_scalar(name: str, value: Scalar) -> str:
     """Return a scalar argument as Python would write it."""
-    return f"{one_line(name)} = {value!r}"
+    text = f"torch.{value}" if is_dtype(value) else repr(value)
+    return f"{one_line(name)} = {text}"
 
 
 def draw_case(case: Case) -> list[str]:

@@ -44,6 +44,14 @@ def search(
     names: Sequence[str], corpus: Path, *, seed: int, cases: int, device: str
 ) -> list[Event]:
     """Run a number of cases on each of several witnesses."""
+    kernels = _load(names)
+    return search_kernels(kernels, corpus, seed=seed, cases=cases, device=device)
+
+
+def search_kernels(
+    kernels: list[LoadedKernel], corpus: Path, *, seed: int, cases: int, device: str
+) -> list[Event]:
+    """Run a number of cases on each of several kernels."""
     config = RunConfig(
         targets=(),
         root=ROOT,
@@ -52,7 +60,7 @@ def search(
         budget=Budget(max_time=None, max_cases=cases),
         device=device,
     )
-    return list(run_kernels(config, _load(names), stop=threading.Event()))
+    return list(run_kernels(config, kernels, stop=threading.Event()))
 
 
 def _load(names: Sequence[str]) -> list[LoadedKernel]:

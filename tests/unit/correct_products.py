@@ -114,9 +114,27 @@ def gelu_double(z: Array) -> Array:
 # --- convolutions ---------------------------------------------------------------
 
 
+Convolution = Callable[..., Tensor]
+
+
+def grouped(convolve: Convolution) -> Convolution:
+    """Convolve each group of channels on its own."""
+
+    def call(
+        x: Tensor, weight: Tensor, bias: Tensor, *, groups: int = 1, **scalars: int
+    ) -> Tensor:
+        parts = zip(
+            x.chunk(groups, 1), weight.chunk(groups), bias.chunk(groups), strict=True
+        )
+        return torch.cat([convolve(*part, **scalars) for part in parts], 1)
+
+    return call
+
+
 def as_columns(multiply: Multiply) -> Callable[..., Tensor]:
     """Multiply weights by columns, zeros for padding included."""
 
+    @grouped
     def call(
         x: Tensor, weight: Tensor, bias: Tensor, *, stride: int, padding: int,
         dilation: int,
@@ -142,6 +160,7 @@ def as_columns(multiply: Multiply) -> Callable[..., Tensor]:
     return call
 
 
+@grouped
 def direct(
     x: Tensor, weight: Tensor, bias: Tensor, *, stride: int, padding: int,
     dilation: int,
@@ -176,6 +195,67 @@ def _inside(count: int, size: int, stride: int, shift: int) -> tuple[int, int]:
     first = max(0, -(shift // stride))
     last = (size - 1 - shift) // stride
     return first, min(count, last + 1)
+
+
+# Winograd's tiles of 2 and 4 outputs a side: B^T, G, A^T.
+WINOGRAD = {
+    2: (
+        [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
+        [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
+        [[1, 1, 1, 0], [0, 1, -1, -1]],
+    ),
+    4: (
+        [
+            [4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0],
+            [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1],
+        ],
+        [
+            [1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6],
+            [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1],
+        ],
+        [
+            [1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0],
+            [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1],
+        ],
+    ),
+}  # fmt: skip
+
+
+def winograd(m: int, *, stored: bool = False) -> Convolution:
+    """3 x 3 filters by tiles of m x m outputs, else directly; all in float32.
+
+    Args:
+        m: 2 or 4.
+        stored: whether transformed operands are rounded to the data's format.
+    """
+    b, g, a = (np.array(matrix, np.float32) for matrix in WINOGRAD[m])
+
+    @grouped
+    def call(x: Tensor, weight: Tensor, bias: Tensor, **scalars: int) -> Tensor:
+        padding = scalars["padding"]
+        if (*weight.shape[2:], scalars["stride"], scalars["dilation"]) != (3, 3, 1, 1):
+            return direct(x, weight, bias, **scalars)
+        rows, columns = (n + 2 * padding - 2 for n in x.shape[2:])
+        data = np.pad(single(x), [(0, 0)] * 2 + [(padding, padding + m)] * 2)
+        w = single(weight)
+        y = np.zeros((len(x), len(w), rows + m, columns + m), np.float32)
+
+        def kept(z: Array) -> Array:
+            return rounded_like(z.astype(np.float32), x.dtype) if stored else z
+
+        with np.errstate(all="ignore"):
+            u = kept(g @ w @ g.T)
+            for i in range(0, rows, m):
+                for j in range(0, columns, m):
+                    v = kept(b @ data[:, :, i : i + m + 2, j : j + m + 2] @ b.T)
+                    total = np.zeros((len(x), len(w), m + 2, m + 2), np.float32)
+                    for c in range(w.shape[1]):
+                        total = total + u[:, c] * v[:, None, c]
+                    y[:, :, i : i + m, j : j + m] = a @ kept(total) @ a.T
+            y = y[:, :, :rows, :columns] + single(bias)[:, None, None]
+        return store(y, x.dtype)
+
+    return call
 
 
 # --- attention ------------------------------------------------------------------

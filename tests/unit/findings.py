@@ -10,7 +10,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.finding import Change, Explanation, Finding, Reduction, Target
 from kfuzz.core.fingerprint import Fingerprint
-from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.recipe import Case, Destination, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Feature, Kind, Signature, State
 
 NAMES = st.text("abcXYZ_019", min_size=1, max_size=6)
@@ -81,7 +81,14 @@ def cases() -> st.SearchStrategy[Case]:
         Case,
         st.dictionaries(NAMES, specs(), max_size=3),
         st.dictionaries(NAMES, scalars, max_size=3),
+        layout=st.none() | st.sampled_from(["contiguous", "padded"]),
+        destinations=st.dictionaries(NAMES, destinations(), max_size=1),
     )
+
+
+def destinations() -> st.SearchStrategy[Destination]:
+    sizes = st.tuples(st.integers(0, 9), st.integers(0, 9))
+    return st.builds(Destination, sizes, st.just("bool"), sizes, st.integers(0, 9))
 
 
 def accesses() -> st.SearchStrategy[Access]:
@@ -114,6 +121,10 @@ def findings() -> st.SearchStrategy[Finding]:
         shape_class=st.none() | st.just("N % 16 == 0 and N <= 4096"),
         dtypes=st.sets(st.sampled_from(["float64", "float16"]), min_size=1),
         inplace=st.lists(NAMES, max_size=2).map(tuple),
+        out=st.lists(NAMES, max_size=2).map(tuple),
+        own_kernels_only=st.booleans(),
+        store=st.sampled_from(["rne", "stochastic"]),
+        nonfinite=st.sampled_from(["propagate", "mask", "raise"]),
         determinism=st.sampled_from(["bitwise", "none"]),
         algorithm=st.sampled_from(["", "tanh_form"]),
         approx=st.booleans(),

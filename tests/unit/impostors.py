@@ -14,12 +14,14 @@ from torch import Tensor
 
 from kfuzz.contracts.language import Operator
 from kfuzz.contracts.oracle import accept, pose
+from kfuzz.contracts.relation import compare_all
 from kfuzz.core.families import FAMILIES
-from kfuzz.core.recipe import Case, Fill, Plant, Scalar, TensorSpec
+from kfuzz.core.recipe import Case, Fill, Plant, Scalar, TensorSpec, is_dtype
 from kfuzz.execution.fills import logical_values
 from kfuzz.numerics.acceptance import FINITE, Acceptance, Problem, classes_of
 from kfuzz.numerics.compare import Comparison, Outcome, compare
 from kfuzz.numerics.formats import round_to
+from kfuzz.strategies.parameters import IndexParameter
 from kfuzz.strategies.values import specials
 
 CPU: Final = torch.device("cpu")
@@ -27,6 +29,11 @@ DTYPES: Final = ("float32", "float16", "bfloat16")
 ORDINARY: Final = ("randn", "uniform01", "offset")
 # What the arguments after the first hold, in turn.
 OTHERS: Final = ("randn", "exact_int", "minnormal", "expspread")
+# What masks and integer data hold, by seed.
+TRUTHS: Final = ("bool_random", "bool_alternating", "bool_mostly_true", "bool_tail")
+CODES: Final = ("int_uniform", "int_small", "int_ends", "int_zeros")
+# What index arguments hold, by seed.
+INDICES: Final = ("index_uniform", "index_equal", "index_sorted", "index_edges")
 Algorithm = Callable[..., Any]
 
 
@@ -91,16 +98,17 @@ class Posed:
 
     def run(self, algorithm: Algorithm) -> dict[str, Tensor]:
         """Return an algorithm's results by output name."""
-        made = algorithm(*self.values.values(), **self.problem.scalars)
+        scalars = {
+            n: getattr(torch, str(v)) if is_dtype(v) else v
+            for n, v in self.problem.scalars.items()
+        }
+        made = algorithm(*self.values.values(), **scalars)
         results = made if isinstance(made, tuple) else (made,)
         return dict(zip(self.accepted, results, strict=True))
 
     def compare(self, results: Mapping[str, Tensor]) -> dict[str, Comparison]:
         """Return the comparison of every output."""
-        return {
-            name: compare(results[name].unsqueeze(0), wanted)
-            for name, wanted in self.accepted.items()
-        }
+        return compare_all(results, self.accepted)
 
     def refuses(self, results: Mapping[str, Tensor]) -> bool:
         """Whether an element of some output misses."""
@@ -124,26 +132,41 @@ def case_of(
     other: str = "randn",
     plants: tuple[Plant, ...] = (),
 ) -> Case:
-    """Return a case whose first tensor has the family, the others `other`."""
+    """Return a case whose first floating tensor has the family, the others `other`.
+
+    Indices, masks and integers have one of their own families, as the seed says.
+    """
     operator, tensors = subject.operator, {}
+    first = next(n for n, p in operator.tensors.items() if p.kind == "float")
     for i, (name, shape) in enumerate(
         zip(operator.tensors, setup.shapes, strict=False)
     ):
         parameter = operator.tensors[name]
         leading = len(shape) - len(parameter.names)
         axes = (*(f"d{j}" for j in range(leading)), *parameter.names)
+        if isinstance(parameter, IndexParameter):
+            fill = Fill(INDICES[seed % len(INDICES)], seed * 101 + i)
+            tensors[name] = TensorSpec(
+                shape, axes, "int64", fill=fill, below=parameter.below
+            )
+            continue
+        if parameter.kind != "float":
+            own = TRUTHS if parameter.kind == "bool" else CODES
+            fill = Fill(own[seed % len(own)], seed * 101 + i)
+            tensors[name] = TensorSpec(shape, axes, parameter.dtype, fill=fill)
+            continue
         axis = -1
         if operator.dim is not None and len(shape) == len(setup.shapes[0]):
             dim = int(setup.scalars.get(operator.dim, -1))
             axis = dim if dim < 0 else dim - len(shape)
         elif isinstance(operator.reduced, str) and operator.reduced in axes:
             axis = axes.index(operator.reduced) - len(axes)
-        chosen = other if i else family
+        chosen = family if name == first else other
         if name in subject.positive:
             chosen = "uniform01"
         fill = Fill(chosen, seed * 101 + i, axis)
-        tensors[name] = TensorSpec(shape, axes, dtype, fill=fill)
-    first = next(iter(tensors))
+        held = parameter.dtype or dtype
+        tensors[name] = TensorSpec(shape, axes, held, fill=fill)
     tensors[first] = replace(tensors[first], plants=plants)
     return Case(tensors, dict(setup.scalars))
 
@@ -168,9 +191,12 @@ def _cases(subject: Subject, dtype: str) -> Iterator[Case]:
             other = OTHERS[(i // 2 + j) % len(OTHERS)]
             yield case_of(subject, dtype, family, setup, seed=i + j, other=other)
     setup = next(s for s in subject.setups if 0 not in s.shapes[0] and s.shapes[0])
+    parameters = list(subject.operator.tensors.values())
+    first = next(i for i, p in enumerate(parameters) if p.kind == "float")
+    held = parameters[first].dtype or dtype
     for family in ("randn", "exact_int"):
-        for j, bits in enumerate(specials(dtype, finite=False)):
-            at = tuple((j * 7 + 3) % n for n in setup.shapes[0])
+        for j, bits in enumerate(specials(held, finite=False)):
+            at = tuple((j * 7 + 3) % n for n in setup.shapes[first])
             yield case_of(
                 subject, dtype, family, setup, seed=j, plants=(Plant(at, bits),)
             )
@@ -345,4 +371,6 @@ def check_half_precision(subject: Subject, dtype: str) -> None:
 
 def _narrow(case: Posed, dtype: str) -> Posed:
     half = torch.bfloat16 if dtype == "bfloat16" else torch.float16
-    return replace(case, values={n: v.to(half) for n, v in case.values.items()})
+    floats = {n: v for n, v in case.values.items() if v.is_floating_point()}
+    narrow = {n: v.to(half) for n, v in floats.items()}
+    return replace(case, values={**case.values, **narrow})

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from kfuzz.contracts import atomic, blocked, splitk
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.oracle import accept
 from kfuzz.contracts.view import narrower_declarations
 from kfuzz.core.accumulators import NAMED, Accumulator
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
+from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.compare import compare
 from kfuzz.numerics.formats import FORMATS
@@ -327,3 +329,17 @@ def test_parts_that_may_overflow_their_format_are_range_limited() -> None:
     acceptance = pose_case(ops.matmul, case, declared("splitk(2, float32)"))[2]
     made = compare(torch.full((1, 1, 1), math.inf), acceptance)
     assert made.missed.all()
+
+
+@pytest.mark.parametrize("claim", ["tf32", "tf32x3", "any_tensor_core", "float32"])
+def test_an_operand_that_tf32_rounds_to_an_infinity_is_range_limited(
+    claim: str,
+) -> None:
+    """As cuDNN makes of float32's greatest number, times 0 even NaN."""
+    single = FORMATS["float32"]
+    for other, got in ((2.0**-100, math.inf), (0.0, math.nan)):
+        for factors in ((single.max_finite, other), (other, single.max_finite)):
+            a, b = (torch.full((1, 1, 1), x, dtype=torch.float64) for x in factors)
+            problem = Problem({"a": a, "b": b}, {}, single, single, declared(claim))
+            made = compare(torch.full((1, 1, 1), got), accept(ops.matmul, problem)["y"])
+            assert bool(made.missed.all()) is (claim == "float32")

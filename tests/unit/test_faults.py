@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kfuzz.core.recipe import Case, Edge, TensorSpec
+from kfuzz.core.recipe import Case, Destination, Edge, TensorSpec
 from kfuzz.core.verdict import Kind
 from kfuzz.engine.faults import is_flush, locate, measure
 
@@ -34,7 +34,7 @@ def kernel(
             return False
         if edge.readable and not writes:
             return False
-        spec = case.tensors[argument]
+        spec = case.memory(argument)
         if edge.side == "end":
             stop = -(-edge.slack // alignment) * alignment
             gap = -(spec.offset + spec.span) * size % alignment
@@ -103,6 +103,16 @@ def test_what_lies_between_the_view_and_the_page_counts():
 def test_an_access_without_end_is_only_called_far():
     _, failure = found(case_of(Edge("end")), kernel(past=1 << 40))
     assert ": more than " in failure.message
+
+
+def test_a_destination_may_be_to_blame():
+    given = {"z": Destination((4,), "float32", (2,))}
+    case = replace(case_of(Edge("end")), destinations=given)
+    case, failure = found(case, kernel(argument="z", past=24, writes=True))
+    assert case.edge == Edge("end", "z")
+    assert (failure.kind, failure.output) == (Kind.WRITE_OUTSIDE, "z")
+    # Seven elements from the first to the last: a gap of four bytes to the page.
+    assert "6 to 9 elements past the end" in failure.message
 
 
 def test_the_other_side_is_tried_too():

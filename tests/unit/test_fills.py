@@ -8,7 +8,12 @@ import torch
 
 from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, number_to_bits
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.families import FAMILIES, INDEX_FAMILIES
+from kfuzz.core.families import (
+    BOOL_FAMILIES,
+    FAMILIES,
+    INDEX_FAMILIES,
+    INTEGER_FAMILIES,
+)
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.fills import logical_values
 from kfuzz.execution.generator import Grid, narrow
@@ -18,6 +23,7 @@ CPU = torch.device("cpu")
 FLOATS = [name for name, d in DTYPES.items() if d.kind == "float"]
 GOLDEN = Path(__file__).with_name("fills_golden.json")
 INTEGERS = ("int64", "int32")
+CODES = ("int8", "uint8", "int16", "int32", "int64")
 BOUNDS = (1, 2, 37, 1025)
 SHAPES = [((), -1), ((1,), -1), ((3, 37), -1), ((5, 4, 3), -2), ((300, 2), -2)]
 EXACT = [f.name for f in FAMILIES.values() if f.group == "exact"]
@@ -75,7 +81,41 @@ def test_bits_of_every_family_are_those_recorded():
     found = {f: {d: checksum(f, d, CPU) for d in FLOATS} for f in FAMILIES}
     for family in INDEX_FAMILIES:
         found[family] = {d: index_checksum(family, d) for d in INTEGERS}
+    for family in INTEGER_FAMILIES:
+        found[family] = {d: checksum(family, d, CPU) for d in CODES}
+    for family in BOOL_FAMILIES:
+        found[family] = {"bool": checksum(family, "bool", CPU)}
     assert found == golden
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_integers_take_the_range_of_their_dtype(dtype):
+    ends = torch.iinfo(getattr(torch, dtype))
+    assert make("int_zeros", (3, 5), dtype).unique().tolist() == [0]
+    assert make("int_ends", (8, 64), dtype).unique().tolist() == [ends.min, ends.max]
+    small = make("int_small", (64, 64), dtype).unique().tolist()
+    assert small == list(range(max(-8, ends.min), max(-8, ends.min) + 16))
+    uniform = make("int_uniform", (64, 64), dtype).double()
+    for quarter in (0.0, 0.25, 0.5, 0.75):
+        low = ends.min + quarter * (ends.max - ends.min)
+        high = low + (ends.max - ends.min) / 4
+        share = ((uniform >= low) & (uniform <= high)).double().mean()
+        assert 0.2 < share < 0.3
+
+
+def test_masks_of_every_kind():
+    made = {f: make(f, (64, 32), "bool") for f in BOOL_FAMILIES}
+    share = {f: float(m.double().mean()) for f, m in made.items()}
+    assert all(m.dtype is torch.bool for m in made.values())
+    assert share["bool_all_true"] == 1
+    assert share["bool_all_false"] == 0
+    assert 0.4 < share["bool_random"] < 0.6
+    assert 0.9 < share["bool_mostly_true"] < 1
+    assert 0 < share["bool_mostly_false"] < 0.1
+    assert made["bool_one_true"].sum(-1).tolist() == [1] * 64
+    assert made["bool_tail"].nonzero().tolist() == [[i, 31] for i in range(64)]
+    turns = made["bool_alternating"]
+    assert bool((turns[:, 1:] != turns[:, :-1]).all())
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -346,7 +386,8 @@ def test_pinned_values_come_back(dtype):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (TensorSpec((2,), ("d0",), "int32", fill=Fill("randn")), "no value family"),
+        (TensorSpec((2,), ("d0",), "int32", fill=Fill("randn")), "integer family"),
+        (TensorSpec((2,), ("d0",), "bool", fill=Fill("randn")), "bool family"),
         (TensorSpec((2,), ("d0",), "float32", fill=Fill("rand")), "'randn'"),
         (
             TensorSpec((2,), ("d0",), "float32", fill=Fill("ones", axis=0)),

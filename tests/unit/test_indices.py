@@ -253,7 +253,7 @@ def test_index_parameters_name_what_exists() -> None:
     with pytest.raises(BindingError, match="ignored='skip' is no scalar"):
         Operator("o", {"x": x, "i": bad}, oracle=max, error=max)
     assert ops.cross_entropy.signature_text() == (
-        "cross_entropy(logits, target, *, ignore_index, label_smoothing)"
+        "cross_entropy(logits, target, *, ignore_index, label_smoothing, reduction)"
     )
     assert "0 <= index < C or ignore_index" in ops.cross_entropy.domain_text()
 

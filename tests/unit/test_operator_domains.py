@@ -11,6 +11,7 @@ from kfuzz.contracts import Operator
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import Arguments, BoundKernel
 from kfuzz.contracts.derive import friendly_shapes
+from kfuzz.contracts.oracle import scalars_of
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError
@@ -93,17 +94,45 @@ def test_attention_is_drawn_with_groups_and_unequal_lengths() -> None:
 def test_conv2d_is_drawn_with_every_filter_and_padding() -> None:
     cases = drawn(kernel_of(ops.conv2d), 300)
     assert {c.dims["R"] for c in cases} >= {1, 2, 3, 4, 5, 7}
-    assert {c.scalars["padding"] for c in cases} == {0, 1, 2}
-    assert {c.scalars["stride"] for c in cases} == {1, 2, 3}
+    assert {c.scalars["padding"] for c in cases} == {0, 1, 2, 3}
+    assert {c.scalars["stride"] for c in cases} == {1, 2, 3, 4}
+    assert {c.scalars["groups"] for c in cases} == {1, 2, 3, 8}
+    assert share(cases, lambda c: c.dims["I"] == 1 < c.dims["C"]) > 0.05
+    assert share(cases, lambda c: c.dims["I"] > 16) > 0.1
     # A filter may be larger than the image where padding makes room.
     assert any(c.dims["R"] > c.dims["H"] for c in cases)
 
 
 def test_an_omitted_scalar_counts_with_its_default() -> None:
-    kernel = kernel_of(ops.conv2d, omit=("padding", "dilation"))
+    kernel = kernel_of(ops.conv2d, omit=("padding", "dilation", "groups"))
     for case in drawn(kernel, 80):
         assert case.dims["H"] >= case.dims["R"]
+        assert case.dims["I"] == case.dims["C"]
         assert set(case.scalars) == {"stride"}
+
+
+def test_tables_are_drawn_as_wide_as_heads_or_half_as_wide() -> None:
+    cases = drawn(kernel_of(ops.rope), 200)
+    for case in cases:
+        assert case.dims["E"] * int(case.scalars["repeats"] or 0) == case.dims["D"]
+    assert share(cases, lambda c: c.dims["D"] > 64) > 0.05
+    assert share(cases, lambda c: c.dims["S"] > 2 and c.dims["D"] > 2) > 0.1
+
+
+def test_a_fixed_scalar_has_one_value_given_or_not() -> None:
+    turned = ops.rope.fixed(interleaved=True)
+    for omit in ((), ("interleaved",)):
+        kernel = kernel_of(turned, omit=omit)
+        for case in drawn(kernel, 20):
+            assert case.scalars.get("interleaved", True) is True
+            assert scalars_of(turned, case)["interleaved"] is True
+    assert ops.rope.default_of("interleaved") is False
+    for wrong in ({"x": 1}, {"heads": 1}, {"interleaved": 3}):
+        with pytest.raises(BindingError, match="operator rope"):
+            ops.rope.fixed(**wrong)
+    with pytest.raises(BindingError, match="'mean', 'sum', 'none'"):
+        ops.cross_entropy.fixed(reduction="batch")
+    assert ops.attention.fixed(scale=0.3).default_of("scale") == 0.3
 
 
 def test_a_declared_class_is_kept_besides_the_operators_own() -> None:

@@ -43,6 +43,7 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return half_bmm(x[None], weight.T[None])[0] + bias
 
 
+@products.grouped
 def half_conv(x: Tensor, weight: Tensor, bias: Tensor, **scalars: int) -> Tensor:
     columns = F.unfold(x, tuple(weight.shape[2:]), **scalars)
     made = half_bmm(weight.flatten(1)[None].expand(len(x), -1, -1), columns)
@@ -72,7 +73,7 @@ def sdpa(
     )
 
 
-CONV = {"stride": 1, "padding": 0, "dilation": 1}
+CONV = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 ATTEND = {"causal": False, "scale": None}
 SUBJECTS = {
     "bmm": Subject(
@@ -139,8 +140,10 @@ SUBJECTS = {
             Setup(((1, 2, 3, 3), (2, 2, 3, 3), (2,)), {**CONV, "padding": 1}),
             Setup(
                 ((1, 5, 5, 5), (1, 5, 2, 3), (1,)),
-                {"stride": 2, "padding": 2, "dilation": 2},
+                {"stride": 2, "padding": 2, "dilation": 2, "groups": 1},
             ),
+            Setup(((1, 6, 3, 4), (4, 3, 2, 3), (4,)), {**CONV, "groups": 2}),
+            Setup(((2, 3, 3, 4), (3, 1, 3, 3), (3,)), {**CONV, "groups": 3}),
             Setup(((0, 2, 3, 3), (2, 2, 1, 1), (2,)), CONV),
         ),
         Setup(((2, 8, 5, 5), (4, 8, 3, 3), (4,)), CONV),
@@ -284,3 +287,47 @@ def test_an_image_is_not_read_beyond_its_edge_or_at_another_stride() -> None:
     shifted = F.conv2d(F.pad(x, (0, 2, 0, 2)), weight, bias, 2)
     for wrong in (wrapped, flipped, shifted, right - bias[:, None, None]):
         assert case.refuses({"y": wrong})
+
+
+def by_tiles(**claims: str) -> Subject:
+    """Return a convolution by 3 x 3 filters that is declared to go by tiles."""
+    algorithms = (("algorithm", "winograd"), *claims.items())
+    return replace(
+        SUBJECTS["conv2d"],
+        setups=(
+            Setup(((2, 3, 5, 4), (2, 3, 3, 3), (2,)), CONV),
+            Setup(((1, 33, 6, 3), (1, 33, 3, 3), (1,)), {**CONV, "padding": 1}),
+            Setup(((1, 4, 7, 8), (2, 2, 3, 3), (2,)), {**CONV, "groups": 2}),
+            Setup(((1, 2, 5, 5), (2, 2, 3, 3), (2,)), {**CONV, "stride": 2}),
+        ),
+        claims=algorithms,
+        decided=0.8,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_winograds_tiles_are_admitted_where_declared(dtype: str) -> None:
+    correct = {f"winograd_{m}": products.winograd(m) for m in (2, 4)}
+    check_correct(replace(by_tiles(), correct=correct), dtype)
+    check_missing_specials(by_tiles(), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_transforms_stored_as_data_are_admitted_where_declared(dtype: str) -> None:
+    correct = {f"winograd_{m}": products.winograd(m, stored=True) for m in (2, 4)}
+    subject = replace(by_tiles(intermediates="output"), correct=correct)
+    check_correct(replace(subject, decided=0.7), dtype)
+
+
+def test_winograds_tiles_are_refused_where_they_are_not_declared() -> None:
+    setup = Setup(((1, 8, 8, 8), (4, 8, 3, 3), (4,)), CONV)
+    subject = by_tiles()
+    # No order of direct sums of small integers rounds.
+    made = case_of(subject, "float32", "exact_int", setup, other="exact_int")
+    case = pose_case(subject, made)
+    results = case.run(products.winograd(4))
+    assert not case.refuses(results)
+    assert pose_case(SUBJECTS["conv2d"], made).refuses(results)
+    x, weight, bias = case.values.values()
+    assert case.refuses({"y": F.conv2d(x[:, :-1], weight[:, :-1], bias)})
+    assert case.refuses({"y": results["y"].roll(1, -1)})

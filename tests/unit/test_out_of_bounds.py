@@ -99,6 +99,15 @@ def test_a_bad_index_taken_is_charged(value: int, message: str) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("kernel", [wrapping, refusing])
+def test_rows_without_elements_may_be_taken_at_any_index(
+    kernel: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    empty = TensorSpec((1, 0), ("V", "D"), "float32", values=b"")
+    report = judged(kernel, lookup(1).with_tensor("weight", empty))
+    assert report.failure is None
+
+
 def test_valid_indices_say_nothing_about_bad_ones() -> None:
     report = judged(wrapping, lookup(0, 2, 2))
     assert report.failure is None

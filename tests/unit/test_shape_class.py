@@ -54,6 +54,18 @@ def test_bounds_and_moduli_are_read_from_the_conjunction() -> None:
     assert shape_class.names == {"N", "M"}
 
 
+def test_what_stands_alone_in_an_equality_is_computed_from_the_rest() -> None:
+    shape_class = ShapeClass.parse("E == D // r and D % 2 == 0 and N == E and 3 == M")
+    assert shape_class.computed == {"E", "N"}
+    sizes = {"D": 8, "E": 1, "M": 1, "N": 1}
+    assert shape_class.settled(sizes, {"r": 2}) == {"D": 8, "E": 4, "M": 1, "N": 4}
+    # Nothing is computed from what is unknown, no scalar is changed.
+    assert shape_class.settled(sizes, {}) == {**sizes, "N": 1}
+    assert ShapeClass.parse("r == D").settled({"D": 8}, {"r": 2}) == {"D": 8}
+    assert ShapeClass.parse("E == D // r").settled(sizes, {"r": 0}) == sizes
+    assert ShapeClass.parse("E == D or D > 3").computed == frozenset()
+
+
 @pytest.mark.parametrize(
     ("text", "culprit"),
     [

@@ -354,6 +354,6 @@ def test_the_page_of_a_finding_tells_everything(tmp_path: object) -> None:
 
 
 def test_a_page_needs_no_contract_of_ours(tmp_path: object) -> None:
-    page = finding_page(finding(operator="rope"), tmp_path)  # type: ignore[arg-type]
-    assert any("C-PRC-01/rope" in line for line in page)
+    page = finding_page(finding(operator="own_rope"), tmp_path)  # type: ignore[arg-type]
+    assert any("C-PRC-01/own_rope" in line for line in page)
     assert "promise" not in page

@@ -150,8 +150,8 @@ def _scaled(x: Tensor, mean: Tensor, scale: Tensor, weight: Any, bias: Any) -> W
     lie; and r g may underflow or overflow.
     """
     made = _affine((x - mean) * scale, weight, bias)
-    size = x.abs() + mean.abs()
-    size = torch.where(torch.isfinite(size), size, 0.0)
+    size, middle = (torch.where(torch.isfinite(t), t.abs(), 0.0) for t in (x, mean))
+    size = size + middle
     factor = scale if weight is None else scale * weight.abs()
     lost = 1 + factor + scale + size * (1 + scale)
     lost = lost if weight is None else lost + weight.abs()

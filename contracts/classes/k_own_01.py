@@ -1,0 +1,64 @@
+"""K-OWN-01: the result comes from the kernel's own launches."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.language import (
+    ContractClass,
+    Probe,
+    Protocol,
+    Structure,
+    Tolerance,
+    ViolationSignature,
+)
+from kfuzz.core.verdict import Failure, Kind
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "K-OWN-01"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return the first operator of torch's that computed during the call."""
+    if not view.base.returned or not view.base.foreign:
+        return None
+    # A conversion around another operator depends on the dtype: not the one to name.
+    first, *others = sorted(view.base.foreign, key=_converts)
+    also = f", and {', '.join(others)}" if others else ""
+    return Failure(
+        contract=ID,
+        kind=Kind.FOREIGN_OPERATOR,
+        detail=first,
+        message=f"computes with torch's own {first}{also}, not by launches of its own",
+    )
+
+
+def _converts(name: str) -> bool:
+    return name in ("aten::_to_copy", "aten::copy_")
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="the result comes from the kernel's own launches",
+    scope="kernels that declare own_kernels_only",
+    precondition="Every case on which the kernel returns.",
+    postcondition="No operator of torch's computes while the kernel runs: allocation, "
+    "constants, views, metadata and copies that keep the dtype are all there is.",
+    tolerance=Tolerance(Structure.EXACT, "none", "an operator is called or it is not"),
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(),
+        confirmation="reproduces",
+        text="A dispatch mode sees every operator that Python calls. Operators that "
+        "the user registers in a library of his own, and what they call, are the "
+        "kernel's; so is what torch.compile generates, but not the operators that the "
+        "generated code calls.",
+    ),
+    signature=ViolationSignature(
+        kinds=(Kind.FOREIGN_OPERATOR,),
+        text="detail is the first operator, e.g. aten::_softmax",
+    ),
+    judge=judge,
+    decides=lambda view: view.base.returned,
+    applies=lambda operator, claims: claims.own_kernels_only,
+)

@@ -1,0 +1,59 @@
+"""cast(x, dtype): the nearest values of another floating format."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Operator, Structure, Tolerance
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import FLOAT8
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, *, dtype: str) -> Any:
+    """x.to(dtype), before its one rounding."""
+    return x.clone()
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return x itself: the store is the one rounding, and its overflow the declared.
+
+    Between formats of which one holds the other nothing rounds. Rounding first to a
+    third format and then again is another function. Where subnormal numbers may be
+    flushed, one of either format may become 0.
+    """
+    from dataclasses import replace
+
+    from kfuzz.numerics.acceptance import between
+    from kfuzz.numerics.intervals import Interval
+
+    x = problem.tensors["x"]
+    seen = Interval.exact(x)
+    if problem.declaration.subnormals != "preserve":
+        seen = seen.or_zero(problem.format.min_normal)
+    stored = problem.format_of("dtype")
+    y = between(problem, x, seen.low, seen.high, output=stored)
+    return {"y": replace(y, signed_zeros=True)}
+
+
+cast = Operator(
+    "cast",
+    inputs={
+        "x": ks.tensors("*"),
+        "dtype": ks.dtype("float16", ("float32", "bfloat16", "float64", *FLOAT8)),
+    },
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    defaults=Declaration(subnormals="preserve"),
+    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y == RNE(x), and -0 stays -0",
+        "one rounding to nearest even; beyond the range of dtype as overflow= says",
+    ),
+    special_values="NaN stays NaN (of any payload), infinities and both zeros stay; in "
+    "a format without infinities they are NaN or the greatest number unless overflow= "
+    "says which",
+)

@@ -1,0 +1,52 @@
+"""Torch's own kernels with what each declares on a device."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kfuzz.contracts.language import Operator
+
+# Each enters its kernels.
+from kfuzz.contracts.platform import (  # noqa: F401
+    attention,
+    indexing,
+    normalisation,
+    pointwise,
+    products,
+    quantization,
+    reductions,
+)
+from kfuzz.contracts.platform.defects import DEFECTS
+from kfuzz.contracts.platform.table import IMPLEMENTATIONS, excuses
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A kernel of torch's on one device in one version.
+
+    Attributes:
+        name: the kernel's name.
+        operator: what it computes.
+        function: what is called.
+        claims: its declarations, as keywords of `kfuzz.kernel`.
+        excused: the same, and what leaves its listed defects undecided.
+    """
+
+    name: str
+    operator: Operator
+    function: Callable[..., Any]
+    claims: dict[str, Any]
+    excused: dict[str, Any]
+
+
+def kernels(device: str, version: str) -> Iterator[Declared]:
+    """Yield the kernels bound on a device, "cpu" or "cuda", in a version of torch.
+
+    Raises:
+        BindingError: if claims contradict one another, or the version is none.
+    """
+    for made in IMPLEMENTATIONS.values():
+        if device in made.devices:
+            claims = made.declared(device, version)
+            excused = claims | excuses(made.name, DEFECTS, device, version)
+            yield Declared(made.name, made.operator, made.function, claims, excused)

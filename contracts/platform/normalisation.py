@@ -1,0 +1,70 @@
+"""Torch's normalisations."""
+
+from torch import Tensor
+from torch.nn import functional
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.platform.table import Claim, implements
+
+
+@implements(ops.layer_norm)
+def torch_layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> Tensor:
+    """Normalise over the last dimension with `torch.nn.functional.layer_norm`."""
+    return functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+@implements(ops.rms_norm)
+def torch_rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """Normalise over the last dimension with `torch.nn.functional.rms_norm`."""
+    return functional.rms_norm(x, x.shape[-1:], weight, eps)
+
+
+@implements(ops.add_rms_norm)
+def torch_add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    """Add, then normalise the stored sum."""
+    h = x + residual
+    return functional.rms_norm(h, h.shape[-1:], weight, eps), h
+
+
+@implements(
+    ops.group_norm,
+    Claim(
+        "shape_class", "B * C * L != num_groups",
+        "torch/nn/functional.py (_verify_batch_size) refuses a group of one element in "
+        "a batch of one",
+    ),
+    Claim(
+        "intermediates", "output",
+        "aten/src/ATen/native/cuda/group_norm_kernel.cu: eps, mean and the root of 16-"
+        "bit data are held in its format; the latter two no longer since pull request "
+        "183946 of May 2026",
+        device="cuda",
+    ),
+)  # fmt: skip
+def torch_group_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, num_groups: int = 1, eps: float = 1e-5
+) -> Tensor:
+    """Normalise groups of channels with `torch.nn.functional.group_norm`."""
+    return functional.group_norm(x, num_groups, weight, bias, eps)
+
+
+@implements(
+    ops.batch_norm,
+    Claim("shape_class", "C >= 1", "measured on torch 2.13: 0 channels are refused"),
+    Claim(
+        "intermediates", "output",
+        "measured on torch 2.13: each step on strided 16-bit data is stored in its "
+        "format",
+        device="cpu",
+    ),
+)  # fmt: skip
+def torch_batch_norm(
+    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Normalise by given statistics with `torch.nn.functional.batch_norm`."""
+    return functional.batch_norm(x, mean, var, weight, bias, eps=eps)

@@ -1,0 +1,219 @@
+"""What a platform's own kernels claim, by device and version, and where they err.
+
+A claim says with its source how a kernel computes; a defect is a true finding, which
+no claim may hide. Both may hold for one device or all, and from one version up to
+another.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kfuzz.contracts.language import Operator
+from kfuzz.core.errors import BindingError
+
+DEVICES: Final = ("cpu", "cuda")
+SHORT: Final = ("float16", "bfloat16")
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One declaration of a kernel, with its ground.
+
+    Attributes:
+        keyword: the declaration's name, see contracts/README.md.
+        value: what is declared.
+        source: file or document that says so, or how it was measured.
+        device: "cpu" or "cuda", "" for both.
+        since: first version, "2.12", for which it holds; "" for the oldest.
+        until: first version for which it no longer does; "" for none.
+    """
+
+    keyword: str
+    value: Any
+    source: str
+    device: str = ""
+    since: str = ""
+    until: str = ""
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A true finding in the platform: expected where kernels declare honestly.
+
+    Attributes:
+        contract: the class that it breaks.
+        kernels: names of the kernels that show it; a function of torch's, such as
+            "torch.erf", where no operator speaks of it.
+        where: the inputs that show it.
+        evidence: what comes out, and how it was seen.
+        excuse: claims under which nothing else is found in these kernels; empty
+            where their own claims leave these inputs undecided.
+        device: "cpu" or "cuda", "" for both.
+        since: first version, "2.12", that has it; "" for the oldest.
+        until: first version that no longer has it; "" for none.
+    """
+
+    contract: str
+    kernels: tuple[str, ...]
+    where: str
+    evidence: str
+    excuse: tuple[tuple[str, Any], ...] = ()
+    device: str = ""
+    since: str = ""
+    until: str = ""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One of the platform's own kernels.
+
+    Attributes:
+        name: the kernel's name.
+        operator: what it computes.
+        function: what is called.
+        claims: its declarations on every device and version.
+        devices: where it is bound at all.
+    """
+
+    name: str
+    operator: Operator
+    function: Callable[..., Any]
+    claims: tuple[Claim, ...]
+    devices: tuple[str, ...]
+
+    def declared(self, device: str, version: str) -> dict[str, Any]:
+        """Return its claims on a device in a version, ready for `kfuzz.kernel`.
+
+        Raises:
+            BindingError: if two claims of one keyword hold.
+        """
+        found: dict[str, Any] = {}
+        for claim in self.claims:
+            if not holds(claim, device, version):
+                continue
+            if claim.keyword in found:
+                raise BindingError(
+                    f"two claims of {claim.keyword}= hold on {device} in {version}",
+                    where=f"kernel {self.name}",
+                )
+            found[claim.keyword] = claim.value
+        return found
+
+
+# By name, in order of definition.
+IMPLEMENTATIONS: Final[dict[str, Implementation]] = {}
+
+
+def implements(
+    operator: Operator,
+    *claims: Claim,
+    name: str = "",
+    devices: tuple[str, ...] = DEVICES,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function among the platform's kernels; as a decorator, or called.
+
+    Args:
+        operator: what it computes.
+        claims: its declarations.
+        name: the kernel's name; the function's own by default.
+        devices: where it is bound.
+
+    Raises:
+        BindingError: if there is a kernel of that name.
+    """
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        label = name or function.__name__
+        if label in IMPLEMENTATIONS:
+            raise BindingError(f"the platform has two kernels named {label!r}")
+        IMPLEMENTATIONS[label] = Implementation(
+            label, operator, function, claims, devices
+        )
+        return function
+
+    return enter
+
+
+def narrowing(
+    operator: Operator,
+    *claims: Claim,
+    accumulator: str,
+    source: str,
+    device: str,
+    name: str = "",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a kernel whose sums are narrower for 16-bit formats on one device.
+
+    There it is bound for float32 alone, and for each 16-bit format by a kernel of its
+    own, named after both.
+
+    Args:
+        operator: what it computes.
+        claims: its other declarations.
+        accumulator: what 16-bit formats declare; "{dtype}" stands for the format.
+        source: what says so.
+        device: where that holds.
+        name: the kernel's name; the function's own by default.
+    """
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        label = name or function.__name__
+        single = Claim("dtypes", "float32", source, device=device)
+        implements(operator, *claims, single, name=label)(function)
+        for dtype in SHORT:
+            implements(
+                operator,
+                *claims,
+                Claim("dtypes", dtype, source),
+                Claim("accumulator", accumulator.format(dtype=dtype), source),
+                name=f"{label}_{dtype}",
+                devices=(device,),
+            )(function)
+        return function
+
+    return enter
+
+
+def holds(entry: Claim | Defect, device: str, version: str) -> bool:
+    """Whether a claim or defect concerns a device and a version of torch."""
+    if entry.device and entry.device != device:
+        return False
+    number = parsed(version)
+    late_enough = not entry.since or number >= parsed(entry.since)
+    return late_enough and (not entry.until or number < parsed(entry.until))
+
+
+def parsed(version: str) -> tuple[int, int]:
+    """Return (major, minor) of a version such as "2.13.0+cu130".
+
+    Raises:
+        BindingError: if it does not begin with two numbers.
+    """
+    found = _VERSION.match(version)
+    if found is None:
+        raise BindingError(f"{version!r:.40} is no version of torch")
+    return int(found[1]), int(found[2])
+
+
+def excuses(
+    name: str, defects: Iterable[Defect], device: str, version: str
+) -> dict[str, Any]:
+    """Return the claims under which a kernel shows none of its listed defects."""
+    found: dict[str, Any] = {}
+    for defect in defects:
+        if name in defect.kernels and holds(defect, device, version):
+            found |= dict(defect.excuse)
+    return found
+
+
+def is_listed(
+    kernel: str, contract: str, defects: Iterable[Defect], device: str, version: str
+) -> bool:
+    """Whether a finding is among the defects."""
+    return any(
+        kernel in d.kernels and d.contract == contract and holds(d, device, version)
+        for d in defects
+    )

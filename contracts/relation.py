@@ -1,0 +1,97 @@
+"""Results that are not unique: judged by a relation between them and the inputs.
+
+The indices of a top-k may name either of two equal elements; the codes of a quantized
+row depend on the scale that the kernel itself chose. Such an operator gives
+`accept(problem, outputs)`:
+
+* `outputs` are the kernel's own results by name, [members, *shape] in the dtypes they
+  are stored in. They may hold anything: an index must be clamped before it is used.
+* It returns, per output that it judges, a bool mask of the same shape: True where the
+  element is admitted. The first line of its docstring says what it asks for.
+
+It judges what the interval admits: metadata, classes and ranges of values come first.
+An element that the error model leaves undecided stays so, and one that is range-limited
+is undecided where the relation refuses it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.language import Operator
+from kfuzz.core.errors import BindingError
+from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.compare import Comparison, Outcome, compare
+
+
+@dataclass(frozen=True, eq=False)
+class Related:
+    """An operator's relation with the inputs of one case."""
+
+    operator: Operator
+    problem: Problem
+
+    def __call__(self, outputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return where each output that is judged is admitted.
+
+        Raises:
+            BindingError: if a mask fits no output.
+        """
+        assert self.operator.accept is not None
+        masks = self.operator.accept(self.problem, outputs)
+        for name, mask in masks.items():
+            wanted = outputs[name].shape if name in outputs else None
+            if mask.dtype is not torch.bool or mask.shape != wanted:
+                raise BindingError(
+                    f"accept returns {mask.dtype} {tuple(mask.shape)} for {name!r}",
+                    where=f"operator {self.operator.name}",
+                    fix="return a bool mask of an output's shape, True if admitted",
+                )
+        return masks
+
+
+def related(
+    operator: Operator, problem: Problem, accepted: Mapping[str, Acceptance]
+) -> dict[str, Acceptance]:
+    """Return the acceptances with the operator's relation, if it has one."""
+    if operator.accept is None:
+        return dict(accepted)
+    relation = Related(operator, problem)
+    return {n: replace(a, relation=relation) for n, a in accepted.items()}
+
+
+def compare_all(
+    outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
+) -> dict[str, Comparison]:
+    """Hold all outputs of one run against their acceptances and their relation.
+
+    Args:
+        outputs: stored results by name, without the member dimension.
+        accepted: of the same names.
+
+    Raises:
+        BindingError: if the operator's relation is malformed.
+    """
+    stored = {name: outputs[name].unsqueeze(0) for name in accepted}
+    made = {name: compare(stored[name], a) for name, a in accepted.items()}
+    relation = next((a.relation for a in accepted.values() if a.relation), None)
+    if relation is None:
+        return made
+    for name, mask in relation(stored).items():
+        outcomes = made[name].outcomes
+        refused, limited = (outcomes == Outcome.OK) & ~mask, accepted[name].ambiguous
+        unrelated = refused & ~limited
+        missed = torch.where(unrelated, int(Outcome.VALUE), outcomes)
+        missed = torch.where(refused & limited, int(Outcome.UNDECIDED), missed)
+        made[name] = replace(
+            made[name], outcomes=missed.to(torch.uint8), unrelated=unrelated
+        )
+    return made
+
+
+def promise(operator: Operator) -> str:
+    """Return what an operator's relation asks for, in words."""
+    text = (operator.accept.__doc__ or "").strip() if operator.accept else ""
+    return text.splitlines()[0].rstrip(".") if text else "its results fit together"

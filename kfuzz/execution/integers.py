@@ -1,0 +1,87 @@
+"""The families of integer data and of truth values in `kfuzz.core.families`.
+
+Each function returns int64 that broadcasts to (rows, n) of its grid. Streams are
+numbered within each function.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.execution.generator import Grid
+from kfuzz.numerics.formats import FORMATS
+
+# Small integers lie in [-8, 8): as a significand of four bits holds them.
+_SMALL: Final = 8
+# One element in so many differs in a row that is mostly one value.
+_RARE: Final = 16
+# No integer depends on the format that a grid has.
+_FORMAT: Final = FORMATS["float64"]
+
+
+def _constant(grid: Grid, value: int) -> Tensor:
+    return torch.full((1, 1), value, dtype=torch.int64, device=grid.device)
+
+
+def _uniform(grid: Grid, limits: torch.iinfo) -> Tensor:
+    # The lower bits are those of the dtype; conversion keeps them.
+    if limits.bits > 32:
+        return (grid.words(1) << 32) | grid.words(0)
+    return grid.words(0)
+
+
+def _small(grid: Grid, limits: torch.iinfo) -> Tensor:
+    least = max(-_SMALL, limits.min)
+    return grid.words(0) % (2 * _SMALL) + least
+
+
+def _ends(grid: Grid, limits: torch.iinfo) -> Tensor:
+    return torch.where((grid.words(0) & 1) > 0, limits.max, limits.min)
+
+
+_INTEGERS: Final[dict[str, Callable[[Grid, torch.iinfo], Tensor]]] = {
+    "int_uniform": _uniform,
+    "int_small": _small,
+    "int_zeros": lambda grid, limits: _constant(grid, 0),
+    "int_ends": _ends,
+}
+
+
+def _rare(grid: Grid) -> Tensor:
+    return grid.words(0) % _RARE == 0
+
+
+_TRUTHS: Final[dict[str, Callable[[Grid], Tensor]]] = {
+    "bool_random": lambda grid: grid.words(0) >> 31,
+    "bool_mostly_true": lambda grid: ~_rare(grid),
+    "bool_mostly_false": _rare,
+    "bool_all_true": lambda grid: _constant(grid, 1),
+    "bool_all_false": lambda grid: _constant(grid, 0),
+    "bool_one_true": lambda grid: grid.position == grid.row_words(0) % grid.n,
+    "bool_alternating": lambda grid: (grid.row + grid.position + grid.pick(0, 2)) & 1,
+    "bool_tail": lambda grid: grid.position == grid.n - 1,
+}
+
+
+def integer_rows(
+    family: str, rows: int, n: int, *, seed: int, dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:  # fmt: skip
+    """Return the integers or truth values of a family, (rows, n), contiguous.
+
+    Args:
+        family: one of `INTEGER_FAMILIES`, or of `BOOL_FAMILIES` for bool.
+        rows: product of the sizes outside the structured axis, at least 1.
+        n: size of the structured axis, at least 1.
+        seed: 64-bit seed.
+        dtype: an integer dtype or bool.
+        device: where the values are made.
+    """
+    grid = Grid(rows, n, _FORMAT, seed, device)
+    if dtype is torch.bool:
+        made = _TRUTHS[family](grid)
+    else:
+        made = _INTEGERS[family](grid, torch.iinfo(dtype))
+    return made.to(dtype).expand(rows, n).contiguous()

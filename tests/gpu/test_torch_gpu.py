@@ -1,0 +1,45 @@
+"""Torch's own kernels on a GPU compute as declared: only listed defects are found."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from kfuzz.contracts.platform import torch_cuda
+from kfuzz.contracts.platform.catalogue import kernels
+from kfuzz.contracts.platform.defects import DEFECTS
+from kfuzz.contracts.platform.table import is_listed
+from kfuzz.core.budget import Budget
+from kfuzz.core.event import FindingSaved, KernelFinished
+from kfuzz.engine.campaign import run
+from kfuzz.engine.config import RunConfig
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+ROOT = Path(__file__).resolve().parents[2]
+CASES = int(os.environ.get("KFUZZ_CASES", "60"))
+VERSION = str(torch.__version__)
+
+
+@pytest.mark.parametrize("name", [k.name for k in kernels("cuda", VERSION)])
+def test_what_is_found_is_listed(name: str, tmp_path: Path) -> None:
+    asked = RunConfig(
+        targets=(f"{torch_cuda.__name__}:{name}",),
+        root=ROOT,
+        corpus=tmp_path,
+        seed=5,
+        budget=Budget(max_time=None, max_cases=CASES),
+        device="cuda",
+    )
+    events = list(run(asked, stop=threading.Event()))
+    found = {
+        e.finding.signature.contract for e in events if isinstance(e, FindingSaved)
+    }
+    assert {
+        contract
+        for contract in found
+        if not is_listed(name, contract, DEFECTS, "cuda", VERSION)
+    } == set()
+    (finished,) = (e for e in events if isinstance(e, KernelFinished))
+    assert finished.cases == CASES
