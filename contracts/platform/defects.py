@@ -1,7 +1,8 @@
 """True findings in torch, by name; each is expected where kernels declare honestly.
 
-Those of the CPU were seen on torch 2.13 and an x86 processor with AVX512_BF16, those of
-CUDA on torch 2.11 and an H100; where no device is named the code is one for both.
+Those of the CPU were seen on torch 2.13 and an x86 processor with AVX512_BF16, those
+that need AMX on torch 2.11, those of CUDA on torch 2.11 and an H100; where no device is
+named the code is one for both.
 """
 
 from typing import Final
@@ -10,6 +11,10 @@ from kfuzz.contracts.platform.table import Defect
 
 _UNDEFINED: Final = (("nonfinite", "undefined"),)
 _ATTENTION: Final = ("torch_attention", "torch_attention_masked")
+_PRODUCTS: Final = (
+    "torch_matmul", "torch_bmm", "torch_linear", "torch_linear_plain",
+    "torch_linear_relu", "torch_linear_gelu", "torch_attention_unfused",
+)  # fmt: skip
 
 DEFECTS: Final = (
     Defect(
@@ -23,8 +28,21 @@ DEFECTS: Final = (
     ),
     Defect(
         "C-EXC-01",
+        _PRODUCTS,
+        "bfloat16 products with NaN or an infinity on the left where K is no multiple "
+        "of 32",
+        "rows whose terms are all finite are NaN: a of [63, 33] and b of [33, 2], "
+        "zeros but a[48, 15] = -Inf, give y[47, 0] = NaN. A tile of oneDNN's takes in "
+        "the start of the next row and multiplies it by the zeros that pad b (src/cpu/"
+        "x64/matmul/brgemm_matmul.cpp: extendable_k)",
+        excuse=_UNDEFINED,
+        processor="AMX",
+        device="cpu",
+    ),
+    Defect(
+        "C-EXC-01",
         ("torch_conv2d_bfloat16",),
-        "bfloat16 conv2d of one output channel with an infinity in x",
+        "bfloat16 conv2d of one output channel, or in groups, with an infinity in x",
         "elements that do not meet the infinity are NaN: x of [1, 7, 3, 2], weight of "
         "[1, 7, 2, 1], dilation 2, x[0, 6, 2, 1] = Inf give y[0, 0, 0, 0] = NaN. "
         "oneDNN multiplies neighbours by the zeros that pad the weights",
@@ -32,12 +50,26 @@ DEFECTS: Final = (
         device="cpu",
     ),
     Defect(
+        "K-VAL-01",
+        ("torch_conv2d", "torch_conv2d_bfloat16"),
+        "conv2d in groups, x in channels-last strides, weights with channels "
+        "innermost, of height or width 1 and a stride of 1 there",
+        "weights are read as if they were contiguous: x of [1, 4, 2, 2], weights "
+        "[[[[1, 2]], [[3, 4]]], [[[5, 6]], [[7, 8]]]] with strides [4, 1, 1, 2], 2 "
+        "groups, x[0, :, 0, 0] = 1: y[0, :, 0, 0] is [3, 11], not [4, 12]; float32 "
+        "and bfloat16",
+        excuse=(("shape_class", "groups == 1 or I == 1 or R == S or R > 1 and S > 1"),),
+        device="cpu",
+    ),
+    Defect(
         "K-LIV-01",
         ("torch_conv2d", "torch_conv2d_bfloat16"),
-        "conv2d with dilation, padding, a stride and weights in channels-last strides",
+        "conv2d with dilation, padding, a stride and x or weights in channels-last "
+        "strides",
         "a segmentation fault: x of [2, 255, 2, 1], weight of [1, 255, 1, 1] with "
-        "strides [255, 1, 255, 255], stride 2, padding 3, dilation 2; float32 and "
-        "bfloat16",
+        "strides [255, 1, 255, 255], stride 2, padding 3, dilation 2; so does x of "
+        "[2, 1, 2, 1] with strides [2044, 1, 511, 511] beside contiguous weights of "
+        "[1, 1, 2, 1], stride 4, padding 2, dilation 3; every format",
         excuse=(("shape_class", "dilation == 1 or padding == 0"),),
         device="cpu",
     ),
@@ -105,10 +137,57 @@ DEFECTS: Final = (
     ),
     Defect(
         "K-LIV-01",
-        ("torch_attention_masked",),
-        "masked scaled_dot_product_attention of views not aligned to 16 bytes",
-        "cudaErrorMisalignedAddress, after which the process can use the device no "
-        "more; others are refused: query is not correctly aligned (strideM)",
+        _ATTENTION,
+        "float32 scaled_dot_product_attention of views not aligned to 16 bytes",
+        "v of [1, 1, 1, 4] that starts 4 bytes on: cudaErrorMisalignedAddress, after "
+        "which the process can use the device no more. Others are refused, key is not "
+        "correctly aligned (strideM), be it the stride of a dimension of one element: "
+        "k of [1, 8, 1, 8] with strides [64, 8, 1, 1]. The conditions of aten/src/ATen/"
+        "native/transformers/cuda/mem_eff_attention/kernel_forward.h (check_supported) "
+        "are not among those by which the kernel is chosen, nor documented",
+        device="cuda",
+    ),
+    Defect(
+        "C-EXC-01",
+        ("torch_conv2d_bfloat16",),
+        "bfloat16 conv2d in groups, weights in channels-last strides, with an infinity "
+        "in x",
+        "another group's elements are NaN: x of [1, 8, 5, 5], weight of [4, 4, 3, 3], "
+        "padding 2, dilation 3, 2 groups, zeros but x[0, 4, 4, 4] = Inf give "
+        "y[0, 0, 0, 0] = NaN",
+        device="cuda",
+    ),
+    Defect(
+        "C-EXC-01",
+        ("torch_sort", "torch_sort_stable", "torch_topk"),
+        "16-bit data that hold NaN with a sign bit",
+        "the NaN is the least number, not the greatest: sorted descending [-NaN, 0] is "
+        "[0, NaN] in bfloat16; topk of 64 of 64 numbers of float16 puts it last. "
+        "Float32 comes out in order",
+        device="cuda",
+    ),
+    Defect(
+        "C-EXC-02",
+        ("torch_embedding", "torch_index_select"),
+        "embedding of an index that is a multiple of 2**32",
+        "the index -2**63 is taken for 0: it is cut to 32 bits before it is checked "
+        "(aten/src/ATen/native/cuda/Indexing.cu: IndexType srcIndex in "
+        "indexSelectSmallIndex, which index_select and embedding share)",
+        excuse=(("out_of_bounds", "undefined"),),
+        device="cuda",
+    ),
+    Defect(
+        "C-CMP-03",
+        (
+            "torch_linear_bfloat16",
+            "torch_linear_relu_bfloat16",
+            "torch_linear_gelu_bfloat16",
+        ),
+        "bfloat16 linear with a bias not aligned to 16 bytes",
+        "of K = 2568 products 2,415 are 1 and the bias is 0: the result is 2048, where "
+        "32 stored parts allow no less than 2064. A sum in bfloat16 to which 5 to 8 "
+        "terms are added at a time comes to that, and fewer than 200 equal parts do "
+        "not. Gone with an aligned bias",
         device="cuda",
     ),
 )

@@ -20,7 +20,8 @@ from kfuzz.contracts.language import Operator
 from kfuzz.contracts.platform.pointwise import FAST_ERF
 from kfuzz.contracts.platform.table import SHORT, Claim, implements, narrowing
 
-# Parts of one sum that cuBLAS made at most: tests/benchmarks/split_k.py.
+# Parts of one sum that cuBLAS made at most of aligned data: tests/benchmarks/
+# split_k.py. What it makes beside a misaligned bias is listed in defects.py.
 PARTS: Final = 32
 REDUCED: Final = (
     "docs/source/notes/cuda.rst, reduced precision reduction: by default parts of a "

@@ -10,12 +10,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
+
 from kfuzz.contracts.language import Operator
 from kfuzz.core.errors import BindingError
+from kfuzz.core.shape_class import ShapeClass
 
 DEVICES: Final = ("cpu", "cuda")
 SHORT: Final = ("float16", "bfloat16")
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+def _has_amx() -> bool:
+    """Whether the processor has matrix tiles; True where torch cannot tell."""
+    asked = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return asked is None or bool(asked())
+
+
+# What a processor may have that others lack, and how to know.
+PROCESSORS: Final[dict[str, Callable[[], bool]]] = {"AMX": _has_amx}
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,8 @@ class Defect:
         evidence: what comes out, and how it was seen.
         excuse: claims under which nothing else is found in these kernels; empty
             where their own claims leave these inputs undecided.
+        processor: what the processor must have to show it, a key of `PROCESSORS`; ""
+            where the evidence tells all there is to say.
         device: "cpu" or "cuda", "" for both.
         since: first version, "2.12", that has it; "" for the oldest.
         until: first version that no longer has it; "" for none.
@@ -61,6 +76,7 @@ class Defect:
     where: str
     evidence: str
     excuse: tuple[tuple[str, Any], ...] = ()
+    processor: str = ""
     device: str = ""
     since: str = ""
     until: str = ""
@@ -201,11 +217,22 @@ def parsed(version: str) -> tuple[int, int]:
 def excuses(
     name: str, defects: Iterable[Defect], device: str, version: str
 ) -> dict[str, Any]:
-    """Return the claims under which a kernel shows none of its listed defects."""
+    """Return the claims under which a kernel shows none of its listed defects.
+
+    Those that this machine's processor cannot show need none.
+    """
     found: dict[str, Any] = {}
     for defect in defects:
-        if name in defect.kernels and holds(defect, device, version):
-            found |= dict(defect.excuse)
+        if name not in defect.kernels or not holds(defect, device, version):
+            continue
+        if defect.processor and not PROCESSORS[defect.processor]():
+            continue
+        given = dict(defect.excuse)
+        if "shape_class" in found and "shape_class" in given:
+            shapes = ShapeClass.parse(found["shape_class"])
+            both = shapes.both(ShapeClass.parse(given["shape_class"]))
+            given["shape_class"] = both.expression
+        found |= given
     return found
 
 
