@@ -176,18 +176,4 @@ DEFECTS: Final = (
         excuse=(("out_of_bounds", "undefined"),),
         device="cuda",
     ),
-    Defect(
-        "C-CMP-03",
-        (
-            "torch_linear_bfloat16",
-            "torch_linear_relu_bfloat16",
-            "torch_linear_gelu_bfloat16",
-        ),
-        "bfloat16 linear with a bias not aligned to 16 bytes",
-        "of K = 2568 products 2,415 are 1 and the bias is 0: the result is 2048, where "
-        "32 stored parts allow no less than 2064. A sum in bfloat16 to which 5 to 8 "
-        "terms are added at a time comes to that, and fewer than 200 equal parts do "
-        "not. Gone with an aligned bias",
-        device="cuda",
-    ),
 )

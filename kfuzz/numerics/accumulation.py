@@ -126,7 +126,8 @@ class Accumulation:
             terms: how many.
             extra: further roundings of each term, before or after the additions.
         """
-        return self._stored_too(self._inside(terms, extra, truncates=self.truncates))
+        c = self._inside(terms, extra, truncates=self.truncates)
+        return self._stored_too(c, terms)
 
     def products(self, terms: int, data: Format, *, extra: int = 0) -> float:
         """Return c for a sum of products of two operands in a format.
@@ -152,7 +153,7 @@ class Accumulation:
         if self.three and not short:
             # Beside |a||b| the terms hold the two products with low parts.
             c = c * (1 + 2.0**-8)
-        return self._stored_too(c) + self.operand_error(data)
+        return self._stored_too(c, terms) + self.operand_error(data)
 
     def _inside(self, terms: int, extra: int, *, truncates: bool) -> float:
         """Return c within the accumulator, before parts are stored."""
@@ -180,11 +181,12 @@ class Accumulation:
         second = product * product + 4 * product * self.format.unit
         return 2 * self.format.unit + second if terms > 1 else 0.0
 
-    def _stored_too(self, c: float) -> float:
+    def _stored_too(self, c: float, terms: int) -> float:
         if not self.parts or self.stored is None:
             return c
         bound = growth if self.attribution else gamma
-        return (1 + c) * (1 + bound(self.parts, self.stored.unit)) - 1
+        parts = min(self.parts, max(terms, 1))  # none is empty
+        return (1 + c) * (1 + bound(parts, self.stored.unit)) - 1
 
     @staticmethod
     def _short(terms: int, block: int) -> float:
