@@ -153,6 +153,22 @@ class _Domain:
         named = self.shape_class.names if self.shape_class else frozenset()
         return tuple(name for name in self.scalars if name in named)
 
+    def agreeing(self, early: dict[str, Scalar]) -> dict[str, Scalar]:
+        """Return scalars with which sizes exist: some at their defaults if need be.
+
+        To give the case up would have Hypothesis try thousands of others in vain.
+        """
+        made = dict(early)
+        for name in (None, *early):
+            if name is not None:
+                made[name] = self.defaults[name]
+            whole = {
+                n: v for n, v in {**self.defaults, **made}.items() if type(v) is int
+            }
+            if self.shape_class is None or not self.shape_class.contradicts(whole):
+                return made
+        return early
+
     @cached_property
     def frames(self) -> Weighted[tuple[int, int, str, str]] | None:
         """Value of dim, number of the plan, dtypes of data and of indices.
@@ -233,7 +249,7 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
     choose: Chooser[Any] = Chooser(draw)
     dim, number, dtype, index_dtype = choose(domain.frames)
     shapes = domain.plans[number]
-    early = {name: choose(domain.scalars[name]) for name in domain.early}
+    early = domain.agreeing({n: choose(domain.scalars[n]) for n in domain.early})
     sizes = shapes.draw(choose, early)
     seed = draw(values.seeds)
     scalars: dict[str, Scalar] = {}

@@ -18,10 +18,12 @@ from kfuzz.strategies.weighted import Weighted
 
 # Side of the output tile that one program of a matrix product makes.
 _TILE: Final = 16
-# Attempts to meet what a shape class demands of several dimensions together,
-# at some 50 us each, before a case is given up, and before a rank is.
-_REPAIRS: Final = 64
+# Attempts to meet what a shape class demands of several dimensions together, at some
+# 100 us each, before they are taken at their least, and before a rank is given up.
+_REPAIRS: Final = 16
 _TRIALS: Final = 512
+# A dimension that never reaches this size, a filter's say, takes little room.
+_SMALL: Final = 16
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,10 @@ class Plan:
 
     @cached_property
     def _order(self) -> tuple[str, ...]:
+        # Those that are always small first: what the others take leaves no room.
+        small = [n for n, r in self.ranges.items() if (r.greatest or _SMALL) < _SMALL]
         first = () if self.large is None else (self.large,)
-        return tuple(dict.fromkeys((*first, *self.ranges)))
+        return tuple(dict.fromkeys((*small, *first, *self.ranges)))
 
     def _cap(self, name: str, drawn: Mapping[str, int]) -> int:
         room = min(lim.room(name, drawn) for lim in self.limits if name in lim.sides)
@@ -227,6 +231,16 @@ class Plan:
                 trial = shape_class.settled(trial, scalars)
                 if self._admits(trial, shape_class, scalars):
                     return trial
+        # At last one dimension at its least size, then one more after the other.
+        lowest = {n: r.smallest(1) or self.least[n] for n, r in ranges.items()}
+        names = chance.sample(spoken, len(spoken))
+        names += [name for name in drawn if name not in names]
+        fewer = [{name: lowest[name]} for name in names]
+        more = [{n: lowest[n] for n in names[: i + 2]} for i in range(len(names) - 1)]
+        for lowered in fewer + more:
+            trial = shape_class.settled({**drawn, **lowered}, scalars)
+            if self._admits(trial, shape_class, scalars):
+                return trial
         return None
 
 

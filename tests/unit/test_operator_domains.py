@@ -18,7 +18,7 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.engine.falsify import strategy_of
-from kfuzz.strategies import scalar, tensors
+from kfuzz.strategies import scalar, shapes, tensors
 
 NAMES = sorted(ops.OPERATORS)
 RELATED = [name for name in NAMES if ops.OPERATORS[name].shape_class]
@@ -77,6 +77,31 @@ def test_drawn_cases_lie_in_the_domain_and_the_budget(name: str, backend: str) -
         for dims in operator.workspaces:
             made = math.prod(case.dims[axis] for axis in dims.split())
             assert made <= SIZE_BUDGETS[backend].elements
+
+
+@pytest.mark.parametrize(
+    ("name", "claims"),
+    [
+        ("attention", {}),
+        ("conv2d", {}),
+        ("conv2d", {"shape_class": "padding == 0 or dilation == 1"}),
+        ("rope", {}),
+    ],
+)
+def test_no_draw_is_given_up(
+    name: str, claims: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searching for extremes would else try thousands of them in vain."""
+
+    def reject() -> None:
+        raise AssertionError("a case was given up")
+
+    monkeypatch.setattr(shapes, "reject", reject)
+    for backend in ("interpret", "cpu"):
+        kernel = kernel_of(ops.OPERATORS[name], **claims)
+        cases = drawn(kernel, 150, backend)
+        assert len(cases) == 150
+        assert all(kernel.operator.admits(c, kernel.declaration) for c in cases)
 
 
 def test_attention_is_drawn_with_groups_and_unequal_lengths() -> None:
