@@ -12,7 +12,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from kfuzz.contracts.batches import with_batches
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.configurations import described, with_configs
 from kfuzz.contracts.derive import (
     Derived,
     as_contiguous,
@@ -24,15 +26,20 @@ from kfuzz.contracts.derive import (
 )
 from kfuzz.contracts.destinations import given, layout_of
 from kfuzz.contracts.hostile import first_hostile
-from kfuzz.contracts.judge import judge
+from kfuzz.contracts.judge import judge, judge_alone
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.left_open import config_of, edge_of, poison_of
 from kfuzz.contracts.nonfinite import ASKING, first_nonfinite
 from kfuzz.contracts.notes import notes
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
+from kfuzz.contracts.overlapping import with_overlap
+from kfuzz.contracts.permuting import with_orders
 from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.relational import Apart
 from kfuzz.contracts.repeating import is_told, with_repeats
+from kfuzz.contracts.scaling import with_scaling
 from kfuzz.contracts.second_call import is_due, with_second_call
+from kfuzz.contracts.subnormals import normalised, without_subnormals
 from kfuzz.contracts.suspicions import suspicions
 from kfuzz.contracts.view import UNPROMISED, View
 from kfuzz.core.budget import SizeBudget
@@ -44,6 +51,7 @@ from kfuzz.execution import pages
 from kfuzz.execution.fills import logical_values
 from kfuzz.execution.interpreter import interpreting
 from kfuzz.execution.memory import Arena
+from kfuzz.execution.overlap import Overlapping
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.probes import Expected, Run, execute
 from kfuzz.execution.randomness import SEED
@@ -174,6 +182,12 @@ class Bench:
         if failure is None and view.base.held is not None and view.acceptance:
             view = self._with_second_call(view, derived)
             verdicts, failure = judge(view, self.setting.classes)
+        if failure is None and self._is_compared(view, depth):
+            view = self._with_other_calls(view, derived, depth)
+            verdicts, failure = judge(view, self.setting.classes)
+            if failure is None:
+                view = self._with_changed_data(view, derived, depth)
+                verdicts, failure = judge(view, self.setting.classes)
         refusal, example = None, ""
         if view.base.raised is not None and failure is None and not view.outside:
             refusal, example = _refusal(view), view.base.raised.message
@@ -192,6 +206,12 @@ class Bench:
         if depth is Depth.BASE or not _SECOND_CALL & self.setting.classes:
             return False
         return depth is Depth.FULL or is_due(case)
+
+    def _is_compared(self, view: View, depth: Depth) -> bool:
+        """Whether a case that conforms is compared with calls beside or apart."""
+        if depth is Depth.BASE or not (depth is Depth.FULL or is_due(view.case)):
+            return False
+        return view.base.comparable and bool(view.acceptance) and view.decided > 0
 
     def _accepted(
         self, derived: Derived
@@ -212,7 +232,9 @@ class Bench:
         except Exception:  # outside the oracle's domain
             return problem, None
 
-    def _view(self, derived: Derived, *, hold: bool = False) -> tuple[View, str | None]:
+    def _view(
+        self, derived: Derived, *, hold: bool = False, arena: Arena | None = None
+    ) -> tuple[View, str | None]:
         """Return a view with the base run, or why the backend cannot judge it."""
         operator, claims = self.kernel.operator, self.kernel.declaration
         problem, acceptance = self._accepted(derived)
@@ -222,7 +244,9 @@ class Bench:
         if claims.nonfinite in ASKING:
             nonfinite = first_nonfinite(operator, derived.values)
         expected = {} if acceptance is None else expected_metadata(acceptance)
-        base = self._run(derived, expected, poison_of(derived.case), hold=hold)
+        base = self._run(
+            derived, expected, poison_of(derived.case), hold=hold, arena=arena
+        )
         places = self._destinations(derived, expected) or {}
         view = View(
             case=replace(derived.case, destinations=places),
@@ -249,13 +273,15 @@ class Bench:
         seed: int = SEED,
         hold: bool = False,
         after: Run | None = None,
+        config: int | None = None,
     ) -> Run:
-        claims, arguments = self.kernel.declaration, self.kernel.arguments
+        claims = self.kernel.declaration
+        config = self._config if config is None else config
         destinations = self._destinations(derived, expected)
         if destinations is None:
             return Run(poison=poison, unreliable="no shape is known for its outputs")
         self.on_run()
-        return execute(
+        run = execute(
             self.kernel.on,
             derived.case,
             derived.values,
@@ -264,19 +290,28 @@ class Bench:
             alignment=claims.alignment,
             around=poison_of(derived.case),
             fresh=poison,
-            scalars={
-                n: as_argument(derived.case.scalars[n]) for n in arguments.scalars
-            },
+            scalars=self._keywords(derived.case, config),
             inplace=claims.inplace,
             destinations=destinations,
             reverse=reverse,
             last=last,
-            config=self._config,
+            config=config,
             seed=seed,
             hold=hold,
             after=after,
             edge=derived.case.edge if self.setting.fences else None,
         )
+        if not claims.configs:
+            return run
+        return replace(
+            run, config=described(claims.config(config)), configs=len(claims.configs)
+        )
+
+    def _keywords(self, case: Case, config: int) -> dict[str, object]:
+        """Return the scalars that the kernel takes, and those of a configuration."""
+        named = self.kernel.arguments.scalars
+        keywords = {name: as_argument(case.scalars[name]) for name in named}
+        return {**keywords, **self.kernel.declaration.config(config)}
 
     def _destinations(
         self, derived: Derived, expected: Mapping[str, Expected]
@@ -320,6 +355,69 @@ class Bench:
 
         return with_second_call(view, derived, call, lambda d: self._accepted(d)[1])
 
+    def _with_other_calls(self, view: View, derived: Derived, depth: Depth) -> View:
+        """Return the view of a conforming case with other batches and calls at once."""
+        classes, poison = self.setting.classes, poison_of(derived.case)
+        # Other placements than the case's own would be another question.
+        plain = replace(derived, case=replace(derived.case, edge=None))
+
+        def admit(part: Derived) -> dict[str, Acceptance] | None:
+            return self._accepted(part)[1]
+
+        def run(part: Derived, wanted: Mapping[str, Acceptance], apart: bool) -> Run:
+            arena = self._other_memory() if apart else None
+            return self._run(part, expected_metadata(wanted), poison, arena=arena)
+
+        if "C-ORD-02" in classes:
+            view = with_batches(view, plain, admit, run)
+        if "C-ORD-03" in classes and not (view.base.programs or interpreting()):
+            assert view.acceptance is not None
+            expected = expected_metadata(view.acceptance)
+            common = Overlapping(
+                self.kernel.on, plain.case, expected, self.setting.device,
+                alignment=view.declaration.alignment, around=poison, fresh=poison,
+                scalars=self._keywords(plain.case, self._config),
+                inplace=view.declaration.inplace,
+                destinations=self._destinations(plain, expected),
+            )  # fmt: skip
+            self.on_run()
+            thorough = depth is Depth.FULL or derived.case.pinned
+            view = with_overlap(view, plain, common, admit, run, thorough=thorough)
+        return view
+
+    def _with_changed_data(self, view: View, derived: Derived, depth: Depth) -> View:
+        """Return the view of a conforming case with scaled and permuted data."""
+        classes = self.setting.classes
+        everything = depth is Depth.FULL or derived.case.pinned
+        plain = replace(derived, case=_without_edge(derived.case))
+        apart = Apart(self._judged_apart, self._blamed)
+        if "C-PRC-04" in classes:
+            view = with_scaling(view, plain, apart, everything=everything)
+        if "C-ORD-01" in classes:
+            view = with_orders(view, plain, apart, everything=everything)
+        return view
+
+    def _judged_apart(self) -> Callable[[Derived], View | None]:
+        """Return what runs cases one after the other in memory that none has met."""
+        arena = self._other_memory()
+
+        def run(derived: Derived) -> View | None:
+            view, unsupported = self._view(derived, arena=arena)
+            return None if unsupported or not view.base.comparable else view
+
+        return run
+
+    def _blamed(self, derived: Derived) -> str | None:
+        """Return the class that a case's miss is charged to; None if it has none."""
+        view = self._judged_apart()(derived)
+        if view is None or view.miss is None:
+            return None
+        view = self._with_repeats(view, derived)
+        failure = judge_alone(view)
+        if not is_told(failure):
+            failure = judge_alone(self._with_diagnosis(view, derived))
+        return None if failure is None else failure.contract
+
     def _other_memory(self) -> Arena:
         """Return memory at addresses that no recent placement had."""
         self._elsewhere.append(Arena(self.setting.device))
@@ -340,13 +438,34 @@ class Bench:
         if operator.recentres:
             moderate = recentred(operator, derived)
             centred = None if moderate is None else self._passes(moderate)
+        if "C-CMP-02" in self.setting.classes:
+            assert view.acceptance is not None
+            expected, poison = expected_metadata(view.acceptance), poison_of(view.case)
+            view = with_configs(
+                view,
+                lambda step: self._run(
+                    derived, expected, poison, config=self._config + step
+                ),
+            )
         return replace(
             view,
             friendly=friendly,
             ordinary=ordinary,
             contiguous=contiguous,
             recentred=centred,
+            subnormal=self._subnormality(derived),
         )
+
+    def _subnormality(self, derived: Derived) -> str | None:
+        """Return "gone" or "persists", what `View.subnormal` means by them, or None."""
+        zeroed, normal = without_subnormals(derived), normalised(derived)
+        if zeroed is None or normal is None:
+            return None
+        view = self._judged_apart()(replace(normal, case=_without_edge(normal.case)))
+        # Results may be subnormal all the same, and flushed.
+        if view is not None and view.miss is not None and not view.flushes:
+            return "persists"
+        return "gone" if self._passes(zeroed) else None
 
     def _friendliness(self, derived: Derived) -> str | None:
         """Return "gone", "persists" (at one shape at least), or None."""
@@ -405,6 +524,11 @@ class Bench:
         if any(bool(m.missed.any()) for m in made.values()):
             return False
         return True if view.decided else None
+
+
+def _without_edge(case: Case) -> Case:
+    """Return a case away from pages that fault."""
+    return replace(case, edge=None)
 
 
 def as_argument(value: Scalar) -> object:

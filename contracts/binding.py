@@ -3,7 +3,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -146,7 +146,9 @@ def kernel(
             operator=operator,
             declaration=declaration,
             explicit=frozenset(claims),
-            arguments=match_signature(operator, function, where, declaration.out),
+            arguments=match_signature(
+                operator, function, where, declaration.out, declaration.configs
+            ),
             module=module,
             line=caller.f_lineno,
             top_level=caller.f_code.co_name == "<module>",
@@ -261,18 +263,21 @@ def match_signature(
     function: Callable[..., Any],
     where: str,
     out: tuple[str, ...] = (),
+    configs: Sequence[Mapping[str, object]] = (),
 ) -> Arguments:
     """Return which parameters of the operator an implementation takes.
 
     Tensors are passed positionally in the operator's order, scalars by keyword.
     Scalars and optional tensors may be omitted; parameters of the
-    implementation's own need defaults. A destination, named by `out`, is passed to
-    the parameter of its name.
+    implementation's own need defaults, unless every configuration gives them. A
+    destination, named by `out`, is passed to the parameter of its name.
 
     Raises:
         BindingError: printing both signatures, on any other mismatch.
     """
     tensors, scalars = operator.tensors, operator.scalars
+    own = {name for config in configs for name in config}
+    given = {name for name in own if all(name in config for config in configs)}
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
@@ -288,6 +293,10 @@ def match_signature(
             takes_any = True
         elif p.name in out:
             continue
+        elif p.name in own and p.name not in operator.inputs:
+            if p.default is kinds.empty and p.name not in given:
+                why = f"{p.name!r} is needed, and not in every configuration"
+                _mismatch(operator, function, signature, where, why)
         elif p.kind is kinds.VAR_POSITIONAL:
             positional += [p] * (len(tensors) - len(positional))
         elif p.name in scalars and p.kind is not kinds.POSITIONAL_ONLY:
@@ -317,17 +326,37 @@ def match_signature(
             f"it has no parameter for its destination {lacking[0]!r}",
         )  # fmt: skip
     wanted = tuple(n for n in operator.outputs if n in out)
-    order = _positions(signature, names, wanted)
+    named = {*signature.parameters, *(own if takes_any else ())}
+    foreign = [n for n in sorted(own) if n in operator.inputs or n in out]
+    foreign += [n for n in sorted(own) if n not in named]
+    if foreign:
+        _mismatch(
+            operator, function, signature, where,
+            f"{foreign[0]!r} of configs= is no keyword of its own",
+        )  # fmt: skip
+    order = _positions(signature, names, wanted, own)
+    if any(n in own for n in order):
+        first = next(n for n in order if n in own)
+        _mismatch(
+            operator, function, signature, where,
+            f"{first!r} of configs= stands before a tensor",
+        )  # fmt: skip
     return Arguments(names, passed, wanted, order)
 
 
 def _positions(
-    signature: inspect.Signature, tensors: tuple[str, ...], wanted: tuple[str, ...]
+    signature: inspect.Signature,
+    tensors: tuple[str, ...],
+    wanted: tuple[str, ...],
+    own: Set[str],
 ) -> tuple[str, ...]:
-    """Return what is passed by position, in order; see `Arguments.positional`."""
+    """Return what is passed by position, in order; see `Arguments.positional`.
+
+    A keyword of its own that stands before a tensor is among it.
+    """
     order, left = [], list(tensors)
     for p in signature.parameters.values():
-        if p.name in wanted:
+        if p.name in wanted or p.name in own:
             if left or p.kind is inspect.Parameter.POSITIONAL_ONLY:
                 order.append(p.name)
         elif left and p.kind is not inspect.Parameter.VAR_POSITIONAL:

@@ -3,7 +3,13 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from kfuzz.contracts.classes import ATTRIBUTION, BEYOND_BOUNDS, FREE_OF_VALUES
+from kfuzz.contracts.classes import (
+    ATTRIBUTION,
+    BEYOND_BOUNDS,
+    BY_OCCASION,
+    CLASSES,
+    FREE_OF_VALUES,
+)
 from kfuzz.contracts.view import View
 from kfuzz.core.verdict import Failure, Verdict
 
@@ -36,11 +42,16 @@ def judge(
             continue
         if made.decides(view):
             verdicts[made.id] = Verdict.CONFORMS
-        elif made.id in FREE_OF_VALUES:
+        elif made.id in FREE_OF_VALUES | BY_OCCASION:
             continue
         elif view.undecided and not view.decided:
             verdicts.setdefault(made.id, Verdict.UNDER_SPECIFIED)
     return verdicts, None
+
+
+def judge_alone(view: View) -> Failure | None:
+    """Return the failure of a case under all classes, whichever are in force."""
+    return judge(view, CLASSES)[1]
 
 
 def _place(view: View, output: str) -> int | None:

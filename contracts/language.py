@@ -53,6 +53,17 @@ class Probe(StrEnum):
         CONTIGUOUS: the same values in contiguous tensors.
         ORDINARY: normal data at the case's own shape.
         RECENTRED: the data shifted to moderate values.
+        OTHER_CONFIG: under the kernel's other configurations.
+        SLICED: some of its rows, in the same places or in another order.
+        OVERLAPPED: several calls at once.
+        ALONE: the data of one of them, called by itself.
+        WITHOUT_SUBNORMALS: with 0 for the subnormal arguments.
+        NORMALISED: with normal numbers for the subnormal arguments.
+        SCALED: some arguments times a power of two.
+        SCALED_REPEAT: the same again.
+        UNSCALED: the case itself, in that memory.
+        UNSCALED_REPEAT: the same again.
+        PERMUTED: the reduced dimension in another order.
     """
 
     BASE = "base"
@@ -73,6 +84,17 @@ class Probe(StrEnum):
     CONTIGUOUS = "contiguous"
     ORDINARY = "ordinary"
     RECENTRED = "recentred"
+    OTHER_CONFIG = "other_config"
+    SLICED = "sliced"
+    OVERLAPPED = "overlapped"
+    ALONE = "alone"
+    WITHOUT_SUBNORMALS = "without_subnormals"
+    NORMALISED = "normalised"
+    SCALED = "scaled"
+    SCALED_REPEAT = "scaled_repeat"
+    UNSCALED = "unscaled"
+    UNSCALED_REPEAT = "unscaled_repeat"
+    PERMUTED = "permuted"
 
 
 SECOND_CALL_SHARE: Final = 16
@@ -242,6 +264,16 @@ class Operator:
         shape_class: what dimensions and integer scalars must satisfy together,
             e.g. "C % num_groups == 0"; every case keeps it, besides what the
             kernel declares.
+        chain: names of the operators that a fused one stands for, in order,
+            e.g. ("linear", "relu").
+        batch: dimension along which rows are independent of one another; "" for
+            the first of the "*" ones.
+        homogeneous: what a power of two may be taken out of, exactly: for an
+            argument, or several in one text that are scaled together ("x bias",
+            of which a kernel may omit some), the degree of the result in it. Only
+            where all that a kernel computes are sums and products of arguments
+            and constants, or choices among them.
+        integers: outputs that hold integers; they keep their value.
         workspaces: dimension names of tensors that the oracle makes on its
             way, e.g. "B H S T"; they keep the element budget as arguments do.
         usual: sizes that some dimensions have in functional tests, the rest
@@ -267,6 +299,10 @@ class Operator:
     ranks: range = range(1, MAX_RANK + 1)
     reduced: str | int | None = None
     shape_class: str = ""
+    chain: tuple[str, ...] = ()
+    batch: str = ""
+    homogeneous: Mapping[str, int] = field(default_factory=dict)
+    integers: tuple[str, ...] = ()
     workspaces: tuple[str, ...] = ()
     usual: Mapping[str, int] = field(default_factory=dict)
     defaults: Declaration = field(default_factory=Declaration)
@@ -318,12 +354,31 @@ class Operator:
                 )
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
         object.__setattr__(self, "usual", MappingProxyType(dict(self.usual)))
+        self._check_homogeneity()
         if self.shape_class:
             ShapeClass.parse(self.shape_class, where=f"operator {self.name}")
         named = dict(self.algorithms)
         if self.error is None:
             named.setdefault("as_reference", "the very steps of the oracle")
         object.__setattr__(self, "algorithms", MappingProxyType(named))
+
+    def _check_homogeneity(self) -> None:
+        """Check what is said to be homogeneous, and which outputs are integers.
+
+        Raises:
+            BindingError: if one is no floating argument, or no output.
+        """
+        kinds = {n: p.kind for n, p in self.tensors.items()}
+        named = [name for group in self.homogeneous for name in group.split()]
+        wrong = [n for n in named if kinds.get(n) != "float"]
+        wrong += [n for n in self.integers if n not in self.outputs]
+        if wrong:
+            raise BindingError(
+                f"{wrong[0]!r} is no floating argument, or no output",
+                where=f"operator {self.name}: homogeneous, integers",
+            )
+        made = MappingProxyType(dict(self.homogeneous))
+        object.__setattr__(self, "homogeneous", made)
 
     @property
     def tensors(self) -> dict[str, TensorParameter]:

@@ -1,6 +1,7 @@
 """The oracle's side of a case: the problem posed and what is admitted for it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from kfuzz.execution.probes import Expected
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.elementwise import Elementwise
 from kfuzz.numerics.float64 import in_float64
-from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.formats import FORMATS, is_subnormal
 from kfuzz.numerics.shadow import shadowed
 
 
@@ -75,13 +76,35 @@ def _exact(values: Tensor, *, index: bool) -> Tensor:
 def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     """Return the acceptance of each output, with the operator's relation.
 
-    Without an error model it is that of the running-error shadow.
+    Without an error model it is that of the running-error shadow. Where subnormal
+    numbers are declared to be flushed, elementwise operators see 0 for them.
 
     Raises:
         BindingError: if a user's oracle or error model is malformed.
         Exception: whatever the oracle raises outside its domain.
     """
+    problem = _flushed(operator, problem)
     return related(operator, problem, _accept(operator, problem))
+
+
+def _flushed(operator: Operator, problem: Problem) -> Problem:
+    """Return the problem as kernels see it that declare to flush.
+
+    What other than elementwise kernels make of a subnormal number before it meets the
+    next is theirs; where bits are only moved, the result tells all.
+    """
+    tensors = operator.tensors
+    plain = operator.dim is None and operator.reduced is None
+    plain = plain and all(p.dims == "*" for p in tensors.values())
+    moves = operator.defaults.subnormals == "preserve"
+    if problem.declaration.subnormals != "flush" or moves or not plain:
+        return problem
+    seen = {}
+    for name, x in problem.tensors.items():
+        free = tensors[name].kind == "float" and not tensors[name].dtype
+        small = is_subnormal(x, problem.format) if free else None
+        seen[name] = x if small is None else torch.where(small, 0.0, x)
+    return replace(problem, tensors=seen)
 
 
 def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kfuzz.contracts.changed import Changed
 from kfuzz.contracts.hostile import HostileIndex
 from kfuzz.contracts.language import Operator, Probe
 from kfuzz.contracts.nonfinite import NonFinite
@@ -22,9 +23,17 @@ from kfuzz.execution.probes import Run
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.compare import KIND_OF, Comparison, Outcome
-from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.formats import FORMATS, is_subnormal
 
-OTHER_DATA: Final = frozenset({Probe.SECOND, Probe.SECOND_ALONE, Probe.THIRD})
+OTHER_DATA: Final = frozenset(
+    {
+        Probe.SECOND,
+        Probe.SECOND_ALONE,
+        Probe.THIRD,
+        Probe.ALONE,
+        Probe.OVERLAPPED,
+    }
+)
 """Probes that run on other data than the case's."""
 
 
@@ -82,6 +91,31 @@ class Miss:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """What a kernel left on some rows of a case.
+
+    Attributes:
+        rows: which rows of the case, in the order in which they were given.
+        axes: per output the axis that they lie along.
+        run: what the call left.
+    """
+
+    rows: tuple[int, ...]
+    axes: Mapping[str, int]
+    run: Run
+
+    def differing(self, whole: "Batch") -> dict[str, Tensor]:
+        """Return, per output, where these rows hold other bits than in the whole."""
+        places = {}
+        for name, made in self.run.outputs.items():
+            rows = torch.tensor(self.rows, device=made.device)
+            axis = self.axes[name]
+            bits = as_integers(whole.run.outputs[name]).index_select(axis, rows)
+            places[name] = ~same_bits(bits.view(made.dtype), made)
+        return places
+
+
+@dataclass(frozen=True)
 class View:
     """One case as judged.
 
@@ -102,6 +136,14 @@ class View:
             contiguous; None if not probed or the case is contiguous.
         recentred: whether the kernel passes on the recentred values; None if
             not probed.
+        configs: whether the case conforms under each other configuration, by its
+            words; empty if not probed.
+        batches: the whole case twice, then some of its rows; empty if not probed.
+        subnormal: "gone" if a miss vanishes without subnormal arguments and with
+            normal numbers in their places, "persists" if normal numbers show it
+            too, None if neither is known or no argument is subnormal.
+        scaled: what scaled arguments gave.
+        permuted: what other orders of the reduced dimension gave.
         others: acceptance of the probes that run on other data than the case's.
         hostile: the first index that is out of bounds, None if there is none.
         nonfinite: the first NaN or infinity of the data where these are masked or
@@ -119,6 +161,11 @@ class View:
     ordinary: bool | None = None
     contiguous: bool | None = None
     recentred: bool | None = None
+    subnormal: str | None = None
+    scaled: tuple[Changed, ...] = ()
+    permuted: tuple[Changed, ...] = ()
+    configs: Mapping[str, bool] = field(default_factory=dict)
+    batches: tuple[Batch, ...] = ()
     others: Mapping[Probe, Mapping[str, Acceptance]] = field(default_factory=dict)
     hostile: HostileIndex | None = None
     nonfinite: NonFinite | None = None
@@ -271,6 +318,44 @@ class View:
                 return text
         return None
 
+    @cached_property
+    def flushes(self) -> bool:
+        """Whether a kernel that flushes subnormal numbers may give what misses."""
+        if self.problem is None or self.declaration.subnormals != "preserve":
+            return False
+        claims = replace(self.declaration, subnormals="any")
+        flushing = replace(self.problem, declaration=claims)
+        return self._explains(accept(self.operator, flushing))
+
+    @cached_property
+    def keeps_subnormals(self) -> bool:
+        """Whether all that misses are subnormal results where flush is declared."""
+        if self.declaration.subnormals != "flush" or self.acceptance is None:
+            return False
+        kept = False
+        for name, accepted in self.acceptance.items():
+            made = self.comparison(name)
+            if made is None:
+                return False
+            y = self.base.outputs[name].to(torch.float64)
+            small = is_subnormal(y, accepted.output)
+            if bool((made.missed[0] & ~small).any()):
+                return False
+            kept = kept or bool(made.missed.any())
+        return kept
+
+    @cached_property
+    def subnormals_matter(self) -> bool:
+        """Whether an argument or an expected result is a subnormal number."""
+        if self.problem is None or self.acceptance is None:
+            return False
+        formats = {n: FORMATS.get(s.dtype) for n, s in self.case.tensors.items()}
+        met = [(x, formats[n]) for n, x in self.problem.tensors.items()]
+        met += [(a.reference, a.output) for a in self.acceptance.values()]
+        return any(
+            bool(is_subnormal(x, f).any()) for x, f in met if f and not f.integral
+        )
+
     def _explains(self, accepted: Mapping[str, Acceptance]) -> bool:
         """Whether an acceptance holds all that the case's own one does not."""
         if not self.base.comparable or self.acceptance is None:
@@ -280,6 +365,19 @@ class View:
             if made is None or bool((wide.missed & made.missed).any()):
                 return False
         return True
+
+    @cached_property
+    def breaks_chain(self) -> bool:
+        """Whether the worst miss lies outside the unfused chain's acceptance too.
+
+        In the chain each intermediate result is stored in the output's format.
+        """
+        if self.problem is None or self.miss is None:
+            return False
+        claims = replace(self.declaration, intermediates="output")
+        chain = accept(self.operator, replace(self.problem, declaration=claims))
+        made = compare_all(self.base.outputs, chain)[self.miss.output]
+        return bool(made.missed[(0, *self.miss.index)])
 
     @property
     def shape_bound(self) -> bool:
@@ -373,11 +471,15 @@ def _excess(miss: Miss) -> float | None:
 
 def same_bits(a: Tensor, b: Tensor) -> Tensor:
     """Return where two tensors of one dtype hold the same bits (NaN = NaN)."""
-    ints = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    kind = ints[a.element_size()]
     x, y = a.contiguous(), b.contiguous()
-    equal = x.view(kind) == y.view(kind)
+    equal = as_integers(x) == as_integers(y)
     return equal | (torch.isnan(x) & torch.isnan(y))
+
+
+def as_integers(values: Tensor) -> Tensor:
+    """Return contiguous elements of any dtype as the integers of their size."""
+    ints = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return values.view(ints[values.element_size()])
 
 
 def narrower_declarations(problem: Problem) -> list[tuple[str, Declaration]]:

@@ -147,12 +147,13 @@ class DtypeParameter(ScalarParameter):
         """Check the names.
 
         Raises:
-            BindingError: if one is no dtype's.
+            BindingError: if one is no floating dtype's.
         """
+        floats = [n for n, d in DTYPES.items() if d.kind == "float"]
         for name in (self.default, *self.domain):
-            if not is_dtype(name):
+            if name not in floats:
                 raise BindingError(
-                    f"unknown dtype {name!r}", fix=suggestion(str(name), DTYPES)
+                    f"{name!r} is no floating dtype", fix=suggestion(str(name), floats)
                 )
 
     def values(self, declared: Sequence[str]) -> tuple[Scalar, ...]:
@@ -187,14 +188,20 @@ Parameter = TensorParameter | ScalarParameter | DimParameter
 
 
 def tensors(
-    dims: str, *, role: str = "data", optional: bool = False, dtype: str = ""
+    dims: str, *, role: str = "data", optional: bool = False, dtype: object = ""
 ) -> TensorParameter:
     """Return a tensor parameter with named dimensions; see `TensorParameter`.
+
+    Args:
+        dims: as of `TensorParameter`, like role and optional.
+        role: what it is for.
+        optional: whether an implementation may do without it.
+        dtype: a name, or the `torch.dtype`.
 
     Raises:
         BindingError: on malformed dimension names, an unknown role or dtype.
     """
-    return TensorParameter(dims, role, optional, dtype)
+    return TensorParameter(dims, role, optional, _name_of(dtype))
 
 
 def masks(dims: str, *, optional: bool = False) -> TensorParameter:
@@ -234,13 +241,22 @@ def scalar(default: Scalar, domain: Sequence[Scalar] = ()) -> ScalarParameter:
     return ScalarParameter(default, tuple(domain))
 
 
-def dtype(default: str, domain: Sequence[str] = ()) -> DtypeParameter:
+def dtype(default: object, domain: Sequence[object] = ()) -> DtypeParameter:
     """Return a scalar parameter that is a dtype, see `DtypeParameter`.
 
+    Args:
+        default: a name, or the `torch.dtype`.
+        domain: others worth trying.
+
     Raises:
-        BindingError: on the name of no dtype.
+        BindingError: on what is no floating dtype.
     """
-    return DtypeParameter(default, tuple(domain))
+    return DtypeParameter(_name_of(default), tuple(map(_name_of, domain)))
+
+
+def _name_of(given: object) -> str:
+    """Return the name of a dtype, which may be given as torch's own."""
+    return str(given).removeprefix("torch.")
 
 
 def dim(of: str, default: int = -1) -> DimParameter:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Protocol,
@@ -14,17 +15,23 @@ from kfuzz.contracts.repeats import ORDERS, accesses, agree, comparable, first_o
 from kfuzz.core.verdict import Access, Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.view import Batch, View
 
 ID = "C-ORD-02"
-# One program cannot race.
+# One program cannot race; the whole batch, run twice, shows nothing of others.
 _PROGRAMS = 2
 
 
 def judge(view: "View") -> Failure | None:
-    """Return the race that the result depends on."""
+    """Return the race or the batch that the result depends on."""
+    return _raced(view) or _batched(view)
+
+
+def _raced(view: "View") -> Failure | None:
     races = accesses(view, "race")
-    if not races or not agree(view, Probe.BASE, Probe.REPEAT):
+    if view.declaration.determinism == "none" or not races:
+        return None
+    if not agree(view, Probe.BASE, Probe.REPEAT):
         return None
     for probe in ORDERS:
         if comparable(view, probe):
@@ -33,6 +40,47 @@ def judge(view: "View") -> Failure | None:
             if found is not None and _tells(view, probe, found):
                 return _failure(view, probe, found, int(places[found[0]].sum()))
     return None
+
+
+def _batched(view: "View") -> Failure | None:
+    """Rows whose bits follow the batch that they are computed in."""
+    if not view.batches or not view.batches[0].run.comparable:
+        return None
+    whole = view.batches[0]
+    for batch in view.batches[1:]:
+        if not batch.run.comparable:
+            continue
+        places = batch.differing(whole)
+        found = first_of(places)
+        if found is not None:
+            output, index = found
+            axis = batch.axes[output]
+            at = (*index[:axis], batch.rows[index[axis]], *index[axis + 1 :])
+            one = float(whole.run.outputs[output][at])
+            other = float(batch.run.outputs[output][index])
+            return Failure(
+                contract=ID,
+                kind=Kind.BATCH_DEPENDENT,
+                message=f"{output}[{', '.join(map(str, at))}] = {one:.9g} in the batch "
+                f"of {len(whole.rows)} rows and {other:.9g} in {_told(whole, batch)}",
+                output=output,
+                index=index,
+                elements=int(places[output].sum()),
+            )
+    return None
+
+
+def _told(whole: "Batch", batch: "Batch") -> str:
+    """Return which part of the whole a batch is, in words."""
+    rows = batch.rows
+    if len(rows) < len(whole.rows):
+        first, last = rows[0], rows[-1]
+        if first == last:
+            return f"a batch of row {first} alone"
+        return f"a batch of rows {first} to {last}"
+    if rows == whole.rows:
+        return "the same batch again"
+    return "the same rows in reverse order"
 
 
 def _tells(view: "View", probe: Probe, found: tuple[str, tuple[int, ...]]) -> bool:
@@ -77,6 +125,10 @@ def _described(race: Access) -> str:
 
 
 def _decides(view: "View") -> bool:
+    if len(view.batches) > _PROGRAMS:
+        return True
+    if view.declaration.determinism == "none":
+        return False
     if view.base.programs < _PROGRAMS or not view.base.comparable:
         return False
     return not accesses(view, "race") or agree(view, Probe.BASE, Probe.REPEAT)
@@ -85,31 +137,44 @@ def _decides(view: "View") -> bool:
 CLASS = ContractClass(
     id=ID,
     title="the result is as deterministic as declared",
-    scope="kernels in Triton's interpreter with determinism run_to_run or bitwise",
-    precondition="Every case on which the kernel returns and several programs ran.",
+    scope="kernels in Triton's interpreter with determinism run_to_run or bitwise; "
+    "kernels with batch_invariant=True",
+    precondition="Every case on which the kernel returns and several programs ran. Of "
+    "batches: every case that conforms and has two rows or more, along a leading axis "
+    "that is not reduced.",
     postcondition="No element of a result follows the order in which programs run "
-    "because two of them store different values to one address.",
+    "because two of them store different values to one address. Where batch_invariant "
+    "is declared, a row has the same bits in every batch.",
     tolerance=Tolerance(
         Structure.EXACT,
-        "equal bits in every order of programs",
-        "programs of a launch have no order; atomics order those that meet at one",
+        "equal bits in every order of programs, and in every batch where declared; NaN "
+        "equals NaN",
+        "programs of a launch have no order; atomics order those that meet at one; "
+        "rows of a batch do not depend on one another",
     ),
     protocol=Protocol(
         probes=(Probe.BASE,),
         on_miss=(),
-        sampled=(Probe.REPEAT, *ORDERS),
+        sampled=(Probe.REPEAT, *ORDERS, Probe.SLICED),
         confirmation="reproduces",
         text="The interpreter notes stores of different values to one address by two "
         "programs that no atomic operation orders. Where there are any, the case runs "
         "again with the programs of each launch in reverse order, and with either "
-        "party of the first race as the last program.",
+        "party of the first race as the last program. Batches are kfuzz's definition: "
+        f"on one in {SECOND_CALL_SHARE} cases that conform the whole batch runs twice, "
+        "then its first 1, 2, 3, 5, half and all but one rows, its last row, and all "
+        "rows in reverse order where they lie contiguously; layouts stay as they are. "
+        "Rows lie along the dimension that the operator names, else the first of the "
+        '"*" ones.',
     ),
     signature=ViolationSignature(
-        kinds=(Kind.RACE,),
-        text="names the line, both programs and the memory; a race on which no result "
-        "depends is a note",
+        kinds=(Kind.RACE, Kind.BATCH_DEPENDENT),
+        text="names the line, both programs and the memory, or the row and the batch; "
+        "a race on which no result depends is a note",
     ),
     judge=judge,
     decides=_decides,
-    applies=lambda operator, claims: claims.determinism != "none",
+    applies=lambda operator, claims: (
+        claims.determinism != "none" or claims.batch_invariant
+    ),
 )

@@ -41,8 +41,11 @@ CLASS = ContractClass(
         confirmation="reproduces",
         text="Inputs on which a narrow accumulator stagnates and inputs whose sums are "
         "exact in the declared one. A miss belongs here if every missing element "
-        "lies in the acceptance of the next narrower arithmetic, unless the shape is "
-        "at fault: it vanishes at friendly shapes, and ordinary data fails here.",
+        "lies in the acceptance of a narrower arithmetic, with n u for a vacuous "
+        "gamma(n, u): for float32 data TF32 operands, sums in float16 or bfloat16; "
+        "for 16-bit data sums in its format, intermediates in the output's, or both. "
+        "Unless the shape is at fault: it vanishes at friendly shapes, and ordinary "
+        "data fails here.",
     ),
     signature=ViolationSignature(
         kinds=(Kind.VALUE,), text="names the narrower arithmetic that explains it"

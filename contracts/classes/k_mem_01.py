@@ -98,7 +98,9 @@ CLASS = ContractClass(
         "bytes outside the elements are compared after the call. In Triton's "
         "interpreter the address of every load, store and atomic of every lane whose "
         "mask is set is checked, whether or not its value is used. On the CPU, "
-        "arguments of native code also lie against pages that fault when touched. "
+        "arguments of native code also lie against pages that fault when touched, a "
+        "third of the cases at their start, a third at their end; which argument, and "
+        "how far, is found by one more run in a fresh child for each question. "
         "On a GPU, reads outside are seen where they change the result.",
     ),
     signature=ViolationSignature(

@@ -18,14 +18,32 @@ MASK_KINDS: Final = frozenset(
 )
 
 
-def value_failure(contract: str, miss: "Miss", *, why: str = "") -> Failure:
-    """Return the failure that a miss means under a contract class."""
-    message = miss.describe() + (f"; {why}" if why else "")
+def value_failure(
+    contract: str,
+    miss: "Miss",
+    *,
+    why: str = "",
+    kind: Kind | None = None,
+    words: str = "",
+    detail: str = "",
+) -> Failure:
+    """Return the failure that a miss means under a contract class.
+
+    Args:
+        contract: id of the class.
+        miss: the element that is missed.
+        why: what tells the class from its neighbours.
+        kind: how it shows, where that is not the miss's own kind.
+        words: under which circumstances, said directly after the miss.
+        detail: part of the signature.
+    """
+    message = miss.describe() + words + (f"; {why}" if why else "")
     return Failure(
         contract=contract,
-        kind=miss.kind,
+        kind=kind or miss.kind,
         message=message,
         output=miss.output,
+        detail=detail,
         index=miss.index,
         got=miss.got,
         expected=miss.expected,

@@ -36,6 +36,7 @@ add = Operator(
     "add",
     inputs={"a": ks.tensors("*"), "b": ks.tensors("*")},
     oracle=reference,
+    homogeneous={"a b": 1},
     error=accept,
     ranks=range(5),
     tolerance=Tolerance(

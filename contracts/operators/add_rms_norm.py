@@ -70,6 +70,7 @@ add_rms_norm = Operator(
     },
     oracle=reference,
     error=accept,
+    chain=("add", "rms_norm"),
     outputs=("y", "h"),
     reduced="N",
     empty_reduction=False,

@@ -30,6 +30,7 @@ amin = Operator(
     "amin",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
+    homogeneous={"x": 1},
     error=accept,
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),

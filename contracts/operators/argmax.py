@@ -80,6 +80,8 @@ argmax = Operator(
     "argmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
+    homogeneous={"x": 0},
+    integers=("y",),
     error=accept,
     accept=related,
     defaults=Declaration(subnormals="preserve"),

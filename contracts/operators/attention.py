@@ -65,6 +65,8 @@ attention = Operator(
     },
     oracle=reference,
     error=accept,
+    chain=("matmul", "softmax", "matmul"),
+    batch="B",
     reduced="T",
     shape_class="G >= 1 and H >= 1 and D >= 1 and H % G == 0",
     # The scores, and keys and values repeated for every head.

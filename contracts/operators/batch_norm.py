@@ -96,6 +96,7 @@ batch_norm = Operator(
     },
     oracle=reference,
     error=accept,
+    batch="B",
     tolerance=Tolerance(
         Structure.INTERVAL,
         "|g|(|d| Er + 3u (r + Er)(|x| + |mu|)) + 6u|g d| r + 2u|b| + 2u|y|, r from "

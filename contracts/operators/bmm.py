@@ -18,7 +18,9 @@ bmm = Operator(
     "bmm",
     inputs={"a": ks.tensors("B M K"), "b": ks.tensors("B K N")},
     oracle=reference,
+    homogeneous={"a": 1, "b": 1},
     error=accept,
+    batch="B",
     reduced="K",
     # The result, which is no argument.
     workspaces=("B M N",),

@@ -102,7 +102,9 @@ conv2d = Operator(
         "groups": ks.scalar(1, domain=(2, 3, 8)),
     },
     oracle=reference,
+    homogeneous={"x bias": 1, "weight bias": 1},
     error=accept,
+    batch="N",
     reduced="C",
     empty_reduction=False,
     shape_class="R >= 1 and S >= 1 and R <= 7 and S <= 7 and O >= 1 and H >= 1 and "

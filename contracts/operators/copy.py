@@ -27,6 +27,7 @@ copy = Operator(
     "copy",
     inputs={"x": ks.tensors("*")},
     oracle=reference,
+    homogeneous={"x": 1},
     error=accept,
     ranks=range(5),
     defaults=Declaration(subnormals="preserve"),

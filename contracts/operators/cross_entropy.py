@@ -165,6 +165,8 @@ cross_entropy = Operator(
     },
     oracle=reference,
     error=accept,
+    chain=("log_softmax", "gather", "mean"),
+    batch="N",
     reduced="C",
     empty_reduction=False,
     algorithms={LSE_FORM: "(max + log S) - x_t, which cancels for large offsets"},

@@ -85,6 +85,7 @@ cumsum = Operator(
     "cumsum",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
+    homogeneous={"x": 1},
     error=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,

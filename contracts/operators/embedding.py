@@ -38,6 +38,7 @@ embedding = Operator(
         "indices": ks.indices("*", below="V"),
     },
     oracle=reference,
+    homogeneous={"weight": 1},
     error=accept,
     ranks=range(4),
     defaults=Declaration(subnormals="preserve"),

@@ -40,6 +40,7 @@ geglu = Operator(
     inputs={"gate": ks.tensors("*"), "up": ks.tensors("*")},
     oracle=reference,
     error=accept,
+    chain=("gelu", "mul"),
     ranks=range(5),
     algorithms={"tanh_form": "gelu by its tanh approximation, as gelu_tanh"},
     tolerance=Tolerance(

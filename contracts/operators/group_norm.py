@@ -57,6 +57,7 @@ group_norm = Operator(
     },
     oracle=reference,
     error=accept,
+    batch="B",
     reduced="L",
     shape_class="C % num_groups == 0",
     recentres=True,

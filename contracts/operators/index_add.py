@@ -35,6 +35,7 @@ index_add = Operator(
         "alpha": ks.scalar(1.0, (2.0, -1.0, 0.5, 0.1)),
     },
     oracle=reference,
+    homogeneous={"x src": 1},
     error=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,

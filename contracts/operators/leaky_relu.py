@@ -40,6 +40,7 @@ leaky_relu = Operator(
         "negative_slope": ks.scalar(0.01, domain=(0.25, 0.2, 0.5)),
     },
     oracle=reference,
+    homogeneous={"x": 1},
     error=accept,
     ranks=range(5),
     tolerance=Tolerance(

@@ -61,6 +61,7 @@ linear = Operator(
     "linear",
     inputs=INPUTS,
     oracle=reference,
+    homogeneous={"x bias": 1, "weight bias": 1},
     error=accept,
     reduced="K",
     tolerance=Tolerance(Structure.INTERVAL, BOUND, DERIVATION),

@@ -65,6 +65,7 @@ linear_gelu = Operator(
     inputs=INPUTS,
     oracle=reference,
     error=accept,
+    chain=("linear", "gelu"),
     reduced="K",
     algorithms={"tanh_form": "gelu is its tanh approximation"},
     tolerance=Tolerance(

@@ -44,7 +44,9 @@ linear_relu = Operator(
     "linear_relu",
     inputs=INPUTS,
     oracle=reference,
+    homogeneous={"x bias": 1, "weight bias": 1},
     error=accept,
+    chain=("linear", "relu"),
     reduced="K",
     tolerance=Tolerance(
         Structure.INTERVAL,

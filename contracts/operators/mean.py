@@ -82,6 +82,7 @@ mean = Operator(
     "mean",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
+    homogeneous={"x": 1},
     error=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -34,6 +34,7 @@ mul = Operator(
     "mul",
     inputs={"a": ks.tensors("*"), "b": ks.tensors("*")},
     oracle=reference,
+    homogeneous={"a": 1, "b": 1},
     error=accept,
     ranks=range(5),
     tolerance=Tolerance(

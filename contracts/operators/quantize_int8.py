@@ -36,7 +36,7 @@ def error(problem: "Problem") -> "dict[str, Acceptance]":
 
 
 def accept(problem: "Problem", outputs: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Codes are x / scale, with the scale returned, rounded to the nearest integer."""
+    """Codes are x / scale, with the scale returned, rounded as declared."""
     from kfuzz.numerics.formats import INTEGERS
     from kfuzz.numerics.quantization import consistent
 
@@ -47,6 +47,7 @@ quantize_int8 = Operator(
     "quantize_int8",
     inputs={"x": ks.tensors("* N"), "eps": ks.scalar(0.0, EPS)},
     oracle=reference,
+    integers=("q",),
     error=error,
     accept=accept,
     outputs=("q", "scale"),
@@ -54,11 +55,12 @@ quantize_int8 = Operator(
     empty_reduction=False,
     tolerance=Tolerance(
         Structure.COMPOSITE,
-        "scale == max(max|x|, eps) / 127 (1 -/+ 5u); q == RNE(v) clamped to -127..127 "
+        "scale == max(max|x|, eps) / 127 (1 -/+ 10u); q == RNE(v) clamped to -127..127 "
         "for some v in x / scale (1 -/+ 11u), with the scale returned",
-        "a maximum rounds nothing; a division within 2 ulp; x times a reciprocal, of "
-        "the scale or of max|x|; where max|x| is 127 times a power of two all are "
-        "exact, and ties go to even, unless approx=True",
+        "a maximum rounds nothing; divisions within 2 ulp, of max|x| or of its "
+        "reciprocal; x times a reciprocal, of the scale or of max|x|; where max|x| is "
+        "127 times a power of two all are exact, and ties go to even, unless "
+        "approx=True; with another store= than rne q is either neighbour of v",
     ),
     special_values="a row of zeros has any scale and codes 0; NaN in a row makes its "
     "scale NaN and leaves its codes undecided; one with an infinity has the scale Inf "

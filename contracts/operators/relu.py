@@ -29,6 +29,7 @@ relu = Operator(
     "relu",
     inputs={"x": ks.tensors("*")},
     oracle=reference,
+    homogeneous={"x": 1},
     error=accept,
     ranks=range(5),
     defaults=Declaration(subnormals="preserve"),

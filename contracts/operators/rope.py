@@ -88,7 +88,9 @@ rope = Operator(
         "repeats": ks.scalar(1, domain=(2,)),
     },
     oracle=reference,
+    homogeneous={"x": 1, "cos sin": 1},
     error=accept,
+    batch="B",
     shape_class="D % 2 == 0 and E == D // repeats and 1 <= repeats and repeats <= 2",
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -32,7 +32,9 @@ scatter_add = Operator(
         "src": ks.tensors("N K"),
     },
     oracle=reference,
+    homogeneous={"x src": 1},
     error=accept,
+    batch="N",
     tolerance=Tolerance(
         Structure.INTERVAL,
         "RNE(s - E) <= y <= RNE(s + E), E = gamma(c, u) (|x| + sum|src|) with c "

@@ -64,11 +64,14 @@ softmax = Operator(
     recentres=True,
     tolerance=Tolerance(
         Structure.INTERVAL,
-        "exp(d - log S -/+ (rho + R + 5u)), rho = 4u|d| + 5u, "
-        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1)",
+        "exp(d - log S -/+ (rho + r + 5u)), d = x - max x, S = sum exp(d), "
+        "p = exp(d) / S, rho = 4u|d| + 5u, r = R / (1 - R), "
+        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1) + n 2^-126, and u once "
+        "more where intermediates are coarser than the sum; below, 2^-126 less; "
+        "vacuous where R >= 1/2; with approx=True rho = 4u|d| + 13u",
         "relative errors of exp (2 ulp and its argument), of the sum in any order, "
         "of online rescaling in tiles of at least 16, of the division; the row "
-        "maximum is subtracted exactly once",
+        "maximum is subtracted exactly once; an exponential or a result may be flushed",
     ),
     special_values="a row with NaN or +Inf is NaN throughout; -Inf among finite "
     "values gives exactly 0; a row of -Inf is NaN",

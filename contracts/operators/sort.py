@@ -47,6 +47,8 @@ sort = Operator(
         "descending": ks.scalar(False, (True,)),
     },
     oracle=reference,
+    homogeneous={"x": 1},
+    integers=("indices",),
     error=accept,
     accept=related,
     outputs=("values", "indices"),

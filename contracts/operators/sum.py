@@ -51,12 +51,14 @@ sum_ = Operator(
     "sum",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
+    homogeneous={"x": 1},
     error=accept,
     dtypes=("float32", "float16", "bfloat16", *FLOAT8),
     tolerance=Tolerance(
         Structure.INTERVAL,
-        "RNE(s - E) <= y <= RNE(s + E), E = gamma(n-1, u) sum|x|; E = 0 where every "
-        "order is exact",
+        "RNE(s - E) <= y <= RNE(s + E), E = gamma(n-1, u) sum|x|, and where "
+        "subnormals may be flushed the sum of |x| < lambda and n lambda more; E = 0 "
+        "where every order is exact",
         "n-1 additions in any order in the declared accumulator (Higham eq. 4.6), "
         "then one rounding to the output; if all terms are multiples of 2^q and "
         "sum|x| <= 2^(p+q) no order rounds at all",

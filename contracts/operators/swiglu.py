@@ -33,6 +33,7 @@ swiglu = Operator(
     inputs={"gate": ks.tensors("*"), "up": ks.tensors("*")},
     oracle=reference,
     error=accept,
+    chain=("silu", "mul"),
     ranks=range(5),
     algorithms={"tanh_form": "silu by tanh: absolute error for negative gates"},
     tolerance=Tolerance(

@@ -49,6 +49,8 @@ topk = Operator(
         "largest": ks.scalar(True, (False,)),
     },
     oracle=reference,
+    homogeneous={"x": 1},
+    integers=("indices",),
     error=accept,
     accept=related,
     outputs=("values", "indices"),

@@ -27,6 +27,7 @@ transpose = Operator(
     "transpose",
     inputs={"x": ks.tensors("* M N")},
     oracle=reference,
+    homogeneous={"x": 1},
     error=accept,
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),

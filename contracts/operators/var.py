@@ -56,6 +56,7 @@ var = Operator(
         "correction": ks.scalar(1, domain=(1, 0)),
     },
     oracle=reference,
+    homogeneous={"x": 2},
     error=accept,
     recentres=True,
     empty_reduction=False,

@@ -32,6 +32,7 @@ where = Operator(
     "where",
     inputs={"mask": ks.masks("*"), "x": ks.tensors("*"), "y": ks.tensors("*")},
     oracle=reference,
+    homogeneous={"x y": 1},
     error=accept,
     ranks=range(5),
     defaults=Declaration(subnormals="preserve"),

@@ -93,8 +93,10 @@ _TRITON: Final = (
     ("normalisations", (_LAYER_NORM[0], *_LAYER_NORM[:2]), ("add_rms_norm",)),
     ("normalisations", _GROUP_NORM, ("group_norm",)),
     ("products", _BATCHED, ("bmm",)),
-    ("products", _LINEAR, ("linear", "linear_gelu")),
+    ("products", _LINEAR, ("linear", "linear_relu", "linear_gelu")),
     ("attention", (*_ATTENTION, (16, 16)), ("attention",)),
+    ("configured", _ROWS, ("softmax_autotuned", "softmax_blocks")),
+    ("batched", _ROWS, ("sum_batch_invariant",)),
 )  # fmt: skip
 
 
@@ -306,6 +308,61 @@ WITNESSES: Final[dict[str, Witness]] = {
             max_elements=1, max_nonzero=1,
             minimal="one element, any value but 0",
         ),
+        Witness("mul_flushes", "subnormals", "", _MATMUL),
+        Witness("matmul_float64", "changed_data", "", _MATMUL),
+        Witness("sum_in_chunks", "changed_data", "", ((16, 64),)),
+        Witness(
+            "relu_flushes", "subnormals", "C-PRC-03", _SQUARE,
+            max_elements=1, max_nonzero=1,
+            minimal="one positive subnormal number",
+        ),
+        Witness(
+            "mul_flushes_arguments_only", "subnormals", "C-PRC-03", _MATMUL,
+            max_elements=2, max_nonzero=2,
+            minimal="two normal numbers whose product is none",
+        ),
+        Witness(
+            "log_by_exponent_bits", "subnormals", "C-PRC-03", _SQUARE,
+            max_elements=1, max_nonzero=1,
+            minimal="one positive subnormal number",
+        ),
+        Witness(
+            "matmul_within_half_range", "changed_data", "C-PRC-04", _MATMUL,
+            max_elements=6, max_nonzero=6,
+            minimal="1 x 2 times 2 x 1, or 3: products whose sum rounds",
+        ),
+        Witness(
+            "sum_restarts", "changed_data", "C-ORD-01", ((16, 64),),
+            max_elements=20, max_nonzero=1,
+            minimal="one row little longer than a chunk, an element of the tail set",
+        ),
+        Witness("torch_relu_own_workspace", "workspace", "", _SQUARE),
+        Witness(
+            "relu_shared_workspace", "workspace", "C-ORD-03", _SQUARE,
+            max_elements=1, max_nonzero=1, backends=("cpu",),
+            minimal="one element, any value but 0",
+        ),
+        Witness(
+            "sum_split_by_rows", "batched", "C-ORD-02", _ROWS,
+            max_elements=12, max_nonzero=3,
+            minimal="four rows of three, one of them with a sum that rounds",
+        ),
+        *(
+            Witness(
+                kernel, "configured", "C-CMP-02", _ROWS,
+                max_elements=1, max_nonzero=1, backends=backends,
+                minimal="one element: 255 lanes beside it count",
+            )
+            for kernel, backends in (
+                ("softmax_unmasked_config", _INTERPRETED),
+                ("softmax_unmasked_block", ("interpret", "cuda")),
+            )
+        ),
+        Witness(
+            "linear_relu_saturates", "products", "C-CMP-01", _LINEAR,
+            max_elements=3, max_nonzero=2,
+            minimal="one bias above 64, or one product",
+        ),
         Witness(
             "relu_native_over_read", "native", "K-MEM-01", _SQUARE,
             max_elements=4, max_nonzero=0, backends=("cpu",),
@@ -385,17 +442,20 @@ WITNESSES: Final[dict[str, Witness]] = {
 }  # fmt: skip
 
 
-def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
+def passes_functional(
+    kernel: BoundKernel, *, device: str = "cpu", witness: Witness | None = None
+) -> bool:
     """Whether a witness passes the test that people write for a kernel.
 
     `torch.allclose` with rtol = atol = 1e-2 against torch in float64, on five
     random inputs at its one friendly shape: normal, of integers uniform.
 
     Args:
-        kernel: one of `WITNESSES`, by name.
+        kernel: one of `WITNESSES`, by name, or that of `witness`.
         device: where it runs; Triton kernels need a GPU or the interpreter.
+        witness: what says at which shapes and in which dtype.
     """
-    witness, operator = WITNESSES[kernel.name], kernel.operator
+    witness, operator = witness or WITNESSES[kernel.name], kernel.operator
     dtype = getattr(torch, witness.dtype)
     scalars = {name: p.default for name, p in operator.scalars.items()}
     taken = {name: as_argument(scalars[name]) for name in kernel.arguments.scalars}
@@ -419,8 +479,11 @@ def passes_functional(kernel: BoundKernel, *, device: str = "cpu") -> bool:
             for p, x in zip(parameters, inputs, strict=True)
         ]
         expected = operator.oracle(*exact, **scalars)
-        with watch():  # where Triton interprets, with the bits of compiled Triton
-            returned = kernel(*inputs, **taken)
+        # Where Triton interprets, with the bits of compiled Triton. Each of several
+        # configurations takes its turn.
+        own = kernel.declaration.config(seed)
+        with watch(config=seed):
+            returned = kernel(*inputs, **taken, **own)
         if isinstance(expected, Tensor):
             expected, returned = (expected,), (returned,)
         if not all(map(_close, returned, expected)):

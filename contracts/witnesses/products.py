@@ -91,3 +91,15 @@ def triton_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def triton_linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Conforming."""
     return linear(x, weight, bias, "gelu")
+
+
+@kernel(ops.linear_relu)
+def triton_linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Conforming."""
+    return linear(x, weight, bias, "relu")
+
+
+@kernel(ops.linear_relu)
+def linear_relu_saturates(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Violates C-CMP-01: the fused ReLU ends at 64, as that of a narrow format may."""
+    return linear(x, weight, bias, "relu_cut")

@@ -8,11 +8,13 @@ import typer
 from typer.main import get_command
 
 from kfuzz import __version__
+from kfuzz.cli.calibrate import calibrate
 from kfuzz.cli.contract_verbs import contracts_app
 from kfuzz.cli.corpus_verbs import corpus_app, show
 from kfuzz.cli.doctor import doctor
 from kfuzz.cli.errors import report_error
 from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.grade import grade
 from kfuzz.cli.replay import replay, shrink
 from kfuzz.cli.run import run
 from kfuzz.cli.streams import ReaderGoneError, discard_stdout, open_standard_streams
@@ -24,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: it is read in logs and searched
     pretty_exceptions_enable=False,
 )
-for verb in (run, replay, shrink, show, doctor):
+for verb in (run, replay, shrink, show, calibrate, grade, doctor):
     app.command()(verb)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(contracts_app, name="contracts")

@@ -58,7 +58,7 @@ def show(
     title = pages.title_of(contract)
     with report_stream() as out:
         if format == "json":
-            document = json_report.contract_document(contract, title)
+            document = json_report.contract_page(contract, title)
             json_report.write({"contract": document}, out)
             return ExitCode.OK
         draw = pages.contract_markdown if format == "markdown" else pages.contract_text

@@ -1,10 +1,12 @@
 """Where a verb works: the project, its settings and its corpus."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
 from kfuzz.cli.config import Config, corpus_folder, read_config
+from kfuzz.core.errors import UsageError
 from kfuzz.corpus import Corpus
 
 
@@ -32,6 +34,22 @@ class Project:
     def store(self) -> Corpus:
         """Return the corpus."""
         return Corpus(self.corpus)
+
+    def targets(self, given: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the targets given, or else those of the project.
+
+        Raises:
+            UsageError: if there are neither.
+        """
+        if given or self.config.targets:
+            return tuple(given or self.config.targets)
+        where = self.config.file
+        raise UsageError(
+            "no target given",
+            where="" if where is None else f"{where}: [tool.kfuzz]",
+            fix="name one, `kfuzz run my_kernels.py`, or set targets = "
+            '["my_kernels.py"] under [tool.kfuzz] in pyproject.toml',
+        )
 
 
 def open_project(corpus: str | None) -> Project:

@@ -11,7 +11,7 @@ import typer
 
 from kfuzz.cli import options
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.project import Project, open_project
+from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import UsageError
@@ -120,7 +120,7 @@ def run(
     seed = options.seed(seed)
     project = open_project(corpus)
     config = RunConfig(
-        targets=tuple(targets or ()) or _configured(project),
+        targets=project.targets(targets),
         root=project.root,
         corpus=project.corpus,
         seed=seed,
@@ -233,18 +233,6 @@ def _search(
         consume(campaign.run(config, stop=stop), feed, stop)
         if document is not None:
             json_report.write(document.document(), out)
-
-
-def _configured(project: Project) -> tuple[str, ...]:
-    if project.config.targets:
-        return project.config.targets
-    where = project.config.file
-    raise UsageError(
-        "no target given",
-        where="" if where is None else f"{where}: [tool.kfuzz]",
-        fix="name one, `kfuzz run my_kernels.py`, or set targets = "
-        '["my_kernels.py"] under [tool.kfuzz] in pyproject.toml',
-    )
 
 
 def _command(targets: list[str], given: dict[str, str | int | list[str] | None]) -> str:

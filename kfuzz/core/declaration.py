@@ -1,7 +1,7 @@
 """What a kernel claims for itself; the judge holds it to nothing else."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from kfuzz.core.accumulators import Accumulator
@@ -49,6 +49,9 @@ class Declaration:
         store: rounding of the final store; "stochastic" may give either neighbour.
         subnormals: whether subnormal numbers keep their value.
         determinism: what repeating a call promises.
+        batch_invariant: whether rows have the same bits in every batch.
+        configs: keywords of its own that the implementation is called with, a
+            mapping for each configuration; none where it has no such keywords.
         nonfinite: "propagate" as IEEE 754 does; "mask", where NaN and infinities
             in the data count as 0; "raise" an exception; or "undefined".
         masked_row: what attention gives where every key is masked.
@@ -80,6 +83,10 @@ class Declaration:
     store: str = "rne"
     subnormals: str = "any"
     determinism: str = "run_to_run"
+    batch_invariant: bool = False
+    configs: tuple[Mapping[str, bool | int | float | str], ...] = field(
+        default=(), hash=False
+    )
     nonfinite: str = "propagate"
     masked_row: str = "either"
     causal_alignment: str = "top_left"
@@ -89,6 +96,10 @@ class Declaration:
     own_kernels_only: bool = False
     out_of_bounds: str = "raise"
     index_dtypes: tuple[str, ...] = ("int64",)
+
+    def config(self, number: int) -> Mapping[str, bool | int | float | str]:
+        """Return the keywords of one configuration, modulo how many there are."""
+        return self.configs[number % len(self.configs)] if self.configs else {}
 
     def declare(self, where: str, **claims: Any) -> "Declaration":
         """Return a copy with the given claims checked and applied.
@@ -153,7 +164,9 @@ def _checked(key: str, value: Any, where: str) -> Any:
                 fix="for the last dim only: dims={-1}",
             )
         return tuple(sorted(set(value), reverse=True))
-    if key in ("approx", "own_kernels_only"):
+    if key == "configs":
+        return _configs(value, where)
+    if key in ("approx", "own_kernels_only", "batch_invariant"):
         if not isinstance(value, bool):
             raise BindingError(f"{key}={value!r} is not True or False", where=where)
         return value
@@ -169,6 +182,28 @@ def _checked(key: str, value: Any, where: str) -> Any:
     if not isinstance(value, str):
         raise BindingError(f"{key}={value!r} is not a string", where=where)
     return value
+
+
+def _configs(
+    value: Any, where: str
+) -> tuple[Mapping[str, bool | int | float | str], ...]:
+    listed = tuple(value) if isinstance(value, list | tuple) else ()
+    plain = (bool, int, float, str)
+    good = all(
+        isinstance(c, Mapping)
+        and c
+        and all(isinstance(k, str) and isinstance(v, plain) for k, v in c.items())
+        for c in listed
+    )
+    if not isinstance(value, list | tuple) or not good:
+        raise BindingError(
+            f"configs={value!r:.80} is not a tuple of keyword mappings",
+            where=where,
+            fix='for example configs=({"BLOCK": 64}, {"BLOCK": 128})',
+        )
+    if any(c in listed[:i] for i, c in enumerate(listed)):
+        raise BindingError("configs holds one configuration twice", where=where)
+    return tuple(dict(c) for c in listed)
 
 
 def _dtypes(

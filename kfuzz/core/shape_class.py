@@ -81,8 +81,7 @@ class ShapeClass:
     @cached_property
     def names(self) -> frozenset[str]:
         """The dimension names that the expression speaks of."""
-        nodes = ast.walk(self._body)
-        return frozenset(n.id for n in nodes if isinstance(n, ast.Name))
+        return _names(self._body)
 
     def admits(self, dims: Mapping[str, int]) -> bool:
         """Whether the sizes satisfy the restriction.
@@ -136,6 +135,14 @@ class ShapeClass:
                     continue
         return made
 
+    def contradicts(self, scalars: Mapping[str, int]) -> bool:
+        """Whether no sizes satisfy it: a term at the top that is of scalars alone."""
+        terms = (t for t in _conjuncts(self._body) if _names(t) <= set(scalars))
+        try:
+            return not all(_evaluate(term, scalars) for term in terms)
+        except ZeroDivisionError:
+            return True
+
     def bounds(
         self, name: str, scalars: Mapping[str, int] | None = None
     ) -> tuple[int, int | None, int, int]:
@@ -163,6 +170,10 @@ class ShapeClass:
                 if high is not None:
                     greatest = high if greatest is None else min(greatest, high)
         return least, greatest, modulus, remainder
+
+
+def _names(node: ast.expr) -> frozenset[str]:
+    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
 
 
 def _conjuncts(node: ast.expr) -> list[ast.expr]:

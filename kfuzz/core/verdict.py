@@ -37,6 +37,10 @@ class Kind(StrEnum):
     RACE = "race"
     STALE_RESULT = "stale_result"
     SEED_DEPENDENT = "seed_dependent"
+    BATCH_DEPENDENT = "batch_dependent"
+    OVERLAP_DEPENDENT = "overlap_dependent"
+    SCALE_DEPENDENT = "scale_dependent"
+    ORDER_DEPENDENT = "order_dependent"
     UNWRITTEN = "unwritten"
     FOREIGN_OPERATOR = "foreign_operator"
     INDEX_ACCEPTED = "index_accepted"
@@ -88,7 +92,8 @@ class Signature:
         kind: how it fails.
         output: the output concerned, "" where none is.
         detail: for `raises` the exception's type name, for `crash` the signal, for
-            `foreign_operator` the operator's name.
+            `foreign_operator` the operator's name, for `scale_dependent` "bitwise"
+            where the results are admitted.
     """
 
     kernel: str

@@ -24,8 +24,16 @@ FULL: Final = "full"
 # Kinds in which what a child called before may have a part.
 _OF_HISTORY: Final = frozenset({Kind.STALE_RESULT, Kind.ALIASES_OUTPUT})
 # Kinds that one call does not show: they need the other poison, the programs in
-# reverse order, or a second call.
-_BEYOND_BASE: Final = _OF_HISTORY | {Kind.SEED_DEPENDENT, Kind.UNWRITTEN, Kind.RACE}
+# reverse order, a second call, other batches, calls at once, or changed data.
+_BEYOND_BASE: Final = _OF_HISTORY | {
+    Kind.SEED_DEPENDENT,
+    Kind.UNWRITTEN,
+    Kind.RACE,
+    Kind.BATCH_DEPENDENT,
+    Kind.OVERLAP_DEPENDENT,
+    Kind.SCALE_DEPENDENT,
+    Kind.ORDER_DEPENDENT,
+}
 
 
 @dataclass(frozen=True)

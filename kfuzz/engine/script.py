@@ -119,7 +119,12 @@ def script(finding: Finding) -> str:
             f"    {_argument(spec)},  # {_summary(name, spec)}"
             for name, spec in finding.case.tensors.items()
         ),
-        scalars=_scalars(finding.case.scalars),
+        scalars=_scalars(
+            {
+                **finding.case.scalars,
+                **finding.declaration.config(finding.case.config or 0),
+            }
+        ),
         given=f"{given(finding, _poison(finding))}\n\n" if out else "",
         call=call,
     )

@@ -6,6 +6,7 @@ from typing import Final
 
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Kind
+from kfuzz.engine.script_changes import changed_check
 from kfuzz.engine.script_destinations import HANDED_BACK
 
 FAILS_OR_PASSES: Final = "Exit code 1: it still fails; 0: it passes."
@@ -25,6 +26,10 @@ _INVISIBLE: Final = {
     Kind.RACE: "which of two programs stores last",
     Kind.STALE_RESULT: "whether a result belongs to an earlier call",
     Kind.UNWRITTEN: "what fresh memory held",
+    Kind.BATCH_DEPENDENT: "what the same rows are in another batch",
+    Kind.OVERLAP_DEPENDENT: "what it gives beside other calls",
+    Kind.SCALE_DEPENDENT: "what it gives for scaled data",
+    Kind.ORDER_DEPENDENT: "what it gives for data in another order",
 }
 
 _CALL: Final = "kernel(*arguments, **scalars)"
@@ -177,6 +182,8 @@ def check(finding: Finding) -> tuple[str, str]:
     if code is not None:
         return code, FAILS_OR_UNTOLD if _filled_otherwise(finding) else FAILS_OR_PASSES
     what = _INVISIBLE.get(finding.failure.kind, "this failure")
+    if _is_tuned(finding):
+        what = "which configuration runs"
     if finding.failure.index is not None and finding.failure.expected is None:
         what = "whether the results fit together"
     lines = []
@@ -196,6 +203,8 @@ def _check(finding: Finding) -> str | None:
     """Return the check of a failure, None where a script has none."""
     failure = finding.failure
     comparable = failure.index is not None and failure.expected is not None
+    if _is_tuned(finding):
+        return None
     match failure.kind:
         case Kind.UNWRITTEN:
             # torch's own switch fills fresh memory with NaN.
@@ -237,6 +246,10 @@ def _check(finding: Finding) -> str | None:
             return _ALIASES.substitute(others=others, what="an earlier one")
         case Kind.SEED_DEPENDENT:
             return _SEEDS
+        case Kind.SCALE_DEPENDENT | Kind.ORDER_DEPENDENT:
+            if not comparable:
+                return None
+            return changed_check(finding, _taken(finding), _value_check(finding))
         case Kind.HANG | Kind.CRASH | Kind.DEVICE_FAULT:
             shown = f"{failure.kind} {failure.detail}"
             return f'print("this call should show: {shown}")\n{_CALL}\nprint("passes")'
@@ -244,6 +257,11 @@ def _check(finding: Finding) -> str | None:
             return _metadata_check(finding)
         case _:
             return _value_check(finding) if comparable else None
+
+
+def _is_tuned(finding: Finding) -> bool:
+    """Whether an autotuner's choice decides, which kfuzz alone makes for it."""
+    return finding.failure.contract == "C-CMP-02" and not finding.declaration.configs
 
 
 def _filled_otherwise(finding: Finding) -> bool:
@@ -299,11 +317,7 @@ def _metadata_check(finding: Finding) -> str:
 def _value_check(finding: Finding) -> str:
     failure = finding.failure
     index = failure.index or ()
-    pick = _picked(finding) or "result = arguments[0] if result is None else result"
-    if finding.declaration.inplace:
-        names = list(finding.case.tensors)
-        place = names.index(finding.declaration.inplace[0])
-        pick = f"result = arguments[{place}] if result is None else result"
+    pick = _taken(finding)
     passes, code = "passes", 0
     if _filled_otherwise(finding):
         passes = f"passes on fresh NaN; check it with: kfuzz replay {finding.id}"
@@ -320,6 +334,15 @@ def _value_check(finding: Finding) -> str:
         high=_literal(failure.high),
         zero=_SIGN if failure.got == 0 == failure.expected else "",
     )
+
+
+def _taken(finding: Finding) -> str:
+    """Return code that takes the result concerned, wherever the kernel left it."""
+    if finding.declaration.inplace:
+        names = list(finding.case.tensors)
+        place = names.index(finding.declaration.inplace[0])
+        return f"result = arguments[{place}] if result is None else result"
+    return _picked(finding) or "result = arguments[0] if result is None else result"
 
 
 def _picked(finding: Finding) -> str:

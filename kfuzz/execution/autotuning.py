@@ -9,7 +9,7 @@ from kfuzz.execution.patches import Patches
 def install(
     tuner: Any,
     chosen: Callable[[], int],
-    note: Callable[[str], None],
+    note: Callable[[str, int], None],
     patches: Patches,
 ) -> None:
     """Have autotuned kernels run a chosen configuration until the patches are undone.
@@ -20,7 +20,7 @@ def install(
     Args:
         tuner: `triton.runtime.autotuner.Autotuner`.
         chosen: returns the number of the configuration, modulo how many there are.
-        note: told which one ran, in words.
+        note: told which one ran, in words, and of how many.
         patches: takes what is replaced.
     """
     original = tuner.run
@@ -28,7 +28,7 @@ def install(
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         every = self.configs
         if len(every) < 2:
-            note(str(every[0]))
+            note(str(every[0]), 1)
             return original(self, *args, **kwargs)
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         pruned = list(self.prune_configs(kwargs))
@@ -48,7 +48,7 @@ def install(
                 continue
             finally:
                 self.configs = every
-            note(str(config))
+            note(str(config), len(pruned))
             return result
         raise AssertionError("the last configuration returned or raised")
 

@@ -39,6 +39,7 @@ class Launches:
         programs: program instances run.
         unreliable: why its results may be wrong whatever the kernel does, or "".
         config: the autotune configuration that ran last, in words, or "".
+        configs: of how many it is one, 0 where there are none.
         check: checks addresses; None where nothing is to be checked.
         reverse: whether the programs of a launch run in reverse order.
         last: the program to run last, in launches that have it.
@@ -48,6 +49,7 @@ class Launches:
     programs: int = 0
     unreliable: str = ""
     config: str = ""
+    configs: int = 0
     check: AddressCheck | None = None
     reverse: bool = False
     last: Program | None = None
@@ -229,8 +231,8 @@ def _program(x: Any, y: Any, z: Any) -> Program:
     return index(x), index(y), index(z)
 
 
-def _note_config(config: str) -> None:
-    _current.config = config
+def _note_config(config: str, configs: int) -> None:
+    _current.config, _current.configs = config, configs
 
 
 def _distrust(reason: str) -> None:

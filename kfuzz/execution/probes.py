@@ -107,7 +107,8 @@ class Run:
         poison: what fresh memory held.
         accesses: what Triton's interpreter saw it do to memory that it should not.
         programs: programs that Triton's interpreter ran.
-        config: the autotune configuration that it ran, in words, or "".
+        config: the configuration that it ran, in words, or "".
+        configs: of how many it is one, as far as that is known.
         foreign: torch's own operators that computed during the call.
         arguments: where the elements of each argument but the destinations lay.
         results: where each result's elements lay.
@@ -125,6 +126,7 @@ class Run:
     accesses: tuple[Access, ...] = ()
     programs: int = 0
     config: str = ""
+    configs: int = 0
     foreign: tuple[str, ...] = ()
     arguments: Mapping[str, Footprint] = field(default_factory=dict)
     results: Mapping[str, Footprint] = field(default_factory=dict)
@@ -202,7 +204,7 @@ def execute(
     else:
         assert after.held is not None
         placement = after.held.placement
-        _overwrite(placement, specs, values)
+        overwrite(placement, specs, values)
     allocations = GuardedAllocations(arena.device, fresh)
     arguments = list(placement.tensors.values())
     lay = _footprints(placement)
@@ -222,29 +224,25 @@ def execute(
                 raise  # the user's, not the kernel's
             return Run(
                 poison=fresh,
-                raised=_raised(error, arena.device),
+                raised=raised_by(error, arena.device),
                 unreliable=launches.unreliable,
                 accesses=launches.accesses,
                 programs=launches.programs,
                 config=launches.config,
+                configs=launches.configs,
                 foreign=tuple(allocations.foreign),
             )
-    outputs: dict[str, Tensor] = {}
-    results: dict[str, Footprint] = {}
-    problem = None
     # A kernel may have made another tensor of its argument, as `t_` does.
     hold = hold and lay == _footprints(placement)
     held = Held(placement, returned, allocations) if hold else None
-    if inplace:
-        problem = _other_tensor(returned, inplace[0], placement.tensors[inplace[0]])
-        returned = placement.tensors[inplace[0]]
-    if given:
-        if not handed_back(returned, memory):
-            what = f"returns {_described(returned)} other than its destination "
-            problem = Metadata(Kind.WRONG_TYPE, "", what + ", ".join(given))
-        returned = memory if len(memory) > 1 else memory[0]
-    if problem is None:
-        outputs, results, problem = read_outputs(returned, expected, arena.device)
+    outputs, results, problem = read_results(
+        returned,
+        placement,
+        expected,
+        inplace=inplace,
+        memory=dict(zip(given, memory, strict=True)),
+        device=arena.device,
+    )
     free = (*inplace, *given)
     touches = () if after else tuple(placement.touches(inplace=free))
     return Run(
@@ -257,6 +255,7 @@ def execute(
         accesses=launches.accesses,
         programs=launches.programs,
         config=launches.config,
+        configs=launches.configs,
         foreign=tuple(allocations.foreign),
         arguments={name: lay[name] for name in case.tensors},
         results=results,
@@ -264,11 +263,48 @@ def execute(
     )
 
 
+def read_results(
+    returned: object,
+    placement: Placement,
+    expected: Mapping[str, Expected],
+    *,
+    inplace: Sequence[str],
+    memory: Mapping[str, Tensor],
+    device: torch.device,
+) -> tuple[dict[str, Tensor], dict[str, Footprint], Metadata | None]:
+    """Return what a call gave, in the memory that it was to write where it was given.
+
+    Args:
+        returned: what the kernel returned.
+        placement: its arguments where they lie.
+        expected: metadata of each output, in order.
+        inplace: arguments whose bytes become the result.
+        memory: the destinations as the call found them, by output.
+        device: where results have to lie.
+
+    Returns:
+        Cloned results by name, where they lay, and what is wrong with them.
+    """
+    problem = None
+    if inplace:
+        problem = _other_tensor(returned, inplace[0], placement.tensors[inplace[0]])
+        returned = placement.tensors[inplace[0]]
+    if memory:
+        places = list(memory.values())
+        if not handed_back(returned, places):
+            what = f"returns {_described(returned)} other than its destination "
+            problem = Metadata(Kind.WRONG_TYPE, "", what + ", ".join(memory))
+        returned = places if len(places) > 1 else places[0]
+    if problem is not None:
+        return {}, {}, problem
+    return read_outputs(returned, expected, device)
+
+
 def _footprints(placement: Placement) -> dict[str, Footprint]:
     return {name: Footprint.of(t) for name, t in placement.tensors.items()}
 
 
-def _overwrite(
+def overwrite(
     placement: Placement, specs: Mapping[str, TensorSpec], values: Mapping[str, Tensor]
 ) -> None:
     """Give the placed arguments other elements."""
@@ -349,7 +385,8 @@ def _described(value: object) -> str:
     return type(value).__name__
 
 
-def _raised(error: BaseException, device: torch.device) -> Raised:
+def raised_by(error: BaseException, device: torch.device) -> Raised:
+    """Return what is to be kept of an exception that left the kernel."""
     text = "".join(traceback.format_exception(error))
     lines = str(error).strip().splitlines()
     # The CPU allocator raises a plain RuntimeError.

@@ -85,6 +85,7 @@ class Acceptance:
         overflow: "inf", "nan" or "saturate", the declared policy.
         store: "rne", "rz" or "stochastic", the declared rounding of the store.
         flush: whether a subnormal result may be stored as zero.
+        flushed: whether it must be.
         signed_zeros: whether a zero has the sign of a reference of zero, as
             where bits are only moved.
         safety: how many times wider than the derived bound the interval is.
@@ -103,6 +104,7 @@ class Acceptance:
     overflow: str = "inf"
     store: str = "rne"
     flush: bool = False
+    flushed: bool = False
     signed_zeros: bool = False
     safety: float = 1.0
     unknown: tuple[str, ...] = ()
@@ -203,6 +205,7 @@ def between(
         store=d.store,
         # No integer is subnormal.
         flush=d.subnormals != "preserve" and not stored.integral,
+        flushed=d.subnormals == "flush",
     )
 
 

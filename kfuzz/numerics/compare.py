@@ -20,7 +20,7 @@ from kfuzz.numerics.acceptance import (
     Acceptance,
     classes_of,
 )
-from kfuzz.numerics.formats import round_to
+from kfuzz.numerics.formats import is_subnormal, round_to
 
 
 class Outcome(IntEnum):
@@ -99,6 +99,9 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
     value = y.to(torch.float64)
     lower_mode, upper_mode = ("rne", "rne") if a.store == "rne" else ("rd", "ru")
     low, high = round_to(a.low, fmt, lower_mode), round_to(a.high, fmt, upper_mode)
+    if a.flush and a.flushed:
+        low = torch.where(is_subnormal(low, fmt), 0.0, low)
+        high = torch.where(is_subnormal(high, fmt), 0.0, high)
 
     expects_finite = (a.classes & FINITE) != 0
     beyond_top = expects_finite & (high == float("inf"))
@@ -110,6 +113,9 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
     if "inf" in policies:
         admitted = torch.where(to_top, admitted | POSITIVE_INF, admitted)
         admitted = torch.where(to_bottom, admitted | NEGATIVE_INF, admitted)
+    elif a.output.has_inf and "saturate" in policies:
+        # An infinity that no overflow made may stay one.
+        admitted = admitted | (a.classes & (POSITIVE_INF | NEGATIVE_INF))
     if "nan" in policies:
         admitted = torch.where(to_top | to_bottom, admitted | NAN, admitted)
 
@@ -122,6 +128,8 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
         normal = fmt.min_normal
         crosses = expects_finite & (a.low < normal) & (a.high > -normal)
         inside = inside | (crosses & (value == 0.0))
+        if a.flushed:
+            inside = inside & ~is_subnormal(value, fmt)
     if a.signed_zeros:
         zeros = (value == 0.0) & (a.reference == 0.0)
         flipped = torch.signbit(value) != torch.signbit(a.reference)

@@ -151,6 +151,11 @@ def round_to(x: Tensor, fmt: Format, mode: str = "rne") -> Tensor:
     return torch.where(finite, rounded, x)
 
 
+def is_subnormal(x: Tensor, fmt: Format) -> Tensor:
+    """Return where float64 values lie between 0 and the normal numbers of a format."""
+    return (x != 0) & (x.abs() < fmt.min_normal)
+
+
 def lowest_bit_exponent(x: Tensor) -> Tensor:
     """Return the exponent of the lowest set bit of each finite float64.
 

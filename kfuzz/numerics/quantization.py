@@ -27,6 +27,8 @@ from kfuzz.numerics.intervals import Arithmetic, Interval, product_classes
 # A quotient within 2 ulp of the correctly rounded one, in half units: the larger of
 # CUDA's and HIP's budgets for x / y without -prec-div.
 DIVISION: Final = 5
+# The scale may be the reciprocal of peak / amax, which multiplies the data.
+SCALE: Final = 2 * DIVISION
 # From x / s to what is rounded to a code: the scale's own division, that of a
 # reciprocal (1 / s, or peak / amax apart from s), and the product with it.
 CODE: Final = 2 * DIVISION + 1
@@ -43,6 +45,8 @@ class Rows:
         scale: what the scale may be where amax is finite and not 0.
         codes: format of the codes.
         peak: the greatest code.
+        ends: modes in which the least and the greatest quotient become codes; a
+            stochastic or truncating store may take either neighbour.
     """
 
     x: Tensor
@@ -51,6 +55,7 @@ class Rows:
     scale: Interval
     codes: Format
     peak: float
+    ends: tuple[str, str]
 
     @classmethod
     def of(cls, problem: Problem, codes: Format, peak: float) -> "Rows":
@@ -65,17 +70,18 @@ class Rows:
                 torch.maximum(seen.low, least.low), torch.maximum(seen.high, least.high)
             )
             amax = amax.clamp(min=eps)
-        scale = arithmetic.rounded(seen.scaled(1 / peak), DIVISION)
-        return cls(x, amax, arithmetic, scale, codes, peak)
+        scale = arithmetic.rounded(seen.scaled(1 / peak), SCALE)
+        ends = ("rne", "rne") if problem.declaration.store == "rne" else ("rd", "ru")
+        return cls(x, amax, arithmetic, scale, codes, peak, ends)
 
     @property
     def usual(self) -> Tensor:
         """Rows with a finite scale that is not 0, [members, *]."""
         return torch.isfinite(self.amax) & (self.amax > 0)
 
-    def code(self, value: Tensor) -> Tensor:
-        """Return the nearest code of each value, saturated."""
-        return round_to(value.clamp(-self.peak, self.peak), self.codes)
+    def code(self, value: Tensor, mode: str = "rne") -> Tensor:
+        """Return the code of each value, by default the nearest, saturated."""
+        return round_to(value.clamp(-self.peak, self.peak), self.codes, mode)
 
     def codes_of(self, scale: Interval, *, exact: Tensor | None = None) -> Interval:
         """Return what the codes may be, [members, *, N].
@@ -88,24 +94,25 @@ class Rows:
         if exact is not None:
             exact = exact & (self.x.abs() >= self.arithmetic.format.min_normal)
             seen = Interval.exact(self.x).where(exact, seen)
-        least, most = scale.low.unsqueeze(-1), scale.high.unsqueeze(-1)
+        low, high = scale.low.unsqueeze(-1), scale.high.unsqueeze(-1)
         value = Interval(
-            torch.where(seen.low < 0, seen.low / least, seen.low / most),
-            torch.where(seen.high < 0, seen.high / most, seen.high / least),
+            torch.where(seen.low < 0, seen.low / low, seen.low / high),
+            torch.where(seen.high < 0, seen.high / high, seen.high / low),
         )
         # A scale kept in float64 is stored in float32 all the same.
         wide = value.widened(CODE * max(self.arithmetic.unit, U32))
         if exact is not None:
             wide = value.where(exact, wide)
-        return wide.mapped(self.code)
+        least, most = self.ends
+        return Interval(self.code(wide.low, least), self.code(wide.high, most))
 
 
 def quantized(problem: Problem, codes: Format, peak: float) -> dict[str, Acceptance]:
     """Return the acceptances of codes "q" and scales "scale".
 
-    The scale lies within 2 ulp of max|x| / peak: the maximum rounds nothing. For a row
-    of zeros any scale will do. The codes are those that some admissible scale gives;
-    `consistent` judges them with the kernel's own.
+    The scale is max|x| / peak, or 1 / (peak / max|x|), each division within 2 ulp: the
+    maximum rounds nothing. For a row of zeros any scale will do. The codes are those
+    that some admissible scale gives; `consistent` judges them with the kernel's own.
 
     NaN in a row makes its scale NaN, as a maximum that propagates it does, and leaves
     its codes undecided: an integer has none. A row with an infinity has the scale Inf
@@ -149,7 +156,7 @@ def quantized(problem: Problem, codes: Format, peak: float) -> dict[str, Accepta
 def consistent(
     problem: Problem, outputs: Mapping[str, Tensor], codes: Format, peak: float
 ) -> dict[str, Tensor]:
-    """Return where the codes "q" are x / s rounded to nearest, s as returned.
+    """Return where the codes "q" are x / s rounded as declared, s as returned.
 
     Some value of x / s (1 -/+ 11 u) is rounded to the code. Where s is a power of two,
     max|x| = peak s, and no approximate division is declared, neither reciprocal nor

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from kfuzz.contracts import glossary
 from kfuzz.contracts.language import Contract
 from kfuzz.core import strict_json
 from kfuzz.core.codec import encode
@@ -168,6 +169,19 @@ def contract_document(contract: Contract, title: str) -> Document:
     """Return the eight parts of a contract, and its title."""
     parts: Document = asdict(contract)
     return {"identifier": parts.pop("identifier"), "title": title, **parts}
+
+
+def contract_page(contract: Contract, title: str) -> Document:
+    """Return the same with what its signs and probes mean, to stand alone."""
+    return {
+        **contract_document(contract, title),
+        "glossary": {
+            "signs": dict(glossary.signs(contract)),
+            "probes": {str(p): text for p, text in glossary.probes(contract)},
+            "confirmation": glossary.confirmation(contract),
+            "drawing": glossary.drawing(),
+        },
+    }
 
 
 def _kernel(event: KernelFinished) -> Document:

@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
+from kfuzz.contracts import glossary
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import Contract, Protocol, Tolerance, ViolationSignature
 from kfuzz.contracts.suite import every_contract
@@ -81,7 +82,7 @@ def finding_page(finding: Finding, path: Path, *, options: str = "") -> list[str
 def contract_text(contract: Contract, title: str) -> list[str]:
     """Return the eight parts, each under its name."""
     lines = [f"{contract.identifier}: {title}"]
-    for name, texts in _parts(contract):
+    for name, texts in _whole(contract):
         lines += ["", name]
         for text in texts:
             wrapped = textwrap.wrap(text, 78, break_on_hyphens=False)
@@ -92,7 +93,7 @@ def contract_text(contract: Contract, title: str) -> list[str]:
 def contract_markdown(contract: Contract, title: str) -> list[str]:
     """Return the eight parts as a Markdown section."""
     lines = [f"# {contract.identifier}: {title}"]
-    for name, texts in _parts(contract):
+    for name, texts in _whole(contract):
         lines += ["", f"## {name}", ""]
         lines += [f"- {t}" for t in texts] if len(texts) > 1 else list(texts)
     return lines
@@ -167,6 +168,15 @@ def _shortened(contract: Contract | None) -> list[str]:
 
 def _parts(contract: Contract) -> list[tuple[str, list[str]]]:
     return [(f.name, _part(getattr(contract, f.name))) for f in fields(Contract)]
+
+
+def _whole(contract: Contract) -> list[tuple[str, list[str]]]:
+    """Return the parts, and what their signs and probes mean."""
+    signs = [f"{sign}: {text}" for sign, text in glossary.signs(contract)]
+    probes = [f"{probe}: {text}" for probe, text in glossary.probes(contract)]
+    how = f"{contract.protocol.confirmation}: {glossary.confirmation(contract)}"
+    told = {"tolerance": signs, "protocol": [*probes, how, glossary.drawing()]}
+    return [(name, texts + told.get(name, [])) for name, texts in _parts(contract)]
 
 
 def _part(part: str | Tolerance | Protocol | ViolationSignature) -> list[str]:

@@ -53,6 +53,7 @@ class TerminalReport:
         corpus: the folder if it is not the default, for the commands printed.
         repeat: the command line that repeats the run, without its seed; "" to
             leave that out.
+        summary: whether the kernels' verdicts stand at the end.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class TerminalReport:
         verbose: bool = False,
         corpus: str = "",
         repeat: str = "",
+        summary: bool = True,
     ) -> None:
         # No wrapping: lines are copied from terminals and searched in logs.
         self._console = _Console(
@@ -76,7 +78,7 @@ class TerminalReport:
         )
         self._quiet, self._verbose = quiet, verbose
         self._options = f" --corpus {shlex.quote(corpus)}" if corpus else ""
-        self._repeat = repeat
+        self._repeat, self._summary = repeat, summary
         moves = out.isatty() and not self._console.is_dumb_terminal
         self._live = LiveLine(self._console) if moves and not quiet else None
         self._lines = None if quiet or self._live else PlainLines(self._say)
@@ -190,10 +192,11 @@ class TerminalReport:
                 if finding.id not in self._done:
                     path = kernel.paths.get(finding.id, "")
                     self._block(finding, path)
-        lines = ["", *overview(self._finished)] if self._finished else []
-        for kernel in self._finished:
-            lines += ["", *kernel_lines(kernel)]
-        self._say("\n".join([*lines, ""]))
+        if self._summary:
+            lines = ["", *overview(self._finished)] if self._finished else []
+            for kernel in self._finished:
+                lines += ["", *kernel_lines(kernel)]
+            self._say("\n".join([*lines, ""]))
         cases = sum(k.cases for k in self._finished)
         found = sum(len(k.findings) for k in self._finished)
         words = _count(found, "finding") if found else "no finding"

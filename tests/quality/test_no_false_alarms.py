@@ -28,7 +28,8 @@ TRITON = [name for name in CONFORMING if name.startswith("triton_")]
 MODULES = sorted({WITNESSES[name].module for name in TRITON})
 # Modules of many twins, searched in one run of an eighth of the cases each.
 MANY = (
-    "attention", "elementwise", "moves", "normalisations", "products", "reductions"
+    "attention", "batched", "configured", "elementwise", "moves", "normalisations",
+    "products", "reductions",
 )  # fmt: skip
 
 

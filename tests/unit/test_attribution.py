@@ -45,7 +45,9 @@ def judged(
     **claims: object,
 ) -> CaseReport:
     bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
+    # Where nothing is interpreted, kernels that count their calls would be told apart.
+    classes = set(CLASSES) - {"C-ORD-03"}
+    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
     return bench.judge(case, Depth.FULL)
 
 
@@ -75,7 +77,10 @@ def test_a_correct_kernel_conforms_to_all_that_its_case_decides() -> None:
     assert report.failure is None
     assert report.refusal is None
     assert set(report.verdicts.values()) == {Verdict.CONFORMS}
-    silent = {"C-EXC-01", "C-EXC-02", "C-ORD-02", "K-OWN-01"}
+    silent = {
+        "C-CMP-01", "C-CMP-02", "C-EXC-01", "C-EXC-02", "C-ORD-02", "C-ORD-03",
+        "C-PRC-03", "C-PRC-04", "K-OWN-01",
+    }  # fmt: skip
     assert set(report.verdicts) == set(CLASSES) - silent
 
 

@@ -268,6 +268,9 @@ def test_overflow_saturating(name: str) -> None:
     )
     assert outcome(-top, infinite) is Outcome.OK
     assert outcome(top, infinite) >= Outcome.VALUE
+    # What was infinite before is no overflow.
+    assert outcome(-INF, infinite) is Outcome.OK
+    assert outcome(INF, infinite) is Outcome.INF_SIGN
 
 
 def test_a_format_without_infinities_admits_nan_and_saturation() -> None:

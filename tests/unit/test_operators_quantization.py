@@ -271,7 +271,7 @@ def test_overflow_of_a_cast_is_as_declared(
 def _posed(
     subject: Subject, scalars: dict[str, Any] | None = None, /, *,
     overflow: str = "inf", approx: bool = False, accumulator: str = "float32",
-    **tensors: Tensor,
+    store: str = "rne", **tensors: Tensor,
 ) -> Posed:  # fmt: skip
     specs = {}
     for name, x in tensors.items():
@@ -282,8 +282,10 @@ def _posed(
         dtype = str(x.dtype).removeprefix("torch.")
         specs[name] = TensorSpec(tuple(x.shape), axes, dtype, values=raw)
     case = Case(specs, scalars or {})
-    claims = {"overflow": overflow, "approx": approx, "accumulator": accumulator}
-    return pose_case(subject, case, **claims)
+    return pose_case(
+        subject, case,
+        overflow=overflow, approx=approx, accumulator=accumulator, store=store,
+    )  # fmt: skip
 
 
 def _results(codes: list[int], scale: float) -> dict[str, Tensor]:
@@ -317,6 +319,38 @@ def test_codes_are_judged_with_the_scale_that_was_returned() -> None:
     assert found.unrelated.tolist() == [[[False, True]]]
     assert int(found.outcomes[0, 0, 1]) == Outcome.VALUE
     assert not case.refuses(_results([127, 63], 1 + 2.0**-22))
+
+
+def test_a_scale_may_be_the_reciprocal_of_the_factor() -> None:
+    """The data times peak / max|x|, the scale 1 over it, each 2 ulp off."""
+
+    def off(value: Tensor, towards: float) -> Tensor:
+        end = torch.full_like(value, towards)
+        return torch.nextafter(torch.nextafter(value, end), end)
+
+    for subject, peak in zip(QUANTIZERS, (127, 448), strict=True):
+        for down, up in ((0.0, float("inf")), (float("inf"), 0.0)):
+            made = case_of(subject, "float32", "randn", subject.ordinary)
+            case = pose_case(subject, made)
+            x = case.values["x"]
+            factor = off(peak / x.abs().amax(-1), up)
+            scale = off(1 / factor, down)
+            q = _codes(x * factor.unsqueeze(-1), peak)
+            assert not case.refuses({"q": q, "scale": scale})
+            beyond = scale * (1 + 2.0**-20)
+            assert case.refuses({"q": q, "scale": beyond})
+
+
+def test_codes_rounded_at_random_are_admitted_where_declared() -> None:
+    x = torch.tensor([[127.0, 2.5, -3.25, 4.0]])
+    below, above = _results([127, 2, -4, 4], 1.0), _results([127, 3, -3, 4], 1.0)
+    case = _posed(INT8, {"eps": 0.0}, store="stochastic", x=x)
+    nearest = _posed(INT8, {"eps": 0.0}, x=x)
+    for results in (below, above):
+        assert not case.refuses(results)
+        assert nearest.refuses(results)
+    assert case.refuses(_results([127, 4, -3, 4], 1.0))
+    assert case.refuses(_results([127, 2, -3, 5], 1.0))
 
 
 def test_a_row_of_zeros_has_any_scale_and_codes_of_zero() -> None:

@@ -140,6 +140,7 @@ def test_pinned_masks_and_codes_are_drawn_and_written_as_people_do() -> None:
     [
         lambda: ks.tensors("N", dtype="float12"),
         lambda: ks.dtype("float12"),
+        lambda: ks.dtype("int8"),
         lambda: ks.scalar("mean", ("float16",)),
         lambda: ks.scalar("nan"),
         lambda: Operator("of_masks", inputs={"x": ks.masks("*")}, oracle=blended),
@@ -148,6 +149,12 @@ def test_pinned_masks_and_codes_are_drawn_and_written_as_people_do() -> None:
 def test_nonsense_is_refused(make: Any) -> None:
     with pytest.raises(BindingError):
         make()
+
+
+def test_dtypes_may_be_given_as_torchs_own() -> None:
+    assert ks.tensors("N", dtype=torch.int8) == ks.tensors("N", dtype="int8")
+    named = ks.dtype("float32", ("float16",))
+    assert ks.dtype(torch.float32, (torch.float16,)) == named
 
 
 def test_names_of_dtypes_are_told_from_other_texts() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind
@@ -94,6 +95,13 @@ def test_a_script_fails_until_the_kernel_is_mended(
         ),
         (Kind.RACE, {}, "which of two programs stores last"),
         (Kind.UNWRITTEN, {}, "what fresh memory held"),
+        (Kind.BATCH_DEPENDENT, {}, "what the same rows are in another batch"),
+        (Kind.OVERLAP_DEPENDENT, {}, "what it gives beside other calls"),
+        (
+            Kind.VALUE,
+            {"contract": "C-CMP-02", "index": (0, 0), "expected": 1.0},
+            "which configuration runs",
+        ),
     ],
 )
 def test_a_script_says_what_it_cannot_see(
@@ -151,3 +159,26 @@ def test_a_script_that_fills_memory_otherwise_does_not_say_that_it_passes(
     assert outcome(Kind.UNWRITTEN, folder, poison=poison, **near) == code
     assert ("kfuzz replay mine-" in capsys.readouterr().out) is (code == 2)
     assert f"{code}: " in (folder / "repro.py").read_text()
+
+
+def test_a_script_runs_the_configuration_that_failed(folder: Path) -> None:
+    (folder / "kernels.py").write_text(
+        "def mine(x, dim=-1, *, block):\n    return x + block\n"
+    )
+    spec = TensorSpec((2, 3), ("M", "N"), "float32", values=bytes(24))
+    failure = Failure(
+        "C-CMP-02", Kind.VALUE, "it fails", "y", index=(0, 0), expected=1.0, low=1.0,
+        high=1.0,
+    )  # fmt: skip
+    for number, code in ((0, 0), (1, 1)):
+        made = finding(
+            kernel="mine",
+            case=Case({"x": spec}, {"dim": -1}, config=number),
+            failure=failure,
+            declaration=Declaration(configs=({"block": 1}, {"block": 2})),
+            target=Target("kernels.py", "mine"),
+        )
+        (folder / "repro.py").write_text(script(made))
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path("repro.py")
+        assert end.value.code == code

@@ -66,6 +66,19 @@ def test_what_stands_alone_in_an_equality_is_computed_from_the_rest() -> None:
     assert ShapeClass.parse("E == D or D > 3").computed == frozenset()
 
 
+def test_scalars_alone_may_contradict_a_class() -> None:
+    shape_class = ShapeClass.parse("N > r and (r == 1 or p == 0)")
+    assert shape_class.contradicts({"r": 2, "p": 1})
+    assert not shape_class.contradicts({"r": 1, "p": 1})
+    assert not shape_class.contradicts({"r": 2})
+
+
+def test_a_modulus_may_be_a_scalar() -> None:
+    shape_class = ShapeClass.parse("N % r == 0")
+    assert shape_class.bounds("N", {"r": 8}) == (0, None, 8, 0)
+    assert shape_class.bounds("N") == (0, None, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "culprit"),
     [

@@ -111,6 +111,26 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
         "float16",
     ),
     "matmul_drop_tail": product([1.0], [1.0]),
+    # Thrice 1 + 2^-11 + 2^-24, of which float32 sums lose the last term.
+    "matmul_within_half_range": product([1 + 2.0**-12] * 3, [1 + 2.0**-12] * 3),
+    # Shorter rows pass once they are tiled to friendly ones.
+    "sum_restarts": row(one_hot(19, (18, 1.0))),
+    "relu_flushes": {"x": pinned([1e-40], "d0")},
+    "log_by_exponent_bits": {"x": pinned([1e-40], "d0")},
+    "mul_flushes_arguments_only": {
+        "a": pinned([2.0**-64], "d0"),
+        "b": pinned([2.0**-64], "d0"),
+    },
+    "softmax_unmasked_config": row([0.0]),
+    "softmax_unmasked_block": row([0.0]),
+    "sum_split_by_rows": {
+        "x": pinned([[0.0] * 3, [0.0] * 3, [0.0] * 3, [-1.0, 0.16396004, 1.0]], "d0 d1")
+    },
+    "linear_relu_saturates": {
+        "x": pinned([[0.0]], "d0 K"),
+        "weight": pinned([[0.0]], "N K"),
+        "bias": pinned([100.0], "N"),
+    },
     **{
         name: {"x": pinned([0.0], "d0")}
         for name in (
@@ -228,7 +248,7 @@ SIZES = [
 ]  # fmt: skip
 TURNS = {
     "torch_ops": 2, "elementwise": 1, "moves": 1, "reductions": 1, "normalisations": 1,
-    "products": 1, "attention": 1,
+    "products": 1, "attention": 1, "configured": 1, "batched": 1,
 }  # fmt: skip
 ROLE_FAMILIES = {"variance": "uniform01", "mask": "ninf_mask"}
 

@@ -1,0 +1,61 @@
+"""C-CMP-01: a fused operator does what the chain of its parts does."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.language import (
+    ContractClass,
+    Probe,
+    Protocol,
+    Structure,
+    Tolerance,
+    ViolationSignature,
+)
+from kfuzz.core.verdict import Failure
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "C-CMP-01"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return a miss that the unfused chain does not admit either."""
+    if view.miss is None or not view.breaks_chain:
+        return None
+    chain = ", ".join(view.operator.chain)
+    why = f"{chain}, one after the other with each result stored, would not give it"
+    return value_failure(ID, view.miss, why=why)
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="a fused operator does what the chain of its parts does",
+    scope="operators that stand for a chain of others (Operator.chain)",
+    precondition="Every case of the operator's domain and the declared one.",
+    postcondition="No element lies both outside the operator's acceptance and outside "
+    "that of the chain, in which each intermediate result is stored in the output's "
+    "format.",
+    tolerance=Tolerance(
+        Structure.COMPOSITE,
+        'the operator\'s acceptance under intermediates="output", all other '
+        "declarations as they are",
+        "what is stored between two kernels of a chain is rounded to the output's "
+        "format; the error models admit that rounding at each intermediate result",
+    ),
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(),
+        confirmation="reproduces",
+        text="kfuzz's definition: the chain is not run, its acceptance is computed. A "
+        "miss that the chain would admit is one of precision, C-PRC-01; one that it "
+        "would not, and that no class before claims, belongs here: the fused kernel "
+        "leaves out, reorders or replaces a part.",
+    ),
+    signature=ViolationSignature(
+        kinds=(), text="any kind of wrong value; names the chain"
+    ),
+    judge=judge,
+    decides=lambda view: view.decided > 0,
+    applies=lambda operator, claims: bool(operator.chain),
+)

@@ -1,0 +1,58 @@
+"""C-ORD-01: any schedule stays within the bound of the declared reduction."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
+    ContractClass,
+    Probe,
+    Protocol,
+    ViolationSignature,
+)
+from kfuzz.core.verdict import Failure, Kind
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "C-ORD-01"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return what another order of the data shows of a case that conforms."""
+    if view.miss is not None:
+        return None
+    made = (c.failure(ID, Kind.ORDER_DEPENDENT) for c in view.permuted)
+    return next((failure for failure in made if failure is not None), None)
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="any schedule stays within the bound of the declared reduction",
+    scope="operators that reduce a dimension",
+    precondition="The case conforms, and another order of the reduced dimension "
+    "changes its data.",
+    postcondition="The results for that order lie in its own acceptance. Where order "
+    "does not matter to the operator both acceptances are one: two results then "
+    "differ by no more than 2E and one rounding of the store each.",
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(),
+        sampled=(Probe.PERMUTED,),
+        confirmation="reproduces",
+        text=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
+        "cases the reduced dimension of all arguments that have it is reversed, its "
+        "halves are swapped, or its odd places come first, as the seed says; a pinned "
+        "case is tried with all three. A miss there counts if no class more specific "
+        "than K-VAL-01 claims it: a dropped tail stays C-CMP-03's.",
+    ),
+    signature=ViolationSignature(
+        kinds=(Kind.ORDER_DEPENDENT,),
+        text="conforms in one order of the same data and misses in another, which it "
+        "names",
+    ),
+    judge=judge,
+    decides=lambda view: bool(view.permuted),
+    applies=lambda operator, claims: (
+        operator.dim is not None or operator.reduced is not None
+    ),
+)

@@ -1,0 +1,112 @@
+"""C-ORD-03: calls that overlap give what they give one after the other."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
+    ContractClass,
+    Probe,
+    Protocol,
+    Structure,
+    Tolerance,
+    ViolationSignature,
+)
+from kfuzz.contracts.repeats import agree, comparable, conforms, first_of
+from kfuzz.core.verdict import Failure, Kind
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "C-ORD-03"
+TOGETHER = "where several calls overlap"
+APART = "one after the other they give what is admitted"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return what a call left that overlapped others and is right by itself."""
+    run = view.runs.get(Probe.OVERLAPPED)
+    if run is None or not conforms(view, Probe.ALONE):
+        return None
+    if run.raised is not None:
+        raised = run.raised
+        text = f"{raised.type}: {raised.message} {TOGETHER}; {APART}"
+        return Failure(ID, Kind.OVERLAP_DEPENDENT, text, trace=raised.traceback)
+    if run.metadata is not None:
+        wrong = run.metadata
+        text = f"{wrong.message} {TOGETHER}; {APART}"
+        return Failure(ID, Kind.OVERLAP_DEPENDENT, text, output=wrong.output)
+    miss = view.miss_of(Probe.OVERLAPPED)
+    if miss is not None:
+        # The values stand in the message only: they may be those of other data.
+        return Failure(
+            ID,
+            Kind.OVERLAP_DEPENDENT,
+            f"{miss.describe()} {TOGETHER}; {APART}",
+            output=miss.output,
+            index=miss.index,
+            elements=miss.elements,
+        )
+    if view.declaration.determinism != "bitwise":
+        return None
+    if agree(view, Probe.ALONE, Probe.OVERLAPPED):
+        return None
+    places = view.differing(Probe.ALONE, Probe.OVERLAPPED)
+    found = first_of(places)
+    assert found is not None
+    output, index = found
+    one = float(view.runs[Probe.ALONE].outputs[output][index])
+    other = float(run.outputs[output][index])
+    return Failure(
+        ID,
+        Kind.OVERLAP_DEPENDENT,
+        f"{output}[{', '.join(map(str, index))}] = {other:.9g} {TOGETHER}, {one:.9g} "
+        "by itself; bitwise determinism is declared",
+        output=output,
+        index=index,
+        elements=int(places[output].sum()),
+    )
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="calls that overlap give what they give one after the other",
+    scope="kernels on the CPU and on a GPU; not in Triton's interpreter, which runs "
+    "one call at a time",
+    precondition="Cases that conform, on other data of the same shapes too.",
+    postcondition="Each of several calls that overlap, on data and memory of its own, "
+    "gives a result that is admitted for its data; where determinism is bitwise, the "
+    "bits that it gives by itself.",
+    tolerance=Tolerance(
+        Structure.COMPOSITE,
+        "K-VAL-01's acceptance of each call's own data; equal bits where declared",
+        "what a call is given does not depend on which others run",
+    ),
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(),
+        sampled=(Probe.ALONE, Probe.OVERLAPPED),
+        confirmation="reproduces",
+        text="kfuzz's definition. On one in "
+        f"{SECOND_CALL_SHARE} cases that conform. On the CPU: four threads, two on the "
+        "case's data and two on other data (flipped along every axis, floats "
+        "negated), each in memory of its own, wait for one event and then call the "
+        "kernel four times; twice over, and twelve times where a finding is confirmed. "
+        "Python's threads take turns every microsecond, and at a quarter of the calls "
+        "that the kernel makes. On a "
+        "GPU: a stream of its own waits, writes the arguments over other data, runs "
+        "the kernel and copies its results, with no event to any other stream; what "
+        "the kernel does on another stream comes too early. Memory that it keeps "
+        "between calls must then be its own per thread or stream, or be locked. "
+        "Collective communication is not judged.",
+    ),
+    signature=ViolationSignature(
+        kinds=(Kind.OVERLAP_DEPENDENT,),
+        text="the same call by itself is right; names what it gives beside others",
+    ),
+    judge=judge,
+    decides=lambda view: (
+        comparable(view, Probe.ALONE, Probe.OVERLAPPED)
+        and view.accepted(Probe.OVERLAPPED) is not None
+        and view.decided > 0
+    ),
+)

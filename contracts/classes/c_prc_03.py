@@ -1,0 +1,70 @@
+"""C-PRC-03: subnormal numbers are kept, or flushed, as declared."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.language import (
+    ContractClass,
+    Probe,
+    Protocol,
+    ViolationSignature,
+)
+from kfuzz.core.verdict import Failure
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "C-PRC-03"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return a miss that is a matter of subnormal numbers."""
+    miss = view.miss
+    if miss is None or miss.output in view.operator.integers or view.shape_bound:
+        return None
+    mode = view.declaration.subnormals
+    if view.keeps_subnormals:
+        why = "a subnormal number, and flush is declared"
+    elif view.subnormal == "gone":
+        why = "gone once subnormal arguments are 0, and once they are normal"
+    elif view.flushes and view.subnormal != "persists":
+        why = f"as a kernel that flushes would give it, {mode} is declared"
+    else:
+        return None
+    return value_failure(ID, miss, why=why)
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="subnormal numbers are kept, or flushed, as declared",
+    scope="every kernel with a floating result",
+    precondition="A finite argument or a reference that is a subnormal number of its "
+    "format.",
+    postcondition="Under preserve results have the value that subnormal numbers give "
+    "them; under flush none is stored that is one, and elementwise kernels read 0 for "
+    "those of their arguments; under any each may count as itself or as 0.",
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(
+            Probe.WITHOUT_SUBNORMALS,
+            Probe.NORMALISED,
+            Probe.FRIENDLY,
+            Probe.ORDINARY,
+        ),
+        confirmation="reproduces",
+        text="kfuzz's definition. A miss belongs here if flush is declared and every "
+        "missing element is a stored subnormal number; or if it vanishes both when "
+        "the subnormal elements of all arguments become 0 and when the least normal "
+        "number is added to their magnitudes; or if preserve is declared, every "
+        "missing element lies in the acceptance under any, and normal numbers in "
+        "place of subnormal arguments, where there are any, show no other miss. Not "
+        "if the shape is at fault: it vanishes at friendly shapes, and ordinary data "
+        "fails here.",
+    ),
+    signature=ViolationSignature(
+        kinds=(), text="any kind of wrong value that only subnormal numbers show"
+    ),
+    judge=judge,
+    decides=lambda view: view.decided > 0 and view.subnormals_matter,
+    applies=lambda operator, claims: set(operator.integers) != set(operator.outputs),
+)

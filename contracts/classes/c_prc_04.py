@@ -1,0 +1,77 @@
+"""C-PRC-04: powers of two commute with a homogeneous operator."""
+
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
+    ContractClass,
+    Probe,
+    Protocol,
+    Structure,
+    Tolerance,
+    ViolationSignature,
+)
+from kfuzz.core.verdict import Failure, Kind
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.view import View
+
+ID = "C-PRC-04"
+
+
+def judge(view: "View") -> Failure | None:
+    """Return what scaled data show of a case that conforms."""
+    if view.miss is not None:
+        return None
+    made = (c.failure(ID, Kind.SCALE_DEPENDENT) for c in view.scaled)
+    return next((failure for failure in made if failure is not None), None)
+
+
+CLASS = ContractClass(
+    id=ID,
+    title="powers of two commute with what is homogeneous",
+    scope="operators that are homogeneous in an argument, or in several together, and "
+    "compute sums, products and choices alone",
+    precondition="The case conforms. The exponent is such that no argument, and no "
+    "product of elements of the arguments, overflows or becomes subnormal.",
+    postcondition="Scaled arguments give what their own acceptance admits; where "
+    "determinism is bitwise, all are finite and no bit of any term lies below the "
+    "normal numbers, before or after, the very bits of the scaled results.",
+    tolerance=Tolerance(
+        Structure.COMPOSITE,
+        "the acceptance of the scaled case; y(2^k x) == 2^(dk) y(x) where "
+        "determinism is bitwise and all stays normal",
+        "a power of two is exact, and rounding commutes with it within the normal "
+        "numbers",
+    ),
+    protocol=Protocol(
+        probes=(Probe.BASE,),
+        on_miss=(),
+        sampled=(
+            Probe.SCALED,
+            Probe.SCALED_REPEAT,
+            Probe.UNSCALED,
+            Probe.UNSCALED_REPEAT,
+        ),
+        confirmation="reproduces",
+        text=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
+        "cases an argument, or several together, is multiplied by 2^k: by the "
+        "greatest k in range or the least, of those under which bits are compared "
+        "or of all, as the seed says; a pinned case is tried with each. A miss there "
+        "counts if no class more specific than K-VAL-01 claims it. Bits are compared "
+        "where the lowest bit of every product of elements of the arguments lies 32 "
+        "binary places, and as many as the elements' number has bits, above the least "
+        "normal number of the formats that sums are kept in, in results within "
+        "the output's range by a factor of four; and only if two runs of "
+        "either case, in turn in the same memory, repeat their bits. No declared "
+        "algorithm, approximation or stochastic store.",
+    ),
+    signature=ViolationSignature(
+        kinds=(Kind.SCALE_DEPENDENT,),
+        text='names the arguments and the power of two; detail "bitwise" where the '
+        "results are admitted",
+    ),
+    judge=judge,
+    decides=lambda view: bool(view.scaled),
+    applies=lambda operator, claims: bool(operator.homogeneous),
+)

@@ -1,0 +1,80 @@
+"""What protocols share that run a conforming case in a changed form."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import torch
+
+from kfuzz.contracts.changed import Changed
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.view import View
+from kfuzz.core.recipe import Case
+
+T = TypeVar("T")
+
+PLAIN: Final = frozenset({"K-VAL-01", "C-CMP-01"})
+"""The classes of a miss that no more specific one claims."""
+
+WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers of the sizes that elements have."""
+
+# Other bits of the seed than those that say whether a case is due.
+_MIX: Final = 0xD1342543DE82EF95
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Runs changed forms of a case in memory that no recent call has met.
+
+    Attributes:
+        fresh: returns a function that runs one case after the other in one memory,
+            None where it left nothing to judge.
+        blame: runs a case and returns the class that its failure is charged to, or
+            None if it does not fail.
+    """
+
+    fresh: Callable[[], Callable[[Derived], View | None]]
+    blame: Callable[[Derived], str | None]
+
+    def run(self, given: Derived) -> View | None:
+        """Return the view of a case; None where nothing of it could be judged."""
+        view = self.fresh()(given)
+        return None if view is None or not view.decided else view
+
+    def in_turn(self, cases: Sequence[Derived]) -> list[View] | None:
+        """Return the views of cases run in the same places of one memory."""
+        run, views = self.fresh(), []
+        for given in cases:
+            view = run(given)
+            if view is None:
+                return None
+            views.append(view)
+        return views
+
+    def is_plain(self, given: Derived) -> bool:
+        """Whether a changed case fails, and for no reason of its own.
+
+        What is a narrow accumulator there, or a tail, is that class's, and found
+        under it where such a case is drawn.
+        """
+        return self.blame(given) in PLAIN
+
+
+def pick(case: Case, choices: Sequence[T]) -> list[T]:
+    """Return the one choice that a case's seed names, none if there are none."""
+    if not choices:
+        return []
+    mixed = case.seed * _MIX % (1 << 64) >> 24
+    return [choices[mixed % len(choices)]]
+
+
+def told(found: Sequence[Changed], *, left: bool) -> tuple[Changed, ...]:
+    """Return what changed forms of a case tell; nothing where a miss was left.
+
+    Args:
+        found: of each form what it showed.
+        left: whether some form misses for a reason that another class charges.
+    """
+    fails = any(c.miss is not None for c in found)
+    return tuple(found) if fails or not left else ()

@@ -1,0 +1,26 @@
+"""Sums that declare batch invariance: rows keep their bits in every batch."""
+
+from torch import Tensor
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.sum import launch
+
+# Fewer rows leave a machine idle, where each is taken by one program.
+FEW_ROWS = 4
+
+
+@kernel(ops.sum, batch_invariant=True)
+def triton_sum_batch_invariant(x: Tensor, dim: int) -> Tensor:
+    """Conforming."""
+    return launch(x, dim)
+
+
+@kernel(ops.sum, batch_invariant=True, dtypes="float32")
+def sum_split_by_rows(x: Tensor, dim: int) -> Tensor:
+    """Violates C-ORD-02: few rows are summed in halves, many at once."""
+    n = x.shape[dim]
+    if x.numel() >= FEW_ROWS * n:
+        return launch(x, dim)
+    first, rest = x.narrow(dim, 0, n // 2), x.narrow(dim, n // 2, n - n // 2)
+    return launch(first, dim) + launch(rest, dim)

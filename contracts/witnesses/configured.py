@@ -1,0 +1,63 @@
+"""Softmax with several configurations: autotuned ones, and keywords of its own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import triton
+from torch import Tensor
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.rows import MAX_ROWS, as_rows, empty_rows, restored
+from kfuzz.contracts.witnesses.softmax import softmax_kernel
+
+SMALL, LARGE = {"ROWS": MAX_ROWS, "BLOCK": 64}, {"ROWS": 8, "BLOCK": 256}
+# A block of padded lanes that count as elements of the row.
+UNMASKED = {**LARGE, "TAIL_ZERO": True}
+
+
+def _tuned(*configs: Mapping[str, object]) -> Any:
+    """Return the kernel autotuned over configurations, each masked unless it says."""
+    made = [triton.Config({"TAIL_ZERO": False, **config}) for config in configs]
+    return triton.autotune(made, key=["n"])(softmax_kernel)
+
+
+tuned, tuned_unmasked = _tuned(SMALL, LARGE), _tuned(UNMASKED, SMALL)
+
+
+def launch(x: Tensor, dim: int, made: Any, **constants: object) -> Tensor:
+    """Return softmax(x, dim) by a kernel that lacks some of its constants, or none."""
+    rows = as_rows(x, dim)
+    y = empty_rows(rows)
+    if y.numel():
+        made[lambda meta: (triton.cdiv(rows.shape[0], meta["ROWS"]),)](
+            rows, y, *rows.stride(), y.stride(0), *rows.shape,
+            **constants, SUBTRACT_MAX=True,
+        )  # fmt: skip
+    return restored(y, x, dim)
+
+
+@kernel(ops.softmax)
+def triton_softmax_autotuned(x: Tensor, dim: int = -1) -> Tensor:
+    """Conforming."""
+    return launch(x, dim, tuned)
+
+
+@kernel(ops.softmax)
+def softmax_unmasked_config(x: Tensor, dim: int = -1) -> Tensor:
+    """Violates C-CMP-02: one autotuned configuration counts the padded lanes."""
+    return launch(x, dim, tuned_unmasked)
+
+
+@kernel(ops.softmax, configs=(SMALL, LARGE))
+def triton_softmax_blocks(x: Tensor, dim: int = -1, *, ROWS: int, BLOCK: int) -> Tensor:
+    """Conforming."""
+    return launch(x, dim, softmax_kernel, ROWS=ROWS, BLOCK=BLOCK, TAIL_ZERO=False)
+
+
+@kernel(ops.softmax, configs=(UNMASKED, SMALL))
+def softmax_unmasked_block(
+    x: Tensor, dim: int = -1, *, ROWS: int, BLOCK: int, TAIL_ZERO: bool = False
+) -> Tensor:
+    """Violates C-CMP-02: with one block size the padded lanes count."""
+    return launch(x, dim, softmax_kernel, ROWS=ROWS, BLOCK=BLOCK, TAIL_ZERO=TAIL_ZERO)

@@ -1,0 +1,219 @@
+"""Textbook formulas that overflow or cancel where stable ones do not."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.witnesses.planted.base import Base, Fault
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    grown = torch.exp(x)
+    return grown / (1 + grown)
+
+
+def _tanh(x: Tensor) -> Tensor:
+    grown = torch.exp(2 * x)
+    return (grown - 1) / (grown + 1)
+
+
+def _wide(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a function computed in float32 and stored in the data's format."""
+
+    def computed(*tensors: Tensor, **scalars: Any) -> Tensor:
+        given = [x.float() if x.is_floating_point() else x for x in tensors]
+        return function(*given, **scalars).to(tensors[0].dtype)
+
+    return computed
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """exp(x) / (1 + exp(x)): Inf / Inf."""
+    return _wide(_sigmoid)(x)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """(exp(2x) - 1) / (exp(2x) + 1): Inf / Inf."""
+    return _wide(_tanh)(x)
+
+
+def silu(x: Tensor) -> Tensor:
+    """The product with such a sigmoid."""
+    return _wide(lambda x: x * _sigmoid(x))(x)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """The gate by such a sigmoid."""
+    return _wide(lambda gate, up: gate * _sigmoid(gate) * up)(gate, up)
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """The gate by such a tanh."""
+    root = (2 / torch.pi) ** 0.5
+    return _wide(
+        lambda x: 0.5 * x * (1 + _tanh(root * (x + 0.044715 * x * x * x)))
+    )(x)  # fmt: skip
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)) with no threshold: Inf."""
+    return _wide(lambda x: torch.log(1 + torch.exp(x)))(x)
+
+
+def elu(x: Tensor) -> Tensor:
+    """Branches chosen by a product with 0 and 1: Inf * 0."""
+    return _wide(
+        lambda x: (x > 0) * x + (x <= 0) * (torch.exp(x) - 1)
+    )(x)  # fmt: skip
+
+
+def softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """Exponentials of what no maximum was taken from."""
+
+    def naive(x: Tensor) -> Tensor:
+        grown = torch.exp(x)
+        return grown / grown.sum(dim, keepdim=True)
+
+    return _wide(naive)(x)
+
+
+def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """Subtract the logarithm of such a sum."""
+    return _wide(lambda x: x - torch.log(torch.exp(x).sum(dim, keepdim=True)))(x)
+
+
+def logsumexp(x: Tensor, dim: int = -1) -> Tensor:
+    """The logarithm of such a sum."""
+    return _wide(lambda x: torch.log(torch.exp(x).sum(dim)))(x)
+
+
+def cross_entropy(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
+    """The negative log-likelihood by such a sum."""
+    wide = logits.float()
+    logs = wide - torch.log(torch.exp(wide).sum(-1, keepdim=True))
+    loss = torch.nn.functional.nll_loss(logs, target, ignore_index=ignore_index)
+    return loss.to(logits.dtype)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Weights by such exponentials."""
+
+    def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        grown = torch.exp(q @ k.transpose(-1, -2) / max(q.shape[-1], 1) ** 0.5)
+        return (grown / grown.sum(-1, keepdim=True)) @ v
+
+    return _wide(naive)(q, k, v)
+
+
+def _one_pass(x: Tensor, dim: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return mean and variance, as the mean square less the squared mean."""
+    mean = x.mean(dim, keepdim=True)
+    return mean, (x * x).mean(dim, keepdim=True) - mean * mean
+
+
+def var(x: Tensor, dim: int = -1) -> Tensor:
+    """The mean square less the squared mean."""
+    n = x.shape[dim]
+    return _wide(lambda x: (_one_pass(x, dim)[1] * (n / (n - 1))).squeeze(dim))(x)
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """Normalise by such a variance."""
+
+    def naive(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        mean, variance = _one_pass(x, -1)
+        return (x - mean) * torch.rsqrt(variance + eps) * weight + bias
+
+    return _wide(naive)(x, weight, bias)
+
+
+def group_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, num_groups: int = 2, eps: float = 1e-5
+) -> Tensor:
+    """Normalise groups by such a variance."""
+
+    def naive(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        groups = x.reshape(x.shape[0], num_groups, -1)
+        mean, variance = _one_pass(groups, -1)
+        y = ((groups - mean) * torch.rsqrt(variance + eps)).reshape(x.shape)
+        return y * weight[:, None] + bias[:, None]
+
+    return _wide(naive)(x, weight, bias)
+
+
+def _by_squares(squares: Tensor) -> Tensor:
+    """Return 1 / sqrt(s) as sqrt(s) / s: Inf / Inf where s overflows."""
+    return torch.sqrt(squares) / squares
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """Scale by sqrt(s) / s, with s in the data's own format."""
+    return x * _by_squares((x * x).mean(-1, keepdim=True) + eps) * weight
+
+
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    """Scale a sum by sqrt(s) / s, with s in the data's own format."""
+    h = x + residual
+    return rms_norm(h, weight, eps), h
+
+
+def l2_normalize(x: Tensor, dim: int = -1) -> Tensor:
+    """Scale by sqrt(s) / s, with s in the data's own format."""
+    return x * _by_squares((x * x).sum(dim, keepdim=True) + 1e-30)
+
+
+def mean(x: Tensor, dim: int = -1) -> Tensor:
+    """The sum in the data's own format, divided last."""
+    total = x.sum(dim)
+    return total / x.shape[dim]
+
+
+_MADE: Final[dict[str, Callable[..., Any]]] = {
+    f.__name__: f
+    for f in (
+        sigmoid, tanh, silu, swiglu, gelu_tanh, softplus, elu, softmax, log_softmax,
+        logsumexp, cross_entropy, attention, var, layer_norm, group_norm, rms_norm,
+        add_rms_norm, l2_normalize, mean,
+    )
+}  # fmt: skip
+_MOVES: Final = (
+    "copy", "transpose", "where", "embedding", "gather", "index_select", "relu", "amax",
+    "amin", "argmax", "clamp", "topk", "sort",
+)  # fmt: skip
+_ROUNDED: Final = (
+    "add", "mul", "leaky_relu", "cast", "dequantize_int8", "dequantize_fp8",
+    "quantize_int8", "quantize_fp8", "exp", "log", "rope", "batch_norm",
+)  # fmt: skip
+_DOTS: Final = (
+    "sum", "cumsum", "prod", "scatter_add", "index_add", "matmul", "bmm", "linear",
+    "linear_relu", "conv2d",
+)  # fmt: skip
+_ERF: Final = ("gelu", "geglu", "linear_gelu")
+
+
+def _unstable(base: Base) -> Base | str:
+    name = base.operator.name
+    if name in _MADE:
+        return base.having(_MADE[name], claims={})
+    if name in _MOVES:
+        return "it chooses among its inputs: nothing can overflow or cancel"
+    if name in _ROUNDED:
+        return "a few roundings of its inputs: no other formula is in use"
+    if name in _DOTS:
+        return "any order of its terms is admitted, and what overflows is ambiguous"
+    if name in _ERF:
+        return "1 + erf, which cancels, is the form that the operator admits"
+    return "no unstable formula is in use"
+
+
+FAULTS: Final = (
+    Fault(
+        "unstable", "C-PRC-02",
+        "computes by a formula that overflows or cancels",
+        _unstable,
+    ),
+)  # fmt: skip

@@ -1,0 +1,85 @@
+"""Every witness there is for a device, and the impostors."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
+from kfuzz.core.calibration import Role
+
+# Modules of this package, below it, that bind what the roster lists.
+_TORCH: Final = "torch_ops"
+_OWN: Final = "planted.own"
+_CHEATS: Final = "cheats"
+_IMPOSTORS: Final = "impostors"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One implementation to be searched.
+
+    Attributes:
+        witness: where it is bound, its class and its functional test.
+        role: what it is there to show.
+        backend: where it runs: "cpu", "interpret" or "cuda".
+        alone: whether it may crash or hang, and needs a child of its own.
+    """
+
+    witness: Witness
+    role: Role
+    backend: str
+    alone: bool = False
+
+    def load(self) -> BoundKernel:
+        """Import its module and return the bound kernel."""
+        return self.witness.load()
+
+
+def roster(device: str) -> Iterator[Entry]:
+    """Yield every witness and impostor of a device.
+
+    Args:
+        device: "cpu", where Triton kernels are interpreted, or "cuda".
+    """
+    planted = import_module(f"{__package__}.planted.on_{device}")
+    listed = [*WITNESSES.values(), *planted.WITNESSES]
+    listed += import_module(f"{__package__}.{_OWN}").WITNESSES
+    if device == "cpu":
+        listed += import_module(f"{__package__}.{_CHEATS}").WITNESSES
+    for witness in listed:
+        backend = _backend(witness, device)
+        if backend:
+            role = Role.CONFORMING if witness.conforming else Role.VIOLATING
+            yield Entry(witness, role, backend, _is_fatal(witness))
+    if device == "cpu":
+        for witness in import_module(f"{__package__}.{_IMPOSTORS}").WITNESSES:
+            yield Entry(witness, Role.IMPOSTOR, "cpu")
+
+
+def unplanted(device: str) -> dict[str, str]:
+    """Return why contracts have no planted fault, by identifier."""
+    planted = import_module(f"{__package__}.planted.on_{device}")
+    return {
+        f"{p.fault.contract}/{p.operator}": p.reason
+        for p in planted.PLANTED
+        if p.base is None
+    }
+
+
+def _backend(witness: Witness, device: str) -> str:
+    """Return where a witness runs on a device, "" if it shows nothing there."""
+    if device == "cuda":
+        declared = witness.module != _TORCH  # as on the CPU; CUDA has its own
+        return "cuda" if declared and "cuda" in witness.backends else ""
+    if "cpu" in witness.backends or witness.module == _TORCH:
+        return "cpu"
+    return "interpret" if "interpret" in witness.backends else ""
+
+
+def _is_fatal(witness: Witness) -> bool:
+    """Whether a witness ends or stalls its process, or touches foreign pages."""
+    native = witness.backends == ("cpu",) and not witness.conforming
+    module = witness.module.partition(".")[0]
+    return native or (witness.contract == "K-LIV-01" and module != "planted")

@@ -1,0 +1,47 @@
+"""What kernels make of subnormal numbers, in plain torch."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+
+
+def flushed(x: Tensor) -> Tensor:
+    """Return x with 0 for its subnormal numbers."""
+    least = torch.finfo(x.dtype).tiny
+    return torch.where(x.abs() < least, torch.zeros_like(x), x)
+
+
+@kernel(ops.relu, dtypes=("float32", "bfloat16", "float16"))
+def relu_flushes(x: Tensor) -> Tensor:
+    """Violates C-PRC-03: flushes, where relu keeps every bit unless declared."""
+    return torch.relu(flushed(x))
+
+
+@kernel(ops.mul, subnormals="flush")
+def mul_flushes(a: Tensor, b: Tensor) -> Tensor:
+    """Conforming."""
+    return flushed(flushed(a) * flushed(b))
+
+
+@kernel(ops.mul, subnormals="flush")
+def mul_flushes_arguments_only(a: Tensor, b: Tensor) -> Tensor:
+    """Violates C-PRC-03: stores subnormal products, and declares to flush."""
+    return flushed(a) * flushed(b)
+
+
+@kernel(ops.log)
+def log_by_exponent_bits(x: Tensor) -> Tensor:
+    """Violates C-PRC-03: takes the exponent from the bits, which lie for subnormals.
+
+    Their leading bit is no hidden one: 2^-149 is taken for 1.0000001 times 2^-127.
+    """
+    bits = x.float().contiguous().view(torch.int32)
+    exponent = ((bits >> 23) & 0xFF) - 127
+    fraction = ((bits & 0x7FFFFF) | 0x3F800000).view(torch.float32)
+    y = exponent.double() * math.log(2) + torch.log(fraction.double())
+    usual = (x > 0) & torch.isfinite(x)
+    return torch.where(usual, y, torch.log(x).double()).to(x.dtype)

@@ -1,0 +1,199 @@
+"""Children that search witnesses, and look at those alone that end their child."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any, Final
+
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.witnesses.roster import Entry
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.calibration import Outcome
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport
+from kfuzz.engine.backend import Backend
+from kfuzz.engine.deaths import is_fault
+from kfuzz.engine.faults import charged
+from kfuzz.engine.runner import Place, Runner
+from kfuzz.engine.served import LOOK_SECONDS, Stopped
+from kfuzz.engine.witness_search import Found, outcome_of, search, share
+from kfuzz.execution.processes import (
+    Child,
+    ChildDied,
+    ChildRaised,
+    ChildTimeout,
+    Zygote,
+)
+from kfuzz.targets.load import LoadedKernel, Source, project_root
+
+SERVE: Final = "kfuzz.engine.witness_child:serve"
+# One witness, all its cases: what takes longer stalls.
+WITNESS_SECONDS: Final = 300.0
+
+
+class Pool:
+    """Children that search witnesses one after the other, side by side.
+
+    Args:
+        device: torch's name, "cpu" or "cuda:0".
+        cases: see `share`.
+        seed: everything drawn depends on it.
+        jobs: children; 0 for one for each processor, on a GPU one.
+    """
+
+    def __init__(self, device: str, *, cases: int, seed: int, jobs: int) -> None:
+        self._device = device
+        self._cases = cases
+        self._seed = seed
+        on_cpu = not device.startswith("cuda")
+        self._jobs = jobs or (os.cpu_count() or 1 if on_cpu else 1)
+        # Natively on the CPU, Triton is not to interpret: some classes would not bind.
+        names = ("cpu", "interpret") if on_cpu else ("cuda",)
+        self._zygotes = {name: _zygote(name) for name in names}
+        self._backends: dict[str, Backend] = {}
+        self._mine = threading.local()
+
+    def __enter__(self) -> "Pool":
+        for zygote in self._zygotes.values():
+            zygote.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for zygote in self._zygotes.values():
+            zygote.close()
+        for backend in self._backends.values():
+            backend.close()
+
+    def search(
+        self, entries: Sequence[Entry], stop: threading.Event
+    ) -> Iterator[Outcome]:
+        """Yield what each witness shows, as it is known."""
+        together = sorted((e for e in entries if not e.alone), key=lambda e: e.backend)
+        alone = [e for e in entries if e.alone]
+        with ThreadPoolExecutor(self._jobs) as pool:
+            futures = {pool.submit(self._ask, e, stop): e for e in together}
+            try:
+                for entry in alone:
+                    if not stop.is_set():
+                        yield self._alone(entry, stop)
+                for future in as_completed(futures):
+                    outcome = future.result()
+                    if stop.is_set():
+                        return
+                    # It ended its child: look again, in children of its own.
+                    yield outcome or self._alone(futures[future], stop)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, entry: Entry, stop: threading.Event) -> Outcome | None:
+        """Search a witness in this thread's child; None if that ends the child."""
+        if stop.is_set():
+            return None
+        child: Child | None = getattr(self._mine, entry.backend, None)
+        if child is None:
+            child = self._zygotes[entry.backend].fork()
+            setattr(self._mine, entry.backend, child)
+        try:
+            child.send(self._message(entry))
+            reply = _reply(child, stop)
+        except (ChildDied, ChildTimeout):
+            child.kill()
+            setattr(self._mine, entry.backend, None)
+            return None
+        except ChildRaised as raised:
+            problem = f"{raised.type}: {raised.message}"
+            return outcome_of(entry, Found(problem=problem), functional=False)
+        if reply["spent"]:
+            child.kill()
+            setattr(self._mine, entry.backend, None)
+            return None
+        return decode(Outcome, reply["outcome"], "outcome")
+
+    def _message(self, entry: Entry) -> dict[str, Any]:
+        return {
+            "kernel": entry.witness.kernel,
+            "device": self._device,
+            "cases": share(entry, self._cases),
+            "seed": self._seed,
+            "place": [str(entry.role), entry.backend],
+            "witness": encode(entry.witness),
+        }
+
+    def _backend(self, name: str) -> Backend:
+        """Return where witnesses of a backend run in children of their own."""
+        if name not in self._backends:
+            made = Backend(self._device if name == "cuda" else name)
+            made.quiet = True
+            self._backends[name] = made
+        return self._backends[name]
+
+    def _alone(self, entry: Entry, stop: threading.Event) -> Outcome:
+        """Search a witness whose cases may end the child that judges them."""
+        kernel = entry.load()
+        backend = self._backend(entry.backend)
+        place = Place(
+            device=backend.device,
+            backend=backend.name,
+            budget=SIZE_BUDGETS[backend.name],
+            classes=tuple(sorted(c.id for c in ATTRIBUTION)),
+            root=project_root(),
+        )
+        module = kernel.module
+        loaded = LoadedKernel(
+            kernel, Target("", kernel.name, module),
+            Source(module=module, only=(kernel.name,)),
+        )  # fmt: skip
+        runner = Runner(loaded, place, backend.fork, expired=stop.is_set)
+
+        def judge(case: Case, depth: str) -> CaseReport:
+            report = runner.judge(case, depth)
+            located = runner.locate(case) if is_fault(report) else None
+            return report if located is None else charged(report, located[1])
+
+        contract = entry.witness.contract
+        try:
+            found = search(
+                kernel, judge, backend=backend.name,
+                cases=share(entry, self._cases), seed=self._seed,
+                until=(contract,) if contract else None,
+            )  # fmt: skip
+            child = self._zygotes[entry.backend].fork()
+            with child:
+                child.send({**self._message(entry), "cases": 0})
+                functional = bool(child.wait(WITNESS_SECONDS)["functional"])
+        except Stopped:
+            found, functional = Found(problem="stopped"), False
+        except KfuzzError as error:
+            found, functional = Found(problem=str(error)), False
+        finally:
+            runner.close()
+        return outcome_of(entry, found, functional=functional)
+
+
+def _zygote(backend: str) -> Zygote:
+    """Return what children of a backend are forked from; not started."""
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    if backend == "interpret":
+        env["TRITON_INTERPRET"] = "1"
+    # What witnesses print as they die is what they are there for.
+    return Zygote(SERVE, env=env, preload=("torch", "triton"), output=lambda _: None)
+
+
+def _reply(child: Child, stop: threading.Event) -> dict[str, Any]:
+    """Return what a child answers, looking now and then whether all is over.
+
+    Raises:
+        ChildTimeout: if it takes too long, or the calibration is stopped.
+    """
+    deadline = time.monotonic() + WITNESS_SECONDS
+    while True:
+        try:
+            return child.wait(LOOK_SECONDS)
+        except ChildTimeout:
+            if stop.is_set() or time.monotonic() >= deadline:
+                raise

@@ -1,0 +1,31 @@
+"""`kfuzz grade` on a project's kernels, from the command line to the files."""
+
+import json
+
+from tests.e2e.project import HEADER, RIGHT, WRONG, Project
+
+
+def test_a_grade_states_what_each_kernel_is_worth(project: Project) -> None:
+    project.write("kernels.py", HEADER + RIGHT + WRONG)
+    words = "grade kernels.py --device cpu --max-cases 40 --seed 7 --format markdown"
+    run = project.kfuzz(*words.split(), "--json", "made.json")
+    assert run.returncode == 1, run.stderr
+    assert run.stdout.startswith("# Conformance statement: 2 kernels on cpu\n")
+    document = json.loads((project.folder / "made.json").read_text())
+    made = document["statement"]
+    assert (made["seed"], made["max_cases"], made["device"]) == (7, 40, "cpu")
+    assert "guard zones" in made["instruments"]
+    right, wrong = made["kernels"]
+    assert right["source"] == wrong["source"]
+    assert right["source"].startswith("sha256:")
+    assert right["contracts"]["K-VAL-01"]["verdict"] == "conforms"
+    assert right["contracts"]["K-VAL-01"]["calibration"] == "uncalibrated"
+    assert "C-EXC-02" not in right["contracts"]
+    (fault,) = {f["contract"] for f in wrong["findings"]}
+    assert wrong["contracts"][fault]["verdict"] == "violates"
+    assert "if every contract were calibrated" not in run.stdout
+
+    again = project.kfuzz("grade", "--statement", "made.json", "--against", "made.json")
+    assert again.returncode == 1
+    assert "2 kernels compared" in again.stdout
+    assert "0 differ, 0 under_specified" in again.stdout
