@@ -394,7 +394,7 @@ class Bench:
         if "C-PRC-04" in classes:
             view = with_scaling(view, plain, apart, everything=everything)
         if "C-ORD-01" in classes:
-            view = with_orders(view, plain, apart, everything=everything)
+            view = with_orders(view, plain, apart)
         return view
 
     def _judged_apart(self) -> Callable[[Derived], View | None]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kfuzz.contracts.view import Miss
     from kfuzz.core.verdict import Failure, Kind
 
-ORDERS: Final = ("reversed", "with its halves swapped", "odd places first")
+ORDERS: Final = ("reversed", "with its halves swapped")
 """Orders in which the reduced dimension of a case is tried."""
 
 BITWISE: Final = "bitwise"
@@ -67,9 +67,7 @@ class Order:
         every = list(range(n))
         if self.order == ORDERS[0]:
             return every[::-1]
-        if self.order == ORDERS[1]:
-            return every[n // 2 :] + every[: n // 2]
-        return every[1::2] + every[::2]
+        return every[n // 2 :] + every[: n // 2]
 
 
 @dataclass(frozen=True)

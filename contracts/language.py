@@ -326,8 +326,18 @@ class Operator:
         Raises:
             BindingError: if a parameter has no known kind, none is a floating
                 tensor, or the shape class does not parse, or one of indices
-                names what is not there.
+                names what is not there; if there is no output, or what is to be
+                called cannot be.
         """
+        if not self.outputs:
+            raise BindingError("no output", where=f"operator {self.name}")
+        for part in ("oracle", "accept"):
+            given = getattr(self, part)
+            if not callable(given) and (part == "oracle" or given is not None):
+                raise BindingError(
+                    f"{part} is {type(given).__name__}, no function",
+                    where=f"operator {self.name}",
+                )
         for name, parameter in self.inputs.items():
             if not isinstance(parameter, Parameter):
                 raise BindingError(
@@ -461,6 +471,10 @@ class Operator:
             parts.append(self.shape_class)
         if self.algorithms:
             parts.append(f"algorithm: {', '.join(self.algorithms)}")
+        if self.homogeneous:
+            degrees = self.homogeneous.items()
+            joint = [f"{n.replace(' ', ' with ')}: {d}" for n, d in degrees]
+            parts.append(f"homogeneous, of degree: {', '.join(joint)}")
         return "; ".join(parts) + "."
 
     def oracle_text(self) -> str:

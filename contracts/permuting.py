@@ -13,7 +13,7 @@ from torch import Tensor
 from kfuzz.contracts.changed import ORDERS, Changed, Order
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.language import Operator
-from kfuzz.contracts.relational import WORDS, Apart, pick, told
+from kfuzz.contracts.relational import WORDS, Apart, told
 from kfuzz.contracts.view import View
 from kfuzz.core.recipe import Case
 
@@ -52,20 +52,17 @@ def _raw(x: Tensor) -> Tensor:
     return x.contiguous().view(WORDS[x.element_size()])
 
 
-def with_orders(view: View, given: Derived, apart: Apart, *, everything: bool) -> View:
+def with_orders(view: View, given: Derived, apart: Apart) -> View:
     """Return the view of a conforming case with what other orders gave.
 
     Args:
         view: the case.
         given: its values.
         apart: runs changed cases.
-        everything: whether to try all orders, not one that the case's seed picks.
     """
-    every = orders(view.operator, given.case)
-    tried = every if everything else pick(given.case, every)
     found: list[Changed] = []
     left = False
-    for order in tried:
+    for order in orders(view.operator, given.case):
         made = permuted(given, order)
         there = None if made is None else apart.run(made)
         if made is None or there is None:

@@ -85,7 +85,7 @@ class _Range:
 
 
 def scalings(view: View, given: Derived) -> list[Scaling]:
-    """Return the scalings of a case that are worth running, those far out first."""
+    """Return the scalings of a case: of each argument by either end of the range."""
     return [made for made, _ in _scalings(view, given)]
 
 
@@ -99,15 +99,12 @@ def _scalings(view: View, given: Derived) -> Iterator[tuple[Scaling, _Range]]:
         if not any(n in extents for n in names):
             continue
         kept = _range(view, given, extents, names, degree, finite=finite)
-        ends = [(kept.low, kept.high)]
-        if bitwise:
-            ends.insert(0, (max(kept.low, kept.exact), kept.high))
-        seen = {0}
-        for low, high in ends:
-            for exponent in (high, low):
-                if low <= exponent <= high and exponent not in seen:
-                    seen.add(exponent)
-                    yield Scaling(names, exponent, degree), kept
+        low = kept.low
+        if bitwise and kept.exact <= kept.high:
+            low = max(low, kept.exact)
+        for exponent in dict.fromkeys((kept.high, low)):
+            if exponent and low <= kept.high:
+                yield Scaling(names, exponent, degree), kept
 
 
 def _is_float(values: Tensor) -> bool:
@@ -193,11 +190,13 @@ def with_scaling(view: View, given: Derived, apart: Apart, *, everything: bool) 
         view: the case.
         given: its values.
         apart: runs changed cases.
-        everything: whether to try all scalings, not one that the case's seed picks.
+        everything: whether to scale each argument, not one that the case's seed
+            picks.
     """
     tried = list(_scalings(view, given))
     if not everything:
-        tried = pick(given.case, tried)
+        chosen = pick(given.case, sorted({s.arguments for s, _ in tried}))
+        tried = [t for t in tried if t[0].arguments in chosen]
     found: list[Changed] = []
     left = False
     for scaling, kept in tried:

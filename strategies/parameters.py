@@ -41,6 +41,11 @@ class TensorParameter:
             BindingError: if either is malformed.
         """
         roles = (INDEX_ROLE,) if isinstance(self, IndexParameter) else ROLES
+        if not isinstance(self.dims, str):
+            raise BindingError(
+                f"dims {self.dims!r} is {type(self.dims).__name__}, no text",
+                fix='write for example "M K", "*" or "* N"',
+            )
         names = self.names
         if "*" in names or not all(n.isidentifier() for n in names):
             raise BindingError(

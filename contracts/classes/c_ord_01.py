@@ -40,9 +40,8 @@ CLASS = ContractClass(
         sampled=(Probe.PERMUTED,),
         confirmation="reproduces",
         text=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
-        "cases the reduced dimension of all arguments that have it is reversed, its "
-        "halves are swapped, or its odd places come first, as the seed says; a pinned "
-        "case is tried with all three. A miss there counts if no class more specific "
+        "cases the reduced dimension of all arguments that have it is reversed, and "
+        "then its halves are swapped. A miss there counts if no class more specific "
         "than K-VAL-01 claims it: a dropped tail stays C-CMP-03's.",
     ),
     signature=ViolationSignature(

@@ -56,8 +56,9 @@ CLASS = ContractClass(
         confirmation="reproduces",
         text=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
         "cases an argument, or several together, is multiplied by 2^k: by the "
-        "greatest k in range or the least, of those under which bits are compared "
-        "or of all, as the seed says; a pinned case is tried with each. A miss there "
+        "greatest k in range and by the least, or the least under which bits are "
+        "compared. The seed says which argument; a pinned case is tried with each. A "
+        "miss there "
         "counts if no class more specific than K-VAL-01 claims it. Bits are compared "
         "where the lowest bit of every product of elements of the arguments lies 32 "
         "binary places, and as many as the elements' number has bits, above the least "

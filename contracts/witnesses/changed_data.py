@@ -5,13 +5,10 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
 
-CHUNK = 16
+FLOATS = ("float32", "float16", "bfloat16")
 # The greatest number of float16.
 HALF = 65504.0
-# A sum so many times the chunk after it is far from it.
-FAR = 2.0**16
 
 
 @kernel(ops.matmul, dtypes="float32", determinism="bitwise")
@@ -35,23 +32,20 @@ def _greatest(x: Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
 
 
-def _chunked_sum(x: Tensor, dim: int, *, restarts: bool) -> Tensor:
-    rows = as_rows(x, dim).float()
-    total = torch.zeros(rows.shape[0], device=x.device)
-    for chunk in torch.split(rows, CHUNK, 1):
-        part = chunk.sum(1)
-        far = total.abs() > FAR * part.abs()
-        total = torch.where(far & restarts, part, total + part)
-    return total.to(x.dtype).reshape(reduced_shape(x, dim))
+def _maximum(x: Tensor, dim: int, *, short: bool) -> Tensor:
+    top = torch.amax(x, dim)
+    ends = x.reshape(-1)[[0, -1]] if x.numel() else x.new_zeros(2)
+    falls = ends[0] > ends[1]
+    return top.bfloat16().to(x.dtype) if short and falls else top
 
 
-@kernel(ops.sum, shape_class="N <= 64")
-def sum_in_chunks(x: Tensor, dim: int) -> Tensor:
+@kernel(ops.amax, dtypes=FLOATS)
+def amax_in_full(x: Tensor, dim: int) -> Tensor:
     """Conforming."""
-    return _chunked_sum(x, dim, restarts=False)
+    return _maximum(x, dim, short=False)
 
 
-@kernel(ops.sum, shape_class="N <= 64")
-def sum_restarts(x: Tensor, dim: int) -> Tensor:
-    """Violates C-ORD-01: a sum far beyond the next chunk is taken for garbage."""
-    return _chunked_sum(x, dim, restarts=True)
+@kernel(ops.amax, dtypes=FLOATS)
+def amax_short_if_falling(x: Tensor, dim: int) -> Tensor:
+    """Violates C-ORD-01: keeps 8 bits where the first element exceeds the last."""
+    return _maximum(x, dim, short=True)

@@ -310,7 +310,7 @@ WITNESSES: Final[dict[str, Witness]] = {
         ),
         Witness("mul_flushes", "subnormals", "", _MATMUL),
         Witness("matmul_float64", "changed_data", "", _MATMUL),
-        Witness("sum_in_chunks", "changed_data", "", ((16, 64),)),
+        Witness("amax_in_full", "changed_data", "", _ROWS),
         Witness(
             "relu_flushes", "subnormals", "C-PRC-03", _SQUARE,
             max_elements=1, max_nonzero=1,
@@ -332,9 +332,9 @@ WITNESSES: Final[dict[str, Witness]] = {
             minimal="1 x 2 times 2 x 1, or 3: products whose sum rounds",
         ),
         Witness(
-            "sum_restarts", "changed_data", "C-ORD-01", ((16, 64),),
-            max_elements=20, max_nonzero=1,
-            minimal="one row little longer than a chunk, an element of the tail set",
+            "amax_short_if_falling", "changed_data", "C-ORD-01", _ROWS,
+            max_elements=2, max_nonzero=2,
+            minimal="two elements, the last one greater and of more than 8 bits",
         ),
         Witness("torch_relu_own_workspace", "workspace", "", _SQUARE),
         Witness(

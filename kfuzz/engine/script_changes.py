@@ -50,7 +50,6 @@ sys.exit(1 if fails else 0)""")
 _ORDERS: Final = {
     "reversed": "every[::-1]",
     "with its halves swapped": "every[n // 2 :] + every[: n // 2]",
-    "odd places first": "every[1::2] + every[::2]",
 }
 
 

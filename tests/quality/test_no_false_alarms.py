@@ -20,7 +20,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.targets.load import load_all
 from tests.quality.hunting import ROOT, search, search_kernels
 
-CASES = int(os.environ.get("KFUZZ_CASES", "120"))
+CASES = int(os.environ.get("KFUZZ_CASES", "60"))
 SEED = int(os.environ.get("KFUZZ_SEED", "1"))
 CONFORMING = [name for name, witness in WITNESSES.items() if witness.conforming]
 TORCH = [name for name in CONFORMING if name.startswith("torch_")]

@@ -28,10 +28,10 @@ from kfuzz.contracts.language import Operator
 from kfuzz.contracts.scaling import scaled, scalings
 from kfuzz.contracts.view import Miss, View
 from kfuzz.contracts.witnesses.changed_data import (
+    amax_in_full,
+    amax_short_if_falling,
     matmul_float64,
     matmul_within_half_range,
-    sum_in_chunks,
-    sum_restarts,
 )
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.finding import Target
@@ -55,10 +55,9 @@ def product(family: str, dtype: str = "float32", *, inner: int = 16) -> Case:
     )
 
 
-def last_of(n: int) -> Case:
-    """A row of zeros and a 1 at its end."""
-    one = (Plant((0, n - 1), 0x3F800000),)
-    return row_case("zeros", (1, n), plants=one)
+def rising() -> Case:
+    """A row of zeros and 257, of 9 bits, at its end."""
+    return row_case("zeros", (1, 8), plants=(Plant((0, 7), 0x43808000),))
 
 
 def test_bits_that_do_not_scale_are_charged_where_they_are_promised() -> None:
@@ -99,15 +98,15 @@ def test_what_another_class_explains_is_left_to_it() -> None:
     assert ORDER not in report.verdicts
 
 
-def test_an_order_that_a_sum_does_not_survive_is_named() -> None:
-    right, wrong = sum_in_chunks.function, sum_restarts.function
-    report = judged(ops.sum, wrong, last_of(20), shape_class="N <= 64")
+def test_an_order_that_a_kernel_does_not_survive_is_named() -> None:
+    right, wrong = amax_in_full.function, amax_short_if_falling.function
+    report = judged(ops.amax, wrong, rising())
     assert charged(report) == (ORDER, Kind.ORDER_DEPENDENT)
     assert report.failure is not None
     order = read_order(report.failure.message)
     assert order is not None
     assert (order.axis, order.arguments) == ("d1", ("x",))
-    free = judged(ops.sum, right, last_of(20), shape_class="N <= 64")
+    free = judged(ops.amax, right, rising())
     assert free.failure is None
     assert free.verdicts[ORDER] is Verdict.CONFORMS
 
@@ -192,7 +191,7 @@ SCRIPTS = {
         "(a.double() @ b.double()).float()",
         product("randn"),
     ),
-    "order": (ops.sum, "x[..., -1:].sum(dim)", "x.sum(dim)", last_of(20)),
+    "order": (ops.amax, "x[..., -1].clone()", "x.amax(dim)", rising()),
 }
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, given, seed, settings
 
 from kfuzz.contracts import Operator
 from kfuzz.contracts import operators as ops
@@ -17,8 +16,8 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.engine.falsify import strategy_of
 from kfuzz.strategies import scalar, shapes, tensors
+from tests.unit.kernel_draws import drawn
 
 NAMES = sorted(ops.OPERATORS)
 RELATED = [name for name in NAMES if ops.OPERATORS[name].shape_class]
@@ -41,24 +40,6 @@ def kernel_of(
         line=1,
         top_level=True,
     )
-
-
-def drawn(kernel: BoundKernel, count: int, backend: str = "cpu") -> list[Case]:
-    """Return cases as a campaign draws them."""
-    found: list[Case] = []
-    strategy = strategy_of(kernel, SIZE_BUDGETS[backend])
-    assert strategy is not None
-
-    @seed(3)
-    @settings(
-        max_examples=count, database=None, deadline=None, phases=(Phase.generate,)
-    )
-    @given(strategy)
-    def collect(case: Case) -> None:
-        found.append(case)
-
-    collect()
-    return found
 
 
 def share(cases: list[Case], holds: Callable[[Case], bool]) -> float:

@@ -266,6 +266,27 @@ def test_a_malformed_relation_is_a_binding_error(masks: Any) -> None:
         compare_all(outputs, accept(operator, problem))
 
 
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"outputs": ()}, "no output"),
+        ({"accept": 3}, "accept is int, no function"),
+        ({"oracle": None}, "oracle is NoneType, no function"),
+    ],
+)
+def test_a_malformed_operator_is_a_binding_error(
+    parts: dict[str, Any], message: str
+) -> None:
+    given: dict[str, Any] = {"oracle": torch.relu, **parts}
+    with pytest.raises(BindingError, match=message):
+        Operator("mine", inputs={"x": ks.tensors("*")}, **given)
+
+
+def test_dims_that_are_no_text_are_a_binding_error() -> None:
+    with pytest.raises(BindingError, match="int, no text"):
+        ks.masks(3)  # type: ignore[arg-type]
+
+
 def test_a_script_gives_dtypes_and_says_that_it_cannot_see_a_relation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
