@@ -344,8 +344,8 @@ WITNESSES: Final[dict[str, Witness]] = {
         ),
         Witness(
             "sum_split_by_rows", "batched", "C-ORD-02", _ROWS,
-            max_elements=12, max_nonzero=3,
-            minimal="four rows of three, one of them with a sum that rounds",
+            max_elements=24, max_nonzero=4,
+            minimal="four rows of a few, one of them with a sum that rounds",
         ),
         *(
             Witness(
@@ -436,7 +436,7 @@ WITNESSES: Final[dict[str, Witness]] = {
                 max_elements=3, max_nonzero=0,
                 minimal="three elements, any values",
             )
-            for kernel in ("relu_hangs", "relu_segfaults", "relu_aborts")
+            for kernel in ("relu_segfaults", "relu_aborts", "relu_hangs")
         ),
     )
 }  # fmt: skip

@@ -25,6 +25,7 @@ SEED = int(os.environ.get("KFUZZ_SEED", "1"))
 CONFORMING = [name for name, witness in WITNESSES.items() if witness.conforming]
 TORCH = [name for name in CONFORMING if name.startswith("torch_")]
 TRITON = [name for name in CONFORMING if name.startswith("triton_")]
+OTHERS = sorted({*CONFORMING} - {*TORCH, *TRITON})
 MODULES = sorted({WITNESSES[name].module for name in TRITON})
 # Modules of many twins, searched in one run of an eighth of the cases each.
 MANY = (
@@ -40,6 +41,7 @@ def twins(*modules: str) -> list[str]:
 # Torch's declarations are those of its CPU implementations, which are many.
 SEARCHES = {
     "torch": (TORCH, "cpu", CASES * 2 // 3),
+    "others": (OTHERS, "auto", CASES),
     "many": (twins(*MANY), "auto", max(CASES // 8, 10)),
     **{m: (twins(m), "auto", CASES) for m in MODULES if m not in MANY},
 }
