@@ -25,16 +25,15 @@ from kfuzz.contracts.derive import (
     tiled,
 )
 from kfuzz.contracts.destinations import given, layout_of
-from kfuzz.contracts.hostile import first_hostile
+from kfuzz.contracts.hostile import HostileIndex, first_hostile
 from kfuzz.contracts.judge import judge, judge_alone
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.left_open import config_of, edge_of, poison_of
-from kfuzz.contracts.nonfinite import ASKING, first_nonfinite
+from kfuzz.contracts.nonfinite import ASKING, NonFinite, first_nonfinite
 from kfuzz.contracts.notes import notes
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
 from kfuzz.contracts.overlapping import with_overlap
 from kfuzz.contracts.permuting import with_orders
-from kfuzz.contracts.relation import compare_all
 from kfuzz.contracts.relational import Apart
 from kfuzz.contracts.repeating import is_told, with_repeats
 from kfuzz.contracts.scaling import with_scaling
@@ -99,6 +98,23 @@ class Setting:
     budget: SizeBudget
     classes: frozenset[str]
     fences: bool = False
+
+
+@dataclass(frozen=True)
+class _Posed:
+    """What a case asks of the kernel.
+
+    Attributes:
+        problem: the inputs as the oracle sees them.
+        acceptance: what is admitted; None where values are not judged.
+        hostile: the first index out of bounds, if any.
+        nonfinite: the first NaN or infinity where these are masked or refused.
+    """
+
+    problem: Problem
+    acceptance: dict[str, Acceptance] | None
+    hostile: HostileIndex | None
+    nonfinite: NonFinite | None
 
 
 class Bench:
@@ -213,37 +229,39 @@ class Bench:
             return False
         return view.base.comparable and bool(view.acceptance) and view.decided > 0
 
-    def _accepted(
-        self, derived: Derived
-    ) -> tuple[Problem, dict[str, Acceptance] | None]:
-        """Return the problem and its acceptance, None where values are not judged."""
+    def _posed(self, derived: Derived) -> _Posed:
+        """Return what a case asks, and what is admitted where values are judged."""
         operator, claims = self.kernel.operator, self.kernel.declaration
         problem = pose(operator, derived.case, derived.values, claims)
-        if claims.out_of_bounds in UNPROMISED and first_hostile(
-            operator, derived.case, problem
-        ):
-            return problem, None
-        if claims.nonfinite == "raise" and first_nonfinite(operator, derived.values):
-            return problem, None
-        try:
-            return problem, accept(operator, problem)
-        except BindingError:
-            raise
-        except Exception:  # outside the oracle's domain
-            return problem, None
+        hostile = first_hostile(operator, derived.case, problem)
+        nonfinite = None
+        if claims.nonfinite in ASKING:
+            nonfinite = first_nonfinite(operator, derived.values)
+        refusable = nonfinite is not None and claims.nonfinite == "raise"
+        astray = hostile is not None and claims.out_of_bounds in UNPROMISED
+        acceptance = None
+        if not (astray or refusable):
+            try:
+                acceptance = accept(operator, problem)
+            except BindingError:
+                raise
+            except Exception:  # outside the oracle's domain
+                acceptance = None
+        return _Posed(problem, acceptance, hostile, nonfinite)
+
+    def _accepted(self, derived: Derived) -> dict[str, Acceptance] | None:
+        """Return what is admitted for a case, None where values are not judged."""
+        return self._posed(derived).acceptance
 
     def _view(
         self, derived: Derived, *, hold: bool = False, arena: Arena | None = None
     ) -> tuple[View, str | None]:
         """Return a view with the base run, or why the backend cannot judge it."""
         operator, claims = self.kernel.operator, self.kernel.declaration
-        problem, acceptance = self._accepted(derived)
         # Before the run: after a device-side assertion nothing can be read.
-        hostile = first_hostile(operator, derived.case, problem)
-        nonfinite = None
-        if claims.nonfinite in ASKING:
-            nonfinite = first_nonfinite(operator, derived.values)
-        expected = {} if acceptance is None else expected_metadata(acceptance)
+        posed = self._posed(derived)
+        accepted = posed.acceptance
+        expected = {} if accepted is None else expected_metadata(accepted)
         base = self._run(
             derived, expected, poison_of(derived.case), hold=hold, arena=arena
         )
@@ -252,12 +270,12 @@ class Bench:
             case=replace(derived.case, destinations=places),
             operator=operator,
             declaration=claims,
-            problem=problem,
-            acceptance=acceptance,
+            problem=posed.problem,
+            acceptance=accepted,
             runs={Probe.BASE: base},
             explicit=self.kernel.explicit,
-            hostile=hostile,
-            nonfinite=nonfinite,
+            hostile=posed.hostile,
+            nonfinite=posed.nonfinite,
         )
         return view, _unsupported(base)
 
@@ -353,23 +371,20 @@ class Bench:
                 made, expected, poison, arena=arena, seed=seed, hold=True, after=after
             )
 
-        return with_second_call(view, derived, call, lambda d: self._accepted(d)[1])
+        return with_second_call(view, derived, call, self._accepted)
 
     def _with_other_calls(self, view: View, derived: Derived, depth: Depth) -> View:
         """Return the view of a conforming case with other batches and calls at once."""
         classes, poison = self.setting.classes, poison_of(derived.case)
         # Other placements than the case's own would be another question.
-        plain = replace(derived, case=replace(derived.case, edge=None))
-
-        def admit(part: Derived) -> dict[str, Acceptance] | None:
-            return self._accepted(part)[1]
+        plain = _without_edge(derived)
 
         def run(part: Derived, wanted: Mapping[str, Acceptance], apart: bool) -> Run:
             arena = self._other_memory() if apart else None
             return self._run(part, expected_metadata(wanted), poison, arena=arena)
 
         if "C-ORD-02" in classes:
-            view = with_batches(view, plain, admit, run)
+            view = with_batches(view, plain, self._accepted, run)
         if "C-ORD-03" in classes and not (view.base.programs or interpreting()):
             assert view.acceptance is not None
             expected = expected_metadata(view.acceptance)
@@ -382,14 +397,16 @@ class Bench:
             )  # fmt: skip
             self.on_run()
             thorough = depth is Depth.FULL or derived.case.pinned
-            view = with_overlap(view, plain, common, admit, run, thorough=thorough)
+            view = with_overlap(
+                view, plain, common, self._accepted, run, thorough=thorough
+            )
         return view
 
     def _with_changed_data(self, view: View, derived: Derived, depth: Depth) -> View:
         """Return the view of a conforming case with scaled and permuted data."""
         classes = self.setting.classes
         everything = depth is Depth.FULL or derived.case.pinned
-        plain = replace(derived, case=_without_edge(derived.case))
+        plain = _without_edge(derived)
         apart = Apart(self._judged_apart, self._blamed)
         if "C-PRC-04" in classes:
             view = with_scaling(view, plain, apart, everything=everything)
@@ -461,7 +478,7 @@ class Bench:
         zeroed, normal = without_subnormals(derived), normalised(derived)
         if zeroed is None or normal is None:
             return None
-        view = self._judged_apart()(replace(normal, case=_without_edge(normal.case)))
+        view = self._judged_apart()(_without_edge(normal))
         # Results may be subnormal all the same, and flushed.
         if view is not None and view.miss is not None and not view.flushes:
             return "persists"
@@ -495,7 +512,7 @@ class Bench:
     def _functional(self, case: Case) -> bool:
         """Whether the kernel passes allclose on normal data of this shape."""
         # Where a fault would blame the case that is being diagnosed: no edges.
-        plain = Derived(replace(case, edge=None), self.values(case))
+        plain = _without_edge(Derived(case, self.values(case)))
         view, unsupported = self._view(plain)
         if unsupported or not view.base.comparable or view.acceptance is None:
             return False
@@ -516,19 +533,17 @@ class Bench:
 
     def _passes(self, derived: Derived) -> bool | None:
         """Whether the kernel conforms on a derived case; None if undecided."""
-        plain = replace(derived, case=replace(derived.case, edge=None))
-        view, unsupported = self._view(plain)
+        view, unsupported = self._view(_without_edge(derived))
         if unsupported or view.acceptance is None or not view.base.comparable:
             return None
-        made = compare_all(view.base.outputs, view.acceptance)
-        if any(bool(m.missed.any()) for m in made.values()):
+        if view.miss is not None:
             return False
         return True if view.decided else None
 
 
-def _without_edge(case: Case) -> Case:
+def _without_edge(derived: Derived) -> Derived:
     """Return a case away from pages that fault."""
-    return replace(case, edge=None)
+    return replace(derived, case=replace(derived.case, edge=None))
 
 
 def as_argument(value: Scalar) -> object:
