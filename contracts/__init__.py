@@ -1,7 +1,8 @@
 """The contract language, the operators and the binding of kernels."""
 
 from kfuzz.contracts.binding import BoundKernel, kernel
-from kfuzz.contracts.language import Contract, ContractClass, Operator
+from kfuzz.contracts.language import Contract, ContractClass
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.accumulators import atomic, blocked, splitk
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import torch
 
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.view import Batch, View, as_integers
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.probes import Run

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.destinations import CONTIGUOUS
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, TensorSpec

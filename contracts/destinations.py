@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES

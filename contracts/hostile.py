@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.indices import out_of_bounds

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 
 ASKING: Final = frozenset({"mask", "raise"})
 """Policies that depend on whether the data hold NaN or infinities."""

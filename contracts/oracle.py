@@ -6,8 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.language import Operator
 from kfuzz.contracts.nonfinite import is_concerned, masked
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.relation import related
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError

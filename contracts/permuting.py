@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kfuzz.contracts.changed import ORDERS, Changed, Order
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.relational import WORDS, Apart, told
 from kfuzz.contracts.view import View
 from kfuzz.core.recipe import Case

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.compare import Comparison, Outcome, compare

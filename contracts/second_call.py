@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.language import SECOND_CALL_SHARE, Operator, Probe
+from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.repeats import agree, conforms
 from kfuzz.contracts.view import View

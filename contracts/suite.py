@@ -4,7 +4,8 @@ import fnmatch
 from collections.abc import Iterable
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.contracts.language import Contract, Operator
+from kfuzz.contracts.language import Contract
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import UsageError, suggestion

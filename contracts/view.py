@@ -12,8 +12,9 @@ from torch import Tensor
 
 from kfuzz.contracts.changed import Changed
 from kfuzz.contracts.hostile import HostileIndex
-from kfuzz.contracts.language import Operator, Probe
+from kfuzz.contracts.language import Probe
 from kfuzz.contracts.nonfinite import NonFinite
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
 from kfuzz.contracts.relation import compare_all, promise
 from kfuzz.core.declaration import Declaration

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators.add import add
 from kfuzz.contracts.operators.add_rms_norm import add_rms_norm
 from kfuzz.contracts.operators.amax import amax

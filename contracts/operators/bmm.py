@@ -3,7 +3,7 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators.matmul import SPECIAL_VALUES, TOLERANCE, accept
 
 

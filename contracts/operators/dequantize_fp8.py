@@ -1,7 +1,7 @@
 """dequantize_fp8(q, scale, dtype): rows of 8-bit floating-point codes as numbers."""
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators.dequantize_int8 import (
     accept,
     dequantize_int8,

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from kfuzz.contracts.language import Operator, Structure, Tolerance
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators.linear import BOUND, DERIVATION, INPUTS, products
 from kfuzz.contracts.operators.linear import reference as linear
 

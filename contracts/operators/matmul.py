@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Operator, Structure, Tolerance
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
 
 if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem

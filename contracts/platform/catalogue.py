@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 
 # Each enters its kernels.
 from kfuzz.contracts.platform import (  # noqa: F401

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.platform.pointwise import FAST_ERF
 from kfuzz.contracts.platform.table import SHORT, Claim, implements, narrowing
 

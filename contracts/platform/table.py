@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError
 from kfuzz.core.shape_class import ShapeClass
 

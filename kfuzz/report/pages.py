@@ -7,7 +7,12 @@ from typing import Final
 
 from kfuzz.contracts import glossary
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.language import Contract, Protocol, Tolerance, ViolationSignature
+from kfuzz.contracts.language import (
+    Contract,
+    Protocol,
+    Tolerance,
+    ViolationSignature,
+)
 from kfuzz.contracts.suite import every_contract
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration

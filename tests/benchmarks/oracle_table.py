@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from rows import OPERATORS, Config, configs  # isort: skip  (it sets the paths)
 from kernels import MUTANTS, Mutant, correct_of
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.compare import compare

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
 from kfuzz.core.families import FAMILIES

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.families import FAMILIES

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
 from kfuzz.core.declaration import Declaration
 from kfuzz.numerics.acceptance import Acceptance, Problem

@@ -10,7 +10,7 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict

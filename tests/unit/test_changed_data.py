@@ -24,7 +24,7 @@ from kfuzz.contracts.changed import (
 )
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.judge import judge
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.scaling import scaled, scalings
 from kfuzz.contracts.view import Miss, View
 from kfuzz.contracts.witnesses.changed_data import (

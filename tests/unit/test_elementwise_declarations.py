@@ -16,7 +16,7 @@ from test_operators_elementwise import OVER_EXPONENTIALS, SUBJECTS
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses import torch_ops
 from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import FINITE, Acceptance, Problem

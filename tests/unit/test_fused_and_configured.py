@@ -11,7 +11,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode

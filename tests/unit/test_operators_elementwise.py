@@ -26,7 +26,7 @@ from impostors import (
 )
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 
 SHAPES: Final = ((3, 33), (), (0,))
 RANDN: Final = ("randn",)

@@ -15,7 +15,7 @@ from kfuzz.contracts.batches import batch_axis, taken
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.workspace import (
     relu_shared_workspace,

@@ -15,7 +15,7 @@ from kfuzz import strategies as ks
 from kfuzz.contracts import kernel
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
 from kfuzz.contracts.suite import select_classes

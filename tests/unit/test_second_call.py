@@ -13,7 +13,8 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.language import SECOND_CALL_SHARE, Operator
+from kfuzz.contracts.language import SECOND_CALL_SHARE
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.second_call import halved, is_due, turned
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case, Fill

@@ -13,7 +13,7 @@ from shadow_runs import operator_of
 from kfuzz.contracts import kernel
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Fill, TensorSpec

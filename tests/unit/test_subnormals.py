@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
 from kfuzz.contracts.suite import contracts_of
 from kfuzz.contracts.witnesses.subnormals import (

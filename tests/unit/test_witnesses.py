@@ -8,7 +8,7 @@ import torch
 
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.binding import REGISTRY
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.functional import WITNESSES, Witness, passes_functional
 from kfuzz.core.budget import SIZE_BUDGETS

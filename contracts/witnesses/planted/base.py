@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.language import Operator
+from kfuzz.contracts.operator import Operator
 
 Change = Callable[[tuple[Tensor, ...], list[Tensor]], list[Tensor]]
 

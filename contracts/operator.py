@@ -1,0 +1,406 @@
+"""Operators: what kernels compute, with domain, oracle and error model."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.core.recipe import Case, Scalar
+from kfuzz.core.shape_class import ShapeClass
+from kfuzz.strategies.parameters import (
+    DimParameter,
+    DtypeParameter,
+    IndexParameter,
+    Parameter,
+    ScalarParameter,
+    TensorParameter,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+    from kfuzz.numerics.elementwise import Elementwise
+
+
+AcceptFunction = Callable[["Problem"], "dict[str, Acceptance]"]
+RelationFunction = Callable[["Problem", "Mapping[str, Tensor]"], "Mapping[str, Tensor]"]
+
+# No operator that people write kernels for takes tensors of higher rank here.
+MAX_RANK: Final = 4
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What is to be computed.
+
+    Attributes:
+        name: e.g. "softmax".
+        inputs: ordered parameters: `kfuzz.strategies.tensors`, `indices`,
+            `masks`, `scalar`, `dtype`, `dim`.
+        oracle: plain torch function of float64 copies of the tensors (int64
+            ones of indices, masks as they are; positional, in order) and the
+            scalars (keywords, dtypes by name); returns one float64 tensor, or a
+            tuple in the order of `outputs`.
+        error: error model: `kfuzz.numerics.elementwise(...)`, or a function
+            from a `Problem` to the acceptance of each output; None for the
+            running-error shadow of the oracle.
+        accept: where the answer is not unique, a function of a `Problem` and
+            of the kernel's results: see `kfuzz.contracts.relation`. It judges
+            what the error model admits.
+        outputs: names of the results.
+        ranks: ranks that a "*" tensor may have.
+        reduced: axis that the operator reduces where it has no `dim`
+            parameter: a dimension name or a negative number; None where it
+            reduces none.
+        shape_class: what dimensions and integer scalars must satisfy together,
+            e.g. "C % num_groups == 0"; every case keeps it, besides what the
+            kernel declares.
+        chain: names of the operators that a fused one stands for, in order,
+            e.g. ("linear", "relu").
+        batch: dimension along which rows are independent of one another; "" for
+            the first of the "*" ones.
+        homogeneous: what a power of two may be taken out of, exactly: for an
+            argument, or several in one text that are scaled together ("x bias",
+            of which a kernel may omit some), the degree of the result in it. Only
+            where all that a kernel computes are sums and products of arguments
+            and constants, or choices among them.
+        integers: outputs that hold integers; they keep their value.
+        workspaces: dimension names of tensors that the oracle makes on its
+            way, e.g. "B H S T"; they keep the element budget as arguments do.
+        usual: sizes that some dimensions have in functional tests, the rest
+            being powers of two.
+        defaults: declaration that a kernel starts from.
+        dtypes: floating dtypes for which the oracle is precise enough.
+        algorithms: what `algorithm=` may name, each with its meaning in words.
+        empty_reduction: whether the reduced axis may have size 0.
+        recentres: whether shifting the data by a constant per row leaves the
+            problem well posed, so that cancellation can be told apart.
+        out_of_bounds: policies for indices out of bounds that the error model
+            knows; "clamp" and "zero" need one that reads the declaration.
+        tolerance: the error model in words, for `kfuzz contracts show`.
+        special_values: rules for NaN, Inf and zero in words.
+    """
+
+    name: str
+    inputs: Mapping[str, Parameter]
+    oracle: Callable[..., Any]
+    error: "AcceptFunction | Elementwise | None" = None
+    accept: RelationFunction | None = None
+    outputs: tuple[str, ...] = ("y",)
+    ranks: range = range(1, MAX_RANK + 1)
+    reduced: str | int | None = None
+    shape_class: str = ""
+    chain: tuple[str, ...] = ()
+    batch: str = ""
+    homogeneous: Mapping[str, int] = field(default_factory=dict)
+    integers: tuple[str, ...] = ()
+    workspaces: tuple[str, ...] = ()
+    usual: Mapping[str, int] = field(default_factory=dict)
+    defaults: Declaration = field(default_factory=Declaration)
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    empty_reduction: bool = True
+    recentres: bool = False
+    out_of_bounds: tuple[str, ...] = ("raise", "undefined")
+    tolerance: Tolerance = field(
+        default=Tolerance(
+            Structure.INTERVAL,
+            "RNE(reference - E) <= y <= RNE(reference + E)",
+            "the error model given with the operator",
+        )
+    )
+    special_values: str = "as IEEE 754 arithmetic on the float64 reference"
+
+    def __post_init__(self) -> None:
+        """Check the parameters.
+
+        Raises:
+            BindingError: if a parameter has no known kind, none is a floating
+                tensor, or the shape class does not parse, or one of indices
+                names what is not there; if there is no output, or what is to be
+                called cannot be.
+        """
+        if not self.outputs:
+            raise BindingError("no output", where=f"operator {self.name}")
+        for part in ("oracle", "accept"):
+            given = getattr(self, part)
+            if not callable(given) and (part == "oracle" or given is not None):
+                raise BindingError(
+                    f"{part} is {type(given).__name__}, no function",
+                    where=f"operator {self.name}",
+                )
+        for name, parameter in self.inputs.items():
+            if not isinstance(parameter, Parameter):
+                raise BindingError(
+                    f"parameter {name!r} is {type(parameter).__name__}",
+                    where=f"operator {self.name}",
+                    fix="use kfuzz.strategies.tensors, indices, masks, scalar, dtype "
+                    "or dim",
+                )
+        if all(p.kind != "float" for p in self.tensors.values()):
+            raise BindingError(
+                "no floating tensor parameter", where=f"operator {self.name}"
+            )
+        for name, index in self.indices.items():
+            others = [p.names for n, p in self.tensors.items() if n != name]
+            if not any(index.below in names for names in others):
+                raise BindingError(
+                    f"{name}: below={index.below!r} is no dimension of another tensor",
+                    where=f"operator {self.name}",
+                )
+            if index.ignored and index.ignored not in self.scalars:
+                raise BindingError(
+                    f"{name}: ignored={index.ignored!r} is no scalar parameter",
+                    where=f"operator {self.name}",
+                )
+        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+        object.__setattr__(self, "usual", MappingProxyType(dict(self.usual)))
+        self._check_homogeneity()
+        if self.shape_class:
+            ShapeClass.parse(self.shape_class, where=f"operator {self.name}")
+        named = dict(self.algorithms)
+        if self.error is None:
+            named.setdefault("as_reference", "the very steps of the oracle")
+        object.__setattr__(self, "algorithms", MappingProxyType(named))
+
+    def _check_homogeneity(self) -> None:
+        """Check what is said to be homogeneous, and which outputs are integers.
+
+        Raises:
+            BindingError: if one is no floating argument, or no output.
+        """
+        kinds = {n: p.kind for n, p in self.tensors.items()}
+        named = [name for group in self.homogeneous for name in group.split()]
+        wrong = [n for n in named if kinds.get(n) != "float"]
+        wrong += [n for n in self.integers if n not in self.outputs]
+        if wrong:
+            raise BindingError(
+                f"{wrong[0]!r} is no floating argument, or no output",
+                where=f"operator {self.name}: homogeneous, integers",
+            )
+        made = MappingProxyType(dict(self.homogeneous))
+        object.__setattr__(self, "homogeneous", made)
+
+    @property
+    def tensors(self) -> dict[str, TensorParameter]:
+        """The tensor parameters, in order."""
+        items = self.inputs.items()
+        return {n: p for n, p in items if isinstance(p, TensorParameter)}
+
+    @property
+    def indices(self) -> dict[str, IndexParameter]:
+        """The index parameters, in order."""
+        items = self.inputs.items()
+        return {n: p for n, p in items if isinstance(p, IndexParameter)}
+
+    @property
+    def scalars(self) -> dict[str, ScalarParameter | DimParameter]:
+        """The scalar and dimension parameters, in order."""
+        items = self.inputs.items()
+        return {n: p for n, p in items if not isinstance(p, TensorParameter)}
+
+    @property
+    def dim(self) -> str | None:
+        """Name of the dimension parameter, if there is one."""
+        dims = (n for n, p in self.inputs.items() if isinstance(p, DimParameter))
+        return next(dims, None)
+
+    def fixed(self, **scalars: Scalar) -> "Operator":
+        """Return the operator with scalars at given values, the only ones drawn.
+
+        For kernels that know no other: `attention.fixed(causal=True)`.
+
+        Raises:
+            BindingError: if one is no scalar parameter, or not in its domain where
+                that is of words or truth values.
+        """
+        inputs = dict(self.inputs)
+        for name, value in scalars.items():
+            parameter = inputs.get(name)
+            if not isinstance(parameter, ScalarParameter):
+                raise BindingError(
+                    f"{name!r} is no scalar parameter",
+                    where=f"operator {self.name}",
+                    fix=suggestion(name, self.scalars),
+                )
+            known = (parameter.default, *parameter.domain)
+            closed = any(isinstance(v, str | bool) for v in (value, *known))
+            if closed and value not in known:
+                raise BindingError(
+                    f"{name}={value!r} is not {parameter.describe()}",
+                    where=f"operator {self.name}",
+                )
+            inputs[name] = replace(parameter, default=value, domain=())
+        return replace(self, inputs=inputs)
+
+    def settled(self, sizes: Mapping[str, int], case: Case) -> dict[str, int]:
+        """Return sizes of dimensions, those that the shape class computes settled."""
+        if not self.shape_class:
+            return dict(sizes)
+        scalars = {
+            name: value
+            for name, p in self.scalars.items()
+            if type(value := case.scalars.get(name, p.default)) is int
+        }
+        return ShapeClass(self.shape_class).settled(sizes, scalars)
+
+    def signature_text(self) -> str:
+        """Return the call signature, e.g. "layer_norm(x, weight, bias, *, eps)"."""
+        parts = list(self.tensors)
+        if self.scalars:
+            parts += ["*", *self.scalars]
+        return f"{self.name}({', '.join(parts)})"
+
+    def domain_text(self) -> str:
+        """Return the domain of the parameters as text."""
+        parts = [f"{n}: {p.describe()}" for n, p in self.inputs.items()]
+        if any("*" in p.dims for p in self.tensors.values()):
+            parts.append(f"rank {self.ranks.start} to {self.ranks.stop - 1}")
+        if not self.empty_reduction:
+            parts.append("reduced axis not empty")
+        if self.shape_class:
+            parts.append(self.shape_class)
+        if self.algorithms:
+            parts.append(f"algorithm: {', '.join(self.algorithms)}")
+        if self.homogeneous:
+            degrees = self.homogeneous.items()
+            joint = [f"{n.replace(' ', ' with ')}: {d}" for n, d in degrees]
+            parts.append(f"homogeneous, of degree: {', '.join(joint)}")
+        return "; ".join(parts) + "."
+
+    def oracle_text(self) -> str:
+        """Return what the reference is, as text."""
+        doc = (self.oracle.__doc__ or "").strip().splitlines()
+        body = doc[0] if doc else f"{self.name} in plain torch"
+        return (
+            f"{body} Evaluated in float64 on the very bits the kernel was given. "
+            f"Special values: {self.special_values}."
+        )
+
+    def reduced_axis(self, case: Case) -> int | None:
+        """Return the reduced axis of the case's leading tensor, negative, or None.
+
+        None too where only other tensors have it, as the keys of attention.
+        """
+        spec = case.lead
+        if self.dim is not None:
+            rank = len(spec.shape)
+            axis = int(case.scalars.get(self.dim, self.default_of(self.dim)))
+            return axis if axis < 0 else axis - rank
+        if isinstance(self.reduced, str):
+            if self.reduced not in spec.axes:
+                return None
+            return spec.axes.index(self.reduced) - len(spec.axes)
+        return self.reduced
+
+    def reduced_size(self, case: Case) -> int | None:
+        """Return the size of the reduced axis, None where nothing is reduced."""
+        if self.dim is None and isinstance(self.reduced, str):
+            return case.dims.get(self.reduced)
+        axis = self.reduced_axis(case)
+        return None if axis is None else case.lead.shape[axis]
+
+    def dtype_of(self, case: Case) -> str:
+        """Return the declared dtype that a case takes; its first one if it takes none.
+
+        That of the first floating argument without a dtype of its own.
+        """
+        free = (n for n, p in self.tensors.items() if p.kind == "float" and not p.dtype)
+        found = (case.tensors[n].dtype for n in free if n in case.tensors)
+        return next(found, case.data.dtype)
+
+    def widest(self, case: Case) -> int:
+        """Return the most named dimensions that a "*" tensor of the case has."""
+        passed = (self.tensors[name] for name in case.tensors)
+        return max((len(p.names) for p in passed if p.variadic), default=0)
+
+    def default_of(self, scalar: str) -> Any:
+        """Return the default value of a scalar parameter."""
+        return self.scalars[scalar].default
+
+    def admits(self, case: Case, declaration: Declaration) -> bool:
+        """Whether a case lies in the operator's and the kernel's domain."""
+        if tuple(case.tensors) != tuple(n for n in self.tensors if n in case.tensors):
+            return False
+        sizes: dict[str, int] = {}
+        widest = self.widest(case)
+        for name, spec in case.tensors.items():
+            parameter = self.tensors[name]
+            index = parameter if isinstance(parameter, IndexParameter) else None
+            dtypes = declaration.index_dtypes if index else declaration.dtypes
+            if parameter.dtype:
+                dtypes = (parameter.dtype,)
+            if spec.problem() is not None or spec.dtype not in dtypes:
+                return False
+            if spec.below != (index.below if index else ""):
+                return False
+            if not _fits(parameter.dims, spec.axes) or len(spec.shape) > MAX_RANK:
+                return False
+            missing = widest - len(parameter.names)
+            if parameter.variadic and len(spec.shape) + missing not in self.ranks:
+                return False
+            for axis, n in zip(spec.axes, spec.shape, strict=True):
+                if sizes.setdefault(axis, n) != n:
+                    return False
+        for name, scalar in self.scalars.items():
+            if not isinstance(scalar, DtypeParameter) or name not in case.scalars:
+                continue
+            if case.scalars[name] not in scalar.values(declaration.dtypes):
+                return False
+        for spec in case.tensors.values():
+            if spec.below and spec.numel and not sizes.get(spec.below):
+                return False  # no index is valid
+        rank = len(case.lead.shape)
+        if self.dim is not None:
+            dim = int(case.scalars.get(self.dim, self.default_of(self.dim)))
+            declared = declaration.dims
+            if not -rank <= dim < max(rank, 1):
+                return False
+            if declared is not None and not {dim, dim % rank, dim % rank - rank} & set(
+                declared
+            ):
+                return False
+        if not self.empty_reduction and self.reduced_size(case) == 0:
+            return False
+        claims = [ShapeClass(self.shape_class)] if self.shape_class else []
+        if declaration.shape_class is not None:
+            claims.append(declaration.shape_class)
+        return not claims or all(c.admits(named_sizes(self, case)) for c in claims)
+
+
+def named_sizes(operator: Operator, case: Case) -> dict[str, int]:
+    """Return the sizes that a shape class may speak of.
+
+    Besides the case's own dimension names and integer scalars: "N", the size of
+    the reduced axis (of the last axis where nothing is reduced), and "M", the
+    product of the other axes of the leading tensor, unless the operator uses
+    those names.
+    """
+    spec = case.lead
+    sizes = dict(case.dims)
+    for name, parameter in operator.scalars.items():
+        value = case.scalars.get(name, parameter.default)
+        if type(value) is int:
+            sizes.setdefault(name, value)
+    axis = operator.reduced_axis(case)
+    size = operator.reduced_size(case)
+    if size is None:
+        axis, size = -1, spec.shape[-1] if spec.shape else 1
+    rest = 1
+    for i, n in enumerate(spec.shape):
+        rest *= 1 if axis is not None and i == len(spec.shape) + axis else n
+    sizes.setdefault("N", size)
+    sizes.setdefault("M", rest)
+    return sizes
+
+
+def _fits(dims: str, axes: tuple[str, ...]) -> bool:
+    names = dims.split()
+    if "*" not in names:
+        return list(axes) == names
+    tail = names[names.index("*") + 1 :]
+    return len(axes) >= len(tail) and list(axes[len(axes) - len(tail) :]) == tail
