@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -374,3 +375,57 @@ def _narrow(case: Posed, dtype: str) -> Posed:
     floats = {n: v for n, v in case.values.items() if v.is_floating_point()}
     narrow = {n: v.to(half) for n, v in floats.items()}
     return replace(case, values={**case.values, **narrow})
+
+
+# --- the same tests for every table -------------------------------------------
+
+
+def checks_of(subjects: Mapping[str, Subject]) -> dict[str, Callable[..., None]]:
+    """Return the tests of a table of subjects by name, for a module's globals.
+
+    Half precision is tried where a subject has such a run.
+    """
+    every = [(name, dtype) for name, s in subjects.items() for dtype in s.dtypes]
+    half = [(name, dtype) for name, dtype in every if subjects[name].half]
+
+    def held_to(
+        check: Callable[[Subject, str], None], pairs: list[tuple[str, str]]
+    ) -> Callable[..., None]:
+        @pytest.mark.parametrize(("name", "dtype"), pairs)
+        def test(name: str, dtype: str) -> None:
+            check(subjects[name], dtype)
+
+        return test
+
+    return {
+        "test_correct_algorithms_are_admitted_on_every_family": held_to(
+            check_correct, every
+        ),
+        "test_the_reference_is_the_plain_oracle_in_float64": held_to(
+            check_reference, every
+        ),
+        "test_impostors_are_refused": held_to(check_constant_impostors, every),
+        "test_one_value_beyond_either_end_is_a_miss": held_to(
+            check_one_value_beyond, every
+        ),
+        "test_a_missing_nan_or_a_wrong_infinity_is_a_miss": held_to(
+            check_missing_specials, every
+        ),
+        "test_half_precision_is_refused_where_float32_is_declared": held_to(
+            check_half_precision, half
+        ),
+    }
+
+
+def is_refused(
+    subject: Subject,
+    dtype: str,
+    wrong: Algorithm,
+    family: str,
+    setup: Setup,
+    **claims: Any,
+) -> bool:
+    """Whether an algorithm is refused on a family with some seed."""
+    made = (case_of(subject, dtype, family, setup, seed=seed) for seed in range(1, 5))
+    posed_cases = (pose_case(subject, case, **claims) for case in made)
+    return any(case.refuses(case.run(wrong)) for case in posed_cases)

@@ -26,12 +26,7 @@ from impostors import (
     Setup,
     Subject,
     case_of,
-    check_constant_impostors,
-    check_correct,
-    check_half_precision,
-    check_missing_specials,
-    check_one_value_beyond,
-    check_reference,
+    checks_of,
     pose_case,
     posed,
 )
@@ -289,39 +284,9 @@ SUBJECTS = {
         decided=0.7,
     ),
 }  # fmt: skip
-EVERY = [(name, dtype) for name, s in SUBJECTS.items() for dtype in s.dtypes]
 
 
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_correct_algorithms_are_admitted_on_every_family(name: str, dtype: str) -> None:
-    check_correct(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_the_reference_is_the_plain_oracle_in_float64(name: str, dtype: str) -> None:
-    check_reference(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_impostors_are_refused(name: str, dtype: str) -> None:
-    check_constant_impostors(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_one_value_beyond_either_end_is_a_miss(name: str, dtype: str) -> None:
-    check_one_value_beyond(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_a_missing_nan_or_a_wrong_infinity_is_a_miss(name: str, dtype: str) -> None:
-    check_missing_specials(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_half_precision_is_refused_where_float32_is_declared(
-    name: str, dtype: str
-) -> None:
-    check_half_precision(SUBJECTS[name], dtype)
+globals().update(checks_of(SUBJECTS))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

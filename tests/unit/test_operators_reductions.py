@@ -2,6 +2,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +15,13 @@ from kfuzz.numerics.compare import compare
 sys.path.insert(0, str(Path(__file__).parent))
 import correct_reductions as correct
 from impostors import (
+    Algorithm,
     Posed,
     Setup,
     Subject,
     case_of,
-    check_constant_impostors,
-    check_correct,
-    check_half_precision,
-    check_missing_specials,
-    check_one_value_beyond,
-    check_reference,
+    checks_of,
+    is_refused,
     pose_case,
     posed,
 )
@@ -169,55 +167,16 @@ SUBJECTS = {
         infinities=False, decided=0.75,
     ),
 }  # fmt: skip
-EVERY = [(name, dtype) for name, s in SUBJECTS.items() for dtype in s.dtypes]
-HALF = [(name, dtype) for name, dtype in EVERY if SUBJECTS[name].half]
 
 
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_correct_algorithms_are_admitted_on_every_family(name: str, dtype: str) -> None:
-    check_correct(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_the_reference_is_the_plain_oracle_in_float64(name: str, dtype: str) -> None:
-    check_reference(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_impostors_are_refused(name: str, dtype: str) -> None:
-    check_constant_impostors(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_one_value_beyond_either_end_is_a_miss(name: str, dtype: str) -> None:
-    check_one_value_beyond(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_a_missing_nan_or_a_wrong_infinity_is_a_miss(name: str, dtype: str) -> None:
-    check_missing_specials(SUBJECTS[name], dtype)
-
-
-@pytest.mark.parametrize(("name", "dtype"), HALF)
-def test_half_precision_is_refused_where_float32_is_declared(
-    name: str, dtype: str
-) -> None:
-    check_half_precision(SUBJECTS[name], dtype)
+globals().update(checks_of(SUBJECTS))
 
 
 def refused(
-    name: str, dtype: str, wrong: object, family: str, setup: Setup, **claims: object
+    name: str, dtype: str, wrong: Algorithm, family: str, setup: Setup, **claims: Any
 ) -> bool:
     """Whether an algorithm is refused on a family with some seed."""
-    subject = SUBJECTS[name]
-    found = False
-    for seed in range(1, 5):
-        case = pose_case(
-            subject, case_of(subject, dtype, family, setup, seed=seed), **claims
-        )
-        assert callable(wrong)
-        found = found or case.refuses(case.run(wrong))
-    return found
+    return is_refused(SUBJECTS[name], dtype, wrong, family, setup, **claims)
 
 
 REDUCING = [n for n in SUBJECTS if n not in ("cumsum", "log_softmax", "l2_normalize")]
