@@ -12,6 +12,7 @@ from kfuzz.contracts.repeats import agree, conforms
 from kfuzz.contracts.second_call import turned
 from kfuzz.contracts.view import View
 from kfuzz.execution.overlap import Overlapping, in_threads, on_side_stream
+from kfuzz.execution.pages import NoAddressSpace
 from kfuzz.execution.probes import Run
 from kfuzz.numerics.acceptance import Acceptance
 
@@ -67,14 +68,17 @@ def with_overlap(
     else:  # nothing is left to chance there
         overlapped = on_side_stream(common, data, 1)
     grown = view
-    for number, run in overlapped:
-        which = number % len(pairs)
-        single = alone[which].runs[Probe.ALONE]
-        grown = _grown(view, single, run, pairs[which][1])
-        if run.raised is not None and run.raised.memory:
-            return view
-        if _is_at_fault(grown):
-            return grown
+    try:
+        for number, run in overlapped:
+            which = number % len(pairs)
+            single = alone[which].runs[Probe.ALONE]
+            grown = _grown(view, single, run, pairs[which][1])
+            if run.raised is not None and run.raised.memory:
+                return view
+            if _is_at_fault(grown):
+                return grown
+    except NoAddressSpace:  # for several arguments that span gigabytes
+        return view
     return grown
 
 

@@ -237,7 +237,7 @@ WITNESSES: Final[dict[str, Witness]] = {
             minimal="one row one longer than a block, only its last element set",
         ),
         Witness(
-            "sum_bfloat16_accumulator", "sum", "C-PRC-01", ((16, 4),), "bfloat16",
+            "sum_bfloat16_accumulator", "sum", "C-PRC-01", ((16, 2),), "bfloat16",
             max_elements=6, max_nonzero=6,
             minimal="three elements: 256 swallows a 1 twice",
         ),

@@ -45,7 +45,8 @@ def grade(
         typer.Option(
             "--statement",
             metavar="FILE",
-            help="Take this JSON statement instead of making one.",
+            help="Take this JSON statement instead of making one; with --calibration "
+            "it then rests on that.",
             show_default=False,
         ),
     ] = None,
@@ -141,8 +142,7 @@ def grade(
     options.choice(format, _FORMATS, "--format")
     options.choice(fail_on, options.FAIL_ON, "--fail-on")
     if statement is not None:
-        _exclude(statement=statement, platform=platform, targets=targets,
-                 calibration=calibration)  # fmt: skip
+        _exclude(statement=statement, platform=platform, targets=targets)
     if platform and targets:
         raise UsageError("--platform and a target exclude each other")
     if max_time is None and max_cases is None:
@@ -160,7 +160,10 @@ def grade(
     rests = None if calibration is None else read_calibration(Path(calibration))
     with report_stream() as out:
         if statement is not None:
+            from kfuzz.engine.grade import resting_on
+
             made = read_statement(Path(statement))
+            made = made if rests is None else resting_on(made, rests)
         else:
             project = open_project(corpus)
             config = RunConfig(

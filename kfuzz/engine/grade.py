@@ -59,6 +59,26 @@ def platform_config(config: RunConfig) -> RunConfig:
     return replace(config, targets=(PLATFORM[backend],), device=device)
 
 
+def resting_on(statement: Statement, calibration: Calibration) -> Statement:
+    """Return a statement that rests on a calibration made before or after it."""
+    kernels = [
+        replace(
+            kernel,
+            contracts={
+                name: replace(
+                    graded,
+                    calibration=calibration.state_of(f"{name}/{kernel.operator}"),
+                )
+                for name, graded in kernel.contracts.items()
+            },
+        )
+        for kernel in statement.kernels
+    ]
+    return replace(
+        statement, kernels=tuple(kernels), calibration=_calibrated(calibration)
+    )
+
+
 class Grading:
     """One grade: its events as they come, and the statement at the end.
 

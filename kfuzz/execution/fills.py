@@ -195,7 +195,9 @@ def _transposed(source: Tensor, spec: TensorSpec, dtype: torch.dtype) -> Tensor 
     while source.dim() > rank:
         source = source[0]
     source = source.reshape((1,) * (rank - source.dim()) + tuple(source.shape))
-    for axis, n in enumerate(spec.shape):
+    # Axes that shrink first: what lies between is never larger than both ends.
+    sizes = source.shape
+    for axis, n in sorted(enumerate(spec.shape), key=lambda a: a[1] > sizes[a[0]]):
         if source.shape[axis] != n:
             index = torch.arange(n, device=source.device) % source.shape[axis]
             source = source.index_select(axis, index)

@@ -139,8 +139,8 @@ class Run:
 
     @property
     def comparable(self) -> bool:
-        """Whether there are results of the right metadata."""
-        return self.returned and self.metadata is None
+        """Whether there are results of the right metadata; not if it never ran."""
+        return self.returned and self.metadata is None and bool(self.outputs)
 
 
 def execute(

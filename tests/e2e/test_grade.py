@@ -29,3 +29,18 @@ def test_a_grade_states_what_each_kernel_is_worth(project: Project) -> None:
     assert again.returncode == 1
     assert "2 kernels compared" in again.stdout
     assert "0 differ, 0 under_specified" in again.stdout
+
+    # Calibrated afterwards: the same verdicts, resting on what was found sound.
+    sound = {"identifier": "K-VAL-01/relu", "state": "sound"}
+    calibration = {"seed": 0, "cases": 1, "conforming_cases": 1, "device": "cpu"}
+    calibration |= {"fingerprint": made["fingerprint"], "outcomes": []}
+    document = {"format": 1, "calibration": {**calibration, "contracts": [sound]}}
+    (project.folder / "rests.json").write_text(json.dumps(document))
+    words = "grade --statement made.json --calibration rests.json --format json"
+    rests = json.loads(project.kfuzz(*words.split()).stdout)["statement"]
+    graded = rests["kernels"][0]["contracts"]
+    assert graded["K-VAL-01"] == {
+        **made["kernels"][0]["contracts"]["K-VAL-01"], "calibration": "sound"
+    }  # fmt: skip
+    assert graded["K-MET-01"]["calibration"] == "uncalibrated"
+    assert rests["calibration"]["sound"] == 1

@@ -343,6 +343,10 @@ def test_transpose_of_copies_its_source_with_plants_and_leaves_it_alone():
     assert right[1, 0].isnan()
     assert raw_bytes(right[:, :3].T.contiguous()) == raw_bytes(left)
     assert raw_bytes(right[:, 3:].contiguous()) == raw_bytes(left.T[:, :2].contiguous())
+    # What is taken from a tall source is never as wide as the source is tall.
+    tall = TensorSpec((1 << 20, 2), ("M", "K"), "float32", fill=Fill("randn", 5))
+    wide = TensorSpec((1 << 20, 3), ("K", "N"), "float32", fill=fill)
+    assert logical_values(Case({"a": tall, "b": wide}), "b", CPU).shape == wide.shape
     # An empty source has nothing to copy.
     empty = TensorSpec((0, 4), ("M", "K"), "float32", fill=Fill("randn", 5))
     assert torch.isfinite(logical_values(case.with_tensor("a", empty), "b", CPU)).all()

@@ -24,6 +24,8 @@ from kfuzz.contracts.witnesses.workspace import (
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
+from kfuzz.execution.memory import Arena
+from kfuzz.execution.pages import NoAddressSpace
 from tests.unit.test_attribution import row_case, spec, x_case
 
 COUNTER = itertools.count()
@@ -254,3 +256,28 @@ def test_how_threads_take_turns_is_as_before_afterwards() -> None:
     before = sys.getswitchinterval(), sys.getprofile()
     judged(ops.relu, torch.relu, x_case("randn", (4, 8)), "C-ORD-03")
     assert (sys.getswitchinterval(), sys.getprofile()) == before
+
+
+@pytest.mark.usefixtures("natively")
+@pytest.mark.parametrize("lacking", ["the call alone", "the threads"])
+def test_want_of_address_space_is_nobodys_fault(
+    lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NoAddressSpace("cannot map 3 GiB of address space")
+
+    if lacking == "the threads":
+        monkeypatch.setattr("kfuzz.execution.overlap.place", refuse)
+    else:
+        apart = Bench._other_memory
+
+        def other_memory(made: Bench) -> Arena:
+            monkeypatch.setattr("kfuzz.execution.probes.place", refuse)
+            return apart(made)
+
+        monkeypatch.setattr(Bench, "_other_memory", other_memory)
+    case = x_case("randn", (4, 8))
+    report = judged(ops.relu, relu_shared_workspace.function, case, "C-ORD-03")
+    assert report.failure is None
+    assert report.error is None
+    assert "C-ORD-03" not in report.verdicts
