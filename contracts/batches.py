@@ -7,8 +7,9 @@ from typing import Final, Protocol
 import torch
 
 from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import Batch, as_integers
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.view import Batch, View, as_integers
+from kfuzz.contracts.view import View
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.probes import Run
 from kfuzz.numerics.acceptance import Acceptance

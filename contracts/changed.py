@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kfuzz.contracts.classes.values import value_failure
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import Miss
+    from kfuzz.contracts.evidence import Miss
     from kfuzz.core.verdict import Failure, Kind
 
 ORDERS: Final = ("reversed", "with its halves swapped")

@@ -102,10 +102,21 @@ _PROBES: Final[dict[Probe, str]] = {
     "data; it fails if one of them does",
     Probe.RECENTRED: "each row less its mean, then halved until no magnitude exceeds 4",
     Probe.OTHER_CONFIG: "the case under the kernel's other configurations",
+    Probe.BACK_TO_BACK: "on a GPU, the same call again, in the same memory",
+    Probe.BESIDE_HELD: "on a GPU, the same while a kernel on another stream holds half "
+    "of the multiprocessors, with all their shared memory, for 8,000,000 clock cycles",
+    Probe.BESIDE_COPIES: "on a GPU, the same while 32 copies of 32 MiB run on another "
+    "stream",
     Probe.SLICED: "some of its rows as a batch of their own, and its rows in another "
     "order",
     Probe.OVERLAPPED: "several calls at once, each on data and memory of its own",
     Probe.ALONE: "the data of one of these calls, called by itself",
+    Probe.COLD: "with empty caches of autotuners, which then call each of up to four "
+    "configurations (two in Triton's interpreter) twice, untimed, and take the case's",
+    Probe.WARM: "the same again, with the caches that this left",
+    Probe.REPLAYED: "the call captured in a CUDA graph, after two warm-ups, and "
+    "replayed once other data stand where its arguments lie",
+    Probe.REPLAYED_OWN: "then replayed once more on the case's own data",
     Probe.WITHOUT_SUBNORMALS: "with 0 for every subnormal number of the arguments",
     Probe.NORMALISED: "with normal numbers for the subnormal ones of the arguments",
     Probe.SCALED: "some arguments times a power of two",
@@ -119,6 +130,9 @@ _CONFIRMATIONS: Final = {
     "reproduces": "the pinned case is run in three fresh children, and again when it "
     "is minimal; each must show the same kernel, kind, output and detail. What shows "
     "in some runs only is flaky, and fails no run",
+    "witnessed": "the pinned case is run in pairs of fresh children, twenty at most, "
+    "until two have shown the same kernel, kind, output and detail, and again when it "
+    "is minimal; seen once it is flaky",
 }
 
 _ALWAYS: Final = (
@@ -148,7 +162,11 @@ def probes(contract: Contract) -> Iterator[tuple[Probe, str]]:
 
 def confirmation(contract: Contract) -> str:
     """Return how a violation of a contract is confirmed."""
-    return _CONFIRMATIONS[contract.protocol.confirmation]
+    text = _CONFIRMATIONS[contract.protocol.confirmation]
+    if not contract.protocol.by_chance:
+        return text
+    kinds = ", ".join(contract.protocol.by_chance)
+    return f"{text}. Of kind {kinds}: {_CONFIRMATIONS['witnessed']}"
 
 
 def drawing() -> str:

@@ -30,7 +30,8 @@ def judge(
     """
     verdicts: dict[str, Verdict] = {}
     for made in ATTRIBUTION:
-        if made.id not in classes or not made.applies(view.operator, view.declaration):
+        binds = made.applies(view.operator, view.declaration)
+        if made.id not in classes or not (binds or made.beyond_scope):
             continue
         if view.outside and made.id not in BEYOND_BOUNDS:
             continue
@@ -38,7 +39,7 @@ def judge(
         if failure is not None:
             placed = replace(failure, place=_place(view, failure.output))
             return {**verdicts, made.id: Verdict.VIOLATES}, placed
-        if view.miss is not None and made.id not in FREE_OF_VALUES:
+        if not binds or (view.miss is not None and made.id not in FREE_OF_VALUES):
             continue
         if made.decides(view):
             verdicts[made.id] = Verdict.CONFORMS

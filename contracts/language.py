@@ -39,9 +39,16 @@ class Probe(StrEnum):
         ORDINARY: normal data at the case's own shape.
         RECENTRED: the data shifted to moderate values.
         OTHER_CONFIG: under the kernel's other configurations.
+        BACK_TO_BACK: the case once more, in its memory, under its poison.
+        BESIDE_HELD: the same, while another kernel holds half of a GPU.
+        BESIDE_COPIES: the same, while copies keep a GPU's memory busy.
         SLICED: some of its rows, in the same places or in another order.
         OVERLAPPED: several calls at once.
         ALONE: the data of one of them, called by itself.
+        COLD: a call in which autotuners measure their configurations.
+        WARM: the same again, which finds what they measured.
+        REPLAYED: captured in a CUDA graph, replayed on other data.
+        REPLAYED_OWN: the same replayed on the case's own data after that.
         WITHOUT_SUBNORMALS: with 0 for the subnormal arguments.
         NORMALISED: with normal numbers for the subnormal arguments.
         SCALED: some arguments times a power of two.
@@ -70,9 +77,16 @@ class Probe(StrEnum):
     ORDINARY = "ordinary"
     RECENTRED = "recentred"
     OTHER_CONFIG = "other_config"
+    BACK_TO_BACK = "back_to_back"
+    BESIDE_HELD = "beside_held"
+    BESIDE_COPIES = "beside_copies"
     SLICED = "sliced"
     OVERLAPPED = "overlapped"
     ALONE = "alone"
+    COLD = "cold"
+    WARM = "warm"
+    REPLAYED = "replayed"
+    REPLAYED_OWN = "replayed_own"
     WITHOUT_SUBNORMALS = "without_subnormals"
     NORMALISED = "normalised"
     SCALED = "scaled"
@@ -122,7 +136,9 @@ class Protocol:
         on_miss: probes run besides when the base run misses.
         sampled: probes run besides on a share of the cases, or where the base run
             gives cause to; the text says which.
-        confirmation: "reproduces": three runs in fresh children.
+        confirmation: "reproduces": three runs in fresh children; "witnessed": two of
+            at most twenty, for what follows from chance.
+        by_chance: the kinds of a class that are witnessed where the rest reproduce.
         text: the procedure, in words.
     """
 
@@ -131,6 +147,7 @@ class Protocol:
     confirmation: str
     text: str
     sampled: tuple[Probe, ...] = ()
+    by_chance: tuple[Kind, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,6 +202,8 @@ class ContractClass:
         signature: kinds and what tells it from its neighbours.
         judge: returns the failure that a case's evidence shows, or None.
         decides: whether a case without failure bears on this promise.
+        beyond_scope: whether kernels that it does not bind are charged too; they
+            cannot conform.
         tolerance: fixed tolerance; None where the operator's error model is it.
         applies: whether it binds an operator under a declaration.
     """
@@ -200,6 +219,7 @@ class ContractClass:
     decides: Callable[["View"], bool]
     tolerance: Tolerance | None = None
     applies: Callable[["Operator", Declaration], bool] = lambda operator, claims: True
+    beyond_scope: bool = False
 
     def bind(self, operator: "Operator") -> Contract:
         """Return the contract that this class makes about an operator."""

@@ -13,7 +13,8 @@ def notes(view: View) -> tuple[str, ...]:
 
     Only what was put to the test is told: other poisons, another order of programs.
     """
-    return tuple(dict.fromkeys((*_unwritten(view), *_races(view))))
+    found = (*_unwritten(view), *_races(view), *_collectives(view))
+    return tuple(dict.fromkeys(found))
 
 
 def _unwritten(view: View) -> Iterator[str]:
@@ -38,6 +39,11 @@ def _races(view: View) -> Iterator[str]:
                 f"two programs store different values to one element of "
                 f"{_memory(access)}{place}; no result depends on it"
             )
+
+
+def _collectives(view: View) -> Iterator[str]:
+    if view.collected is not None and view.collected.reason:
+        yield f"not judged beside a collective: {view.collected.reason}"
 
 
 def _memory(access: Access) -> str:

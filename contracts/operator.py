@@ -79,6 +79,8 @@ class Operator:
         empty_reduction: whether the reduced axis may have size 0.
         recentres: whether shifting the data by a constant per row leaves the
             problem well posed, so that cancellation can be told apart.
+        subtracts_mean: whether the mean is taken out of the data: those with a large
+            one are drawn more often.
         out_of_bounds: policies for indices out of bounds that the error model
             knows; "clamp" and "zero" need one that reads the declaration.
         tolerance: the error model in words, for `kfuzz contracts show`.
@@ -105,6 +107,7 @@ class Operator:
     algorithms: Mapping[str, str] = field(default_factory=dict)
     empty_reduction: bool = True
     recentres: bool = False
+    subtracts_mean: bool = False
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
     tolerance: Tolerance = field(
         default=Tolerance(

@@ -12,11 +12,19 @@ from kfuzz.core.verdict import Access, Kind
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from kfuzz.contracts.view import Miss, View
+    from kfuzz.contracts.evidence import Miss
+    from kfuzz.contracts.view import View
 
 
 # Orders of programs other than the usual.
 ORDERS: Final = (Probe.REVERSED, Probe.ONE_LAST, Probe.OTHER_LAST)
+
+# Repeats on a GPU, each with what ran meanwhile, in words.
+UNDER_LOAD: Final = {
+    Probe.BACK_TO_BACK: "",
+    Probe.BESIDE_HELD: " while another kernel holds half of the multiprocessors",
+    Probe.BESIDE_COPIES: " while copies keep the memory busy",
+}
 
 
 def comparable(view: "View", *probes: Probe) -> bool:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from kfuzz.contracts.changed import Changed, Scaling
 from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import Miss
 from kfuzz.contracts.relational import Apart, pick, told
-from kfuzz.contracts.view import Miss, View
+from kfuzz.contracts.view import View
 from kfuzz.core.verdict import Kind
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.accumulation import Accumulation

@@ -1,6 +1,5 @@
 """What the judge sees of one case: evidence beside acceptance, nothing else."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +10,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.changed import Changed
+from kfuzz.contracts.core_domain import beyond_core
+from kfuzz.contracts.evidence import Batch, Miss, same_bits
 from kfuzz.contracts.hostile import HostileIndex
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.nonfinite import NonFinite
@@ -18,8 +19,9 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
 from kfuzz.contracts.relation import compare_all, promise
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.recipe import Case, is_dtype
+from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind
+from kfuzz.execution.collectives import Collected
 from kfuzz.execution.probes import Run
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.accumulation import Accumulation
@@ -33,6 +35,7 @@ OTHER_DATA: Final = frozenset(
         Probe.THIRD,
         Probe.ALONE,
         Probe.OVERLAPPED,
+        Probe.REPLAYED,
     }
 )
 """Probes that run on other data than the case's."""
@@ -40,80 +43,6 @@ OTHER_DATA: Final = frozenset(
 
 UNPROMISED: Final = frozenset({"raise", "undefined"})
 """Policies for indices out of bounds under which no result is promised."""
-
-
-@dataclass(frozen=True)
-class Miss:
-    """The worst element of one output that lies outside its acceptance.
-
-    Attributes:
-        output: name of the output.
-        kind: how it misses.
-        index: logical index.
-        got: value stored by the kernel.
-        expected: reference value; None where a relation between the results, not
-            one value, is what it misses.
-        low: least admissible stored value; None likewise.
-        high: greatest admissible stored value; None likewise.
-        ratio: |error| / tolerance, None where the result must be exact.
-        elements: number of missing elements of this output.
-        of: number of elements of this output.
-        promise: what the relation asks for, in words.
-    """
-
-    output: str
-    kind: Kind
-    index: tuple[int, ...]
-    got: float
-    expected: float | None
-    low: float | None
-    high: float | None
-    ratio: float | None
-    elements: int
-    of: int
-    promise: str = ""
-
-    def describe(self) -> str:
-        """Return one line: where, what was got, what was admissible."""
-        place = f"{self.output}[{', '.join(map(str, self.index))}]"
-        if self.expected is None or self.low is None or self.high is None:
-            text = f"{place} = {self.got:.9g}, against: {self.promise}"
-        elif self.kind is Kind.VALUE:
-            wanted = f"admissible {self.low:.9g} to {self.high:.9g}"
-            if self.low == self.high:
-                wanted = f"exactly {self.low:.9g}"
-            far = f", {self.ratio:.3g} x tolerance" if self.ratio else ""
-            text = f"{place} = {self.got:.9g}, {wanted}{far}"
-        else:
-            text = f"{place} = {self.got:.9g}, expected {self.expected:.9g}"
-        if self.elements > 1:
-            text += f" ({self.elements} of {self.of} elements)"
-        return text
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a kernel left on some rows of a case.
-
-    Attributes:
-        rows: which rows of the case, in the order in which they were given.
-        axes: per output the axis that they lie along.
-        run: what the call left.
-    """
-
-    rows: tuple[int, ...]
-    axes: Mapping[str, int]
-    run: Run
-
-    def differing(self, whole: "Batch") -> dict[str, Tensor]:
-        """Return, per output, where these rows hold other bits than in the whole."""
-        places = {}
-        for name, made in self.run.outputs.items():
-            rows = torch.tensor(self.rows, device=made.device)
-            axis = self.axes[name]
-            bits = as_integers(whole.run.outputs[name]).index_select(axis, rows)
-            places[name] = ~same_bits(bits.view(made.dtype), made)
-        return places
 
 
 @dataclass(frozen=True)
@@ -149,6 +78,7 @@ class View:
         hostile: the first index that is out of bounds, None if there is none.
         nonfinite: the first NaN or infinity of the data where these are masked or
             refused, None if there is none.
+        collected: what the kernel left beside a collective; None if not probed.
     """
 
     case: Case
@@ -170,6 +100,7 @@ class View:
     others: Mapping[Probe, Mapping[str, Acceptance]] = field(default_factory=dict)
     hostile: HostileIndex | None = None
     nonfinite: NonFinite | None = None
+    collected: Collected | None = None
     _memo: dict[Probe, dict[str, Comparison]] = field(
         default_factory=dict, repr=False, init=False
     )
@@ -262,7 +193,7 @@ class View:
         place = tuple(int(i) for i in index[1:])
         kind, count = KIND_OF[Outcome(severest)], int(made.missed.sum())
         miss = self.miss_at(name, place, kind, count, probe)
-        return replace(miss, ratio=_excess(miss))
+        return replace(miss, ratio=miss.excess)
 
     def miss_at(
         self,
@@ -408,79 +339,14 @@ class View:
     @cached_property
     def beyond_core(self) -> tuple[str, ...]:
         """The aspects of the case that lie in the default breadth only."""
-        aspects = []
-        specs = self.case.tensors.values()
-        data = [s for s in specs if s.numel or s.shape]
-        if any(0 in s.shape for s in specs) and "shape_class" not in self.explicit:
-            aspects.append("zero-size input")
-        if "layouts" not in self.explicit:
-            given = [d.spec() for d in self.case.destinations.values()]
-            if any(not s.is_contiguous for s in data):
-                aspects.append("non-contiguous input")
-            if any(not s.is_contiguous for s in given):
-                aspects.append("non-contiguous destination")
-            if any(s.offset for s in (*specs, *given)):
-                aspects.append("storage offset")
-        if "dtypes" not in self.explicit:
-            aspects += self._unusual_dtypes()
-        aspects += self._unusual_ranks()
-        if self.operator.dim is not None and "dims" not in self.explicit:
-            axis = self.operator.reduced_axis(self.case)
-            if axis != -1:
-                aspects.append("dim other than the last")
-        if not self.finite_recipe and "nonfinite" not in self.explicit:
-            aspects.append("non-finite input")
-        return tuple(aspects)
-
-    def _unusual_dtypes(self) -> list[str]:
-        """Return the declared dtype that the case takes, if not float32."""
-        own = {n for n, p in self.operator.tensors.items() if p.dtype}
-        tensors = self.case.tensors.items()
-        found = {s.dtype for n, s in tensors if n not in own and not s.below}
-        found |= {str(v) for v in self.case.scalars.values() if is_dtype(v)}
-        return [f"dtype {name}" for name in sorted(found - {"float32"})]
-
-    def _unusual_ranks(self) -> list[str]:
-        """Return the ranks that vary: not 2 at the widest, of indices not 1."""
-        found, widest = [], self.operator.widest(self.case)
-        for name, spec in self.case.tensors.items():
-            parameter, rank = self.operator.tensors[name], len(spec.shape)
-            usual = 2 - widest + len(parameter.names)
-            if parameter.variadic and rank != (1 if spec.below else usual):
-                found.append(f"rank {rank}" + (f" of {name}" if spec.below else ""))
-        return found[:1]
+        return beyond_core(
+            self.case, self.operator, self.explicit, finite=self.finite_recipe
+        )
 
     @cached_property
     def finite_recipe(self) -> bool:
         """Whether the inputs are finite; True where the oracle has none."""
         return self.problem is None or self.inputs_finite
-
-
-def _excess(miss: Miss) -> float | None:
-    """Return |error| over the distance from the reference to the admissible end.
-
-    Above 1 for every numerical miss; None where the result must be exact.
-    """
-    got, expected = miss.got, miss.expected
-    if expected is None or miss.low is None or miss.high is None:
-        return None
-    room = miss.high - expected if got > expected else expected - miss.low
-    if not (math.isfinite(got) and math.isfinite(room) and room > 0):
-        return None
-    return abs(got - expected) / room
-
-
-def same_bits(a: Tensor, b: Tensor) -> Tensor:
-    """Return where two tensors of one dtype hold the same bits (NaN = NaN)."""
-    x, y = a.contiguous(), b.contiguous()
-    equal = as_integers(x) == as_integers(y)
-    return equal | (torch.isnan(x) & torch.isnan(y))
-
-
-def as_integers(values: Tensor) -> Tensor:
-    """Return contiguous elements of any dtype as the integers of their size."""
-    ints = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return values.view(ints[values.element_size()])
 
 
 def narrower_declarations(problem: Problem) -> list[tuple[str, Declaration]]:

@@ -1,9 +1,11 @@
-"""One entry of the corpus: a finding as three files, and back.
+"""One entry of the corpus: a finding as three files, and back, and what lies beside.
 
     finding.json         "format" first; the finding but for `first`; values of
                          more than `INLINE_ELEMENTS` elements only by reference
     inputs.safetensors   elements of every pinned tensor of the minimal case
     first.json           the case as first found
+    sanitizer-TOOL.txt   what compute-sanitizer said of it, where it was asked; read
+                         by people only
 
 `finding.json` names the inputs by their hash, so that replacing it is what
 commits a change of both; see `kfuzz.corpus`.
@@ -22,7 +24,8 @@ from typing import Any, Final, TypeVar
 
 from kfuzz.core import strict_json, tensorfile
 from kfuzz.core.codec import INLINE_ELEMENTS, decode, encode
-from kfuzz.core.errors import DecodeError
+from kfuzz.core.durable import replace_file
+from kfuzz.core.errors import DecodeError, HarnessError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.tensorfile import StoredTensor
@@ -77,6 +80,22 @@ def files_of(finding: Finding) -> dict[str, bytes]:
     first = {"format": FORMAT, "case": encode(finding.first)}
     files[FIRST] = strict_json.dumps(first).encode()
     return files
+
+
+def attach(folder: Path, name: str, content: bytes) -> Path:
+    """Write a file beside a finding, replacing one of that name; return its path.
+
+    Raises:
+        HarnessError: if the disk refuses.
+    """
+    path = folder / name
+    try:
+        replace_file(path, content, prefix=STAGED)
+    except OSError as error:
+        raise HarnessError(
+            f"cannot be written: {error.strerror or error}", where=str(path)
+        ) from None
+    return path
 
 
 def staged_name(content: bytes) -> str:

@@ -42,6 +42,7 @@ def cases(
     shape_class: str = "",
     workspaces: Sequence[str] = (),
     families: Sequence[str] | None = None,
+    subtracts_mean: bool = False,
     omitted: frozenset[str] = frozenset(),
 ) -> st.SearchStrategy[Case]:
     """Return a strategy for the inputs of a kernel, as recipes.
@@ -62,6 +63,8 @@ def cases(
         shape_class: what dimensions and integer scalars must satisfy together.
         workspaces: dimension names of further tensors within the budget.
         families: value families to draw data from; None for all.
+        subtracts_mean: whether the operator takes the mean out of its data: those
+            with a large one are drawn more often.
         omitted: scalars and optional tensors that the implementation does not
             take; they are absent from the cases and stay at their defaults.
 
@@ -88,6 +91,7 @@ def cases(
         shape_class=_combined(shape_class, declaration.shape_class),
         workspaces=tuple(workspaces),
         families=values.allowed_families(declaration, families),
+        subtracts_mean=subtracts_mean,
     )
     if domain.frames is None:
         raise unsatisfiable(domain.shape_class, budget)
@@ -114,6 +118,7 @@ class _Domain:
     shape_class: ShapeClass | None
     workspaces: tuple[str, ...]
     families: tuple[str, ...]
+    subtracts_mean: bool
     plans: list[Plan] = field(default_factory=list)
 
     @cached_property
@@ -321,6 +326,7 @@ def _choice(
             domain.families,
             partner=None if partner is None else partner.family,
             correlated=both,
+            subtracts_mean=domain.subtracts_mean,
         )
         plants = choose(values.plant_counts)
     elif parameter.role == "mask":

@@ -208,6 +208,12 @@ def _odd_size1(shape: Shape, variant: int, inner: bool) -> Layout:
     return tuple(strides), 0
 
 
+def can_be_huge(shape: Shape, declaration: Declaration, span: int) -> bool:
+    """Whether `build` has a huge layout for a shape within so many elements."""
+    inner = declaration.layouts == "inner_contiguous"
+    return bool(_huge_axes(shape, inner, span))
+
+
 def _huge_axes(shape: Shape, inner: bool, span: int) -> list[int]:
     """Return the axes along which indices can lie `_HUGE_STRIDE` elements apart."""
     if math.prod(shape) == 0:

@@ -37,6 +37,9 @@ _TAME_WEIGHT: Final = 30
 _MAX_PLANTS: Final = 3
 # Of so many cases one has one, one two and one three plants.
 _PLANT_SHARE: Final = 15
+# What cancels where a mean is taken out, and how often it is drawn.
+_OFFSETS: Final = ("offset", "offset_ulp")
+_OFFSET_WEIGHT: Final = 4
 # Valid families so often as hostile ones once: 1 case in 8 is hostile, nearly.
 _VALID_WEIGHT: Final = 4
 # Ignored indices are plants; more would make the recipe long.
@@ -85,9 +88,15 @@ def allowed_families(
 
 
 def data_families(
-    allowed: Iterable[str], *, partner: str | None = None, correlated: bool = False
+    allowed: Iterable[str],
+    *,
+    partner: str | None = None,
+    correlated: bool = False,
+    subtracts_mean: bool = False,
 ) -> Weighted[str]:
     """Return a strategy for the family of a data argument, all equally likely.
+
+    But for what follows.
 
     Args:
         allowed: from `allowed_families`.
@@ -95,19 +104,27 @@ def data_families(
             Beside an exact one half of the draws are exact too: only products
             of two exact operands are exact.
         correlated: whether this argument may copy from another.
+        subtracts_mean: whether the operator takes the mean out of its data: only a
+            part of the offsets is such that this cancels, so that these are drawn
+            more often.
     """
-    return _data_families(tuple(allowed), partner, correlated)
+    return _data_families(tuple(allowed), partner, correlated, subtracts_mean)
 
 
 @lru_cache(maxsize=1024)
 def _data_families(
-    allowed: tuple[str, ...], partner: str | None, correlated: bool
+    allowed: tuple[str, ...],
+    partner: str | None,
+    correlated: bool,
+    subtracts_mean: bool,
 ) -> Weighted[str]:
     names = [n for n in allowed if correlated or n != "transpose_of"]
     if correlated:
         related = [n for n in names if FAMILIES[n].group == "structured"]
         # Three in ten draws rather than three families in thirty-five.
         names += related * (len(names) // max(1, 3 * len(related)) - 1)
+    if subtracts_mean:
+        names += [n for n in _OFFSETS if n in allowed] * (_OFFSET_WEIGHT - 1)
     exact = [n for n in names if FAMILIES[n].group == "exact"]
     if partner is not None and FAMILIES[partner].group == "exact" and exact:
         names += exact * max(1, len(names) // len(exact))

@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Protocol,
     ViolationSignature,
 )
-from kfuzz.core.verdict import Failure
+from kfuzz.contracts.repeats import conforms
+from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
     from kfuzz.contracts.view import View
@@ -19,8 +21,39 @@ ID = "C-CMP-02"
 _SEVERAL = 2
 
 
+_WHEN = {
+    Probe.COLD: "on a first call, in which the autotuner tries its configurations",
+    Probe.WARM: "on a second call, for which the autotuner has tried them",
+}
+
+
 def judge(view: "View") -> Failure | None:
-    """Return a miss that another configuration of the kernel does not have."""
+    """Return a miss of one configuration alone, or of a first or second call."""
+    return _chosen(view) or _measured(view)
+
+
+def _measured(view: "View") -> Failure | None:
+    """A miss around an autotuner's measurement that the call itself does not have."""
+    if view.miss is not None or not conforms(view, Probe.REPEAT):
+        return None
+    for probe, when in _WHEN.items():
+        miss = view.miss_of(probe)
+        if miss is not None:
+            # The values stand in the message only: they are not the base run's.
+            return Failure(
+                ID,
+                Kind.TUNING_DEPENDENT,
+                f"{miss.describe()} {when}; {view.base.config} run once gives what it "
+                "should",
+                output=miss.output,
+                index=miss.index,
+                elements=miss.elements,
+            )
+    return None
+
+
+def _chosen(view: "View") -> Failure | None:
+    """A miss that another configuration of the kernel does not have."""
     if view.miss is None or not view.base.config:
         return None
     # What is right now and then needs no other configuration for it.
@@ -44,26 +77,35 @@ def _apart(one: str, other: str) -> tuple[str, str]:
 
 CLASS = ContractClass(
     id=ID,
-    title="every configuration keeps the contract",
-    scope="kernels with configs=, and autotuned kernels in Triton's interpreter",
+    title="every configuration keeps the contract, and the first call does",
+    scope="kernels with configs=, and autotuned Triton kernels, interpreted or not",
     precondition="Cases that run one of several configurations.",
-    postcondition="The result lies in the operator's acceptance whichever runs.",
+    postcondition="The result is in the operator's acceptance whichever runs, also of "
+    "a first call, in which an autotuner tries them, and of the second.",
     protocol=Protocol(
         probes=(Probe.BASE,),
         on_miss=(Probe.REPEAT, Probe.OTHER_CONFIG),
         confirmation="reproduces",
-        text="Each case runs one configuration, which follows from its seed: a mapping "
-        "of `configs=`, passed as keywords, or, where nothing can be timed, one that "
-        "`@triton.autotune` lists and its pruning leaves. Where the result misses, "
-        "the case runs under up to eight others; if at least one conforms, the miss "
-        "belongs here. kfuzz's definition, of which this is the part for the CPU: "
-        "first against later calls of an autotuner, and what it restores between "
-        "the configurations that it times, are not judged.",
+        sampled=(Probe.COLD, Probe.WARM, Probe.REPEAT),
+        text="kfuzz's definition. Each case runs one configuration, which follows from "
+        "its seed: a mapping of `configs=`, passed as keywords, or one that "
+        "`@triton.autotune` lists and its pruning leaves, launched without measuring; "
+        "one that the compiler or the device refuses is passed over for the next, as "
+        "the autotuner does. Where the result misses, the case runs under up to eight "
+        "others; if at least one conforms, the miss belongs here. On one in "
+        f"{SECOND_CALL_SHARE} cases that conform an autotuned kernel is called with "
+        "the autotuner's own code, its caches empty and each configuration called "
+        "twice instead of timed: what `restore_value` and `reset_to_zero` do not "
+        "restore is then not what one call leaves. The call after it finds the "
+        "autotuner's choice and resets nothing. A miss of either is charged if it "
+        "comes again in another such pair and the case by itself conforms; an "
+        "exception is not.",
     ),
     signature=ViolationSignature(
-        kinds=(),
+        kinds=(Kind.TUNING_DEPENDENT,),
         text="any kind of wrong value; names the faulty configuration and one that "
-        "is right on the same case",
+        "is right on the same case, or the first or second call where one alone is "
+        "right",
     ),
     judge=judge,
     decides=lambda view: view.decided > 0 and view.base.configs >= _SEVERAL,

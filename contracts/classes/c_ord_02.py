@@ -11,11 +11,19 @@ from kfuzz.contracts.language import (
     Tolerance,
     ViolationSignature,
 )
-from kfuzz.contracts.repeats import ORDERS, accesses, agree, comparable, first_of
+from kfuzz.contracts.repeats import (
+    ORDERS,
+    UNDER_LOAD,
+    accesses,
+    agree,
+    comparable,
+    first_of,
+)
 from kfuzz.core.verdict import Access, Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import Batch, View
+    from kfuzz.contracts.evidence import Batch
+    from kfuzz.contracts.view import View
 
 ID = "C-ORD-02"
 # One program cannot race; the whole batch, run twice, shows nothing of others.
@@ -23,8 +31,84 @@ _PROGRAMS = 2
 
 
 def judge(view: "View") -> Failure | None:
-    """Return the race or the batch that the result depends on."""
-    return _raced(view) or _batched(view)
+    """Return the race, the repeat or the batch that the result depends on."""
+    return _raced(view) or unrepeatable(view) or _batched(view)
+
+
+def unrepeatable(view: "View") -> Failure | None:
+    """What equal calls in equal memory give on a GPU, where it is not the same.
+
+    An element that some of them miss and others do not is charged whatever the kernel
+    declares. Other bits are charged where nothing is missed and bits were promised: a
+    wrong formula may well add its terms in any order.
+    """
+    probes = tuple(p for p in UNDER_LOAD if comparable(view, p))
+    if not probes or not comparable(view, Probe.BASE) or view.acceptance is None:
+        return None
+    if view.declaration.store == "stochastic":  # another draw, perhaps
+        return None
+    if comparable(view, Probe.REPEAT):
+        probes = (Probe.REPEAT, *probes)
+    return _missed_at_times(view, probes) or _other_bits(view, probes)
+
+
+def _missed_at_times(view: "View", probes: tuple[Probe, ...]) -> Failure | None:
+    for output in view.operator.outputs:
+        made = {p: view.comparison(output, p) for p in (Probe.BASE, *probes)}
+        missed = {p: c.missed[0] for p, c in made.items() if c is not None}
+        if len(missed) < len(made):
+            continue
+        always, ever = missed[Probe.BASE], missed[Probe.BASE]
+        for mask in missed.values():
+            always, ever = always & mask, ever | mask
+        at_times = ever & ~always
+        found = first_of({output: at_times})
+        if found is None:
+            continue
+        index = found[1]
+        wrong = [p for p, mask in missed.items() if bool(mask[index])]
+        miss = view.miss_at(output, index, Kind.VALUE, int(at_times.sum()), wrong[0])
+        return _unrepeated(
+            f"{miss.describe()}, in {len(wrong)} of {len(missed)} equal calls; the "
+            "others give what they should",
+            found,
+            int(at_times.sum()),
+        )
+    return None
+
+
+def _other_bits(view: "View", probes: tuple[Probe, ...]) -> Failure | None:
+    if view.miss is not None or view.declaration.determinism == "none":
+        return None
+    for probe in probes:
+        places = view.differing(Probe.BASE, probe)
+        found = first_of(places)
+        if found is not None:
+            output, index = found
+            one = float(view.base.outputs[output][index])
+            other = float(view.runs[probe].outputs[output][index])
+            where = f"{output}[{', '.join(map(str, index))}]"
+            return _unrepeated(
+                f"{where} = {one:.9g}, and {other:.9g} when the same call is made "
+                f"again{UNDER_LOAD.get(probe, '')}",
+                found,
+                int(places[output].sum()),
+            )
+    return None
+
+
+def _unrepeated(
+    message: str, found: tuple[str, tuple[int, ...]], elements: int
+) -> Failure:
+    # The values stand in the message only: the next run may have others.
+    return Failure(
+        contract=ID,
+        kind=Kind.NONDETERMINISTIC,
+        message=message,
+        output=found[0],
+        index=found[1],
+        elements=elements,
+    )
 
 
 def _raced(view: "View") -> Failure | None:
@@ -129,6 +213,8 @@ def _decides(view: "View") -> bool:
         return True
     if view.declaration.determinism == "none":
         return False
+    if all(comparable(view, probe) for probe in UNDER_LOAD):
+        return True
     if view.base.programs < _PROGRAMS or not view.base.comparable:
         return False
     return not accesses(view, "race") or agree(view, Probe.BASE, Probe.REPEAT)
@@ -137,13 +223,15 @@ def _decides(view: "View") -> bool:
 CLASS = ContractClass(
     id=ID,
     title="the result is as deterministic as declared",
-    scope="kernels in Triton's interpreter with determinism run_to_run or bitwise; "
-    "kernels with batch_invariant=True",
-    precondition="Every case on which the kernel returns and several programs ran. Of "
-    "batches: every case that conforms and has two rows or more, along a leading axis "
-    "that is not reduced.",
+    scope="kernels in Triton's interpreter and on a GPU with determinism run_to_run "
+    "or bitwise; kernels with batch_invariant=True; on a GPU every kernel, as far as "
+    "equal calls are right at times and wrong at others",
+    precondition="Every case on which the kernel returns; in the interpreter several "
+    "programs ran. Of batches: every case that conforms and has two rows or more, "
+    "along a leading axis that is not reduced.",
     postcondition="No element of a result follows the order in which programs run "
-    "because two of them store different values to one address. Where batch_invariant "
+    "because two of them store different values to one address. Equal calls in equal "
+    "memory give equal bits, whatever else a GPU does. Where batch_invariant "
     "is declared, a row has the same bits in every batch.",
     tolerance=Tolerance(
         Structure.EXACT,
@@ -155,12 +243,19 @@ CLASS = ContractClass(
     protocol=Protocol(
         probes=(Probe.BASE,),
         on_miss=(),
-        sampled=(Probe.REPEAT, *ORDERS, Probe.SLICED),
+        sampled=(Probe.REPEAT, *ORDERS, *UNDER_LOAD, Probe.SLICED),
+        by_chance=(Kind.NONDETERMINISTIC,),
         confirmation="reproduces",
         text="The interpreter notes stores of different values to one address by two "
         "programs that no atomic operation orders. Where there are any, the case runs "
         "again with the programs of each launch in reverse order, and with either "
-        "party of the first race as the last program. Batches are kfuzz's definition: "
+        "party of the first race as the last program. On a GPU the call is made again "
+        f"on one in {SECOND_CALL_SHARE} cases, whether it conforms or misses: "
+        "back to back, beside a kernel that holds half of the multiprocessors, and "
+        "beside copies that keep memory busy; six times each where a finding hangs on "
+        "it. An element that some of these calls miss and others do not is charged, "
+        "under any declaration but a stochastic store; other bits where nothing is "
+        "missed and determinism is not none. Batches are kfuzz's definition: "
         f"on one in {SECOND_CALL_SHARE} cases that conform the whole batch runs twice, "
         "then its first 1, 2, 3, 5, half and all but one rows, its last row, and all "
         "rows in reverse order where they lie contiguously; layouts stay as they are. "
@@ -168,7 +263,7 @@ CLASS = ContractClass(
         '"*" ones.',
     ),
     signature=ViolationSignature(
-        kinds=(Kind.RACE, Kind.BATCH_DEPENDENT),
+        kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
         text="names the line, both programs and the memory, or the row and the batch; "
         "a race on which no result depends is a note",
     ),
@@ -177,4 +272,5 @@ CLASS = ContractClass(
     applies=lambda operator, claims: (
         claims.determinism != "none" or claims.batch_invariant
     ),
+    beyond_scope=True,
 )

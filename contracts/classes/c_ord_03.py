@@ -16,14 +16,18 @@ from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
     from kfuzz.contracts.view import View
+    from kfuzz.execution.collectives import Torn
 
 ID = "C-ORD-03"
 TOGETHER = "where several calls overlap"
+COLLECTIVE = "collective"
 APART = "one after the other they give what is admitted"
 
 
 def judge(view: "View") -> Failure | None:
     """Return what a call left that overlapped others and is right by itself."""
+    if view.collected is not None and view.collected.torn is not None:
+        return _of_collective(view.collected.torn)
     run = view.runs.get(Probe.OVERLAPPED)
     if run is None or not conforms(view, Probe.ALONE):
         return None
@@ -67,6 +71,22 @@ def judge(view: "View") -> Failure | None:
     )
 
 
+def _of_collective(torn: "Torn") -> Failure:
+    """Return the violation that an all-reduce saw."""
+    where = f"{torn.output}[{', '.join(map(str, torn.index))}]"
+    some = f" ({torn.elements} of {torn.of} elements)" if torn.elements > 1 else ""
+    return Failure(
+        ID,
+        Kind.OVERLAP_DEPENDENT,
+        f"the sum over two GPUs of {where} is {torn.got:.9g} where the next call "
+        f"overlaps the all-reduce, {torn.wanted:.9g} after it{some}",
+        output=torn.output,
+        detail=COLLECTIVE,
+        index=torn.index,
+        elements=torn.elements,
+    )
+
+
 CLASS = ContractClass(
     id=ID,
     title="calls that overlap give what they give one after the other",
@@ -97,7 +117,13 @@ CLASS = ContractClass(
         "the kernel and copies its results, with no event to any other stream; what "
         "the kernel does on another stream comes too early. Memory that it keeps "
         "between calls must then be its own per thread or stream, or be locked. "
-        "Collective communication is not judged.",
+        "Where two GPUs are visible, a kernel runs once in a run, on one case that "
+        "conforms, beside a collective: in two processes, one stream calls it six "
+        "times, on the data and on the negated in turn, while another sums its result "
+        "of the call before over both GPUs by NCCL (multicast off). The sums must be "
+        "those of copies that were taken before the next call; each is one rounded "
+        "addition, so that bits are compared. Kernels that are given memory for their "
+        "results are left out, and with one GPU collectives are not_applicable.",
     ),
     signature=ViolationSignature(
         kinds=(Kind.OVERLAP_DEPENDENT,),

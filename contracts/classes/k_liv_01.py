@@ -10,7 +10,7 @@ from kfuzz.contracts.language import (
     Tolerance,
     ViolationSignature,
 )
-from kfuzz.core.verdict import Failure, Kind
+from kfuzz.core.verdict import ILLEGAL_ADDRESS, Failure, Kind
 
 if TYPE_CHECKING:
     from kfuzz.contracts.view import View
@@ -21,13 +21,23 @@ ID = "K-LIV-01"
 def judge(view: "View") -> Failure | None:
     """Return a fault of the device, or what is raised where it must not be."""
     raised = view.base.raised
-    # A device-side assertion is how a GPU refuses what it is told to.
-    if raised is not None and raised.lost and not view.outside:
+    if raised is not None and raised.lost and not is_refused(view):
         return Failure(
             contract=ID,
             kind=Kind.DEVICE_FAULT,
+            detail=raised.fault,
             message=f"faults on the device: {raised.message}",
             trace=raised.traceback,
+        )
+    left = view.base.unchecked
+    # An invalid argument may be a query's: it counts if the result is wrong too.
+    if left is not None and not view.outside and (left.certain or view.miss):
+        return Failure(
+            contract=ID,
+            kind=Kind.UNCHECKED_LAUNCH,
+            detail=left.name,
+            message=f"returns although a launch failed: {left.name} ({left.text}), "
+            "which the next launch of torch's would raise",
         )
     if raised is None or view.acceptance is None or not view.core:
         return None
@@ -40,13 +50,24 @@ def judge(view: "View") -> Failure | None:
     )
 
 
+def is_refused(view: "View") -> bool:
+    """Whether what a case asks for may be refused by losing the device.
+
+    A device-side assertion is how a GPU refuses what it is told to; that an address
+    was illegal is luck.
+    """
+    raised = view.base.raised
+    return view.outside and (raised is None or raised.fault != ILLEGAL_ADDRESS)
+
+
 CLASS = ContractClass(
     id=ID,
     title="terminates without fault; launch errors surface",
     scope="every kernel",
     precondition="Any case that can be materialised; for exceptions the core domain "
     "(rank 2, contiguous, float32, sizes >= 1) and what is declared explicitly.",
-    postcondition="The call returns, and its process lives.",
+    postcondition="The call returns, and its process lives. A launch that failed does "
+    "not pass for one that was made.",
     tolerance=Tolerance(Structure.INVARIANT, "none", "a call returns or it does not"),
     protocol=Protocol(
         probes=(Probe.BASE,),
@@ -55,12 +76,22 @@ CLASS = ContractClass(
         text="The kernel runs in a child process under a watchdog. A time-out is a "
         "hang only after max(20 s, 50 x the predicted time) in two fresh children. "
         "A child that dies gives the signal; one whose device answers no more after a "
-        "call is replaced.",
+        "call is replaced. On a GPU the last error of the runtime that torch uses is "
+        "read, and cleared, before and after each call: where the call returned, what "
+        "only a launch leaves is charged; an invalid argument, which a query may leave "
+        "too, only where the result is wrong as well.",
     ),
     signature=ViolationSignature(
-        kinds=(Kind.HANG, Kind.CRASH, Kind.DEVICE_FAULT, Kind.RAISES),
-        text="detail is the signal or the exception's type; raising elsewhere in the "
-        "default breadth is a refusal, counted and not a violation",
+        kinds=(
+            Kind.HANG,
+            Kind.CRASH,
+            Kind.DEVICE_FAULT,
+            Kind.UNCHECKED_LAUNCH,
+            Kind.RAISES,
+        ),
+        text="detail is the signal, the device's fault, the exception's type or the "
+        "runtime's name of the error; raising elsewhere in the default breadth is a "
+        "refusal, counted and not a violation",
     ),
     judge=judge,
     decides=lambda view: view.base.raised is None,

@@ -97,11 +97,14 @@ CLASS = ContractClass(
         "zones; slack inside a strided argument holds poison and may be read. All "
         "bytes outside the elements are compared after the call. In Triton's "
         "interpreter the address of every load, store and atomic of every lane whose "
-        "mask is set is checked, whether or not its value is used. On the CPU, "
-        "arguments of native code also lie against pages that fault when touched, a "
-        "third of the cases at their start, a third at their end; which argument, and "
-        "how far, is found by one more run in a fresh child for each question. "
-        "On a GPU, reads outside are seen where they change the result.",
+        "mask is set is checked, whether or not its value is used. On the CPU and "
+        "on GPUs whose driver maps memory, arguments of native code also lie against "
+        "pages that fault when touched, a third of the cases at their start, a third "
+        "at their end; on a GPU up to 256 MiB each, and with them up to 64 tensors "
+        "that the kernel allocates. Which of them, and how far, is found by one more "
+        "run in a fresh child for each question; a fault is charged here only where it "
+        "goes when the pages do. Elsewhere reads outside are seen where they change "
+        "the result.",
     ),
     signature=ViolationSignature(
         kinds=(Kind.WRITE_OUTSIDE, Kind.READ_OUTSIDE),

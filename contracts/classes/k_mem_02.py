@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Protocol,
@@ -75,7 +76,12 @@ CLASS = ContractClass(
         text="Memory that the kernel allocates is filled with a poison, NaN or a large "
         "finite number, alternating between cases. After a miss, and after Triton's "
         "interpreter saw a load of an element that nothing wrote, the case runs again "
-        "under the same and under the other poison, twice each.",
+        "under the same and under the other poison, twice each. On a GPU, before every "
+        f"call of one in {SECOND_CALL_SHARE} cases, of the pinned ones and at full "
+        "depth, up to 64 MiB that torch's allocator holds free and the shared memory "
+        "of every multiprocessor are filled too, with bytes of 0xFF (NaN) or 0x71 (a "
+        "large finite number): after the oracle, so that nothing of it is left to be "
+        "found.",
     ),
     signature=ViolationSignature(
         kinds=(Kind.UNWRITTEN,), text="names the output and the first element"

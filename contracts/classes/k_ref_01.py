@@ -15,14 +15,21 @@ from kfuzz.contracts.repeats import agree, comparable, conforms, first_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import Miss, View
+    from kfuzz.contracts.evidence import Miss
+    from kfuzz.contracts.view import View
 
 ID = "K-REF-01"
 
 
 def judge(view: "View") -> Failure | None:
     """Return what shows that a result depends on more than the arguments."""
-    return _addressed(view) or _remembered(view) or _changed(view) or _seeded(view)
+    return (
+        _addressed(view)
+        or _remembered(view)
+        or _changed(view)
+        or _seeded(view)
+        or _replayed(view)
+    )
 
 
 def _addressed(view: "View") -> Failure | None:
@@ -60,6 +67,18 @@ def _changed(view: "View") -> Failure | None:
     if view.miss_of(Probe.AGAIN) is None:
         return None
     return _stale(miss, "the same call was right the first time")
+
+
+def _replayed(view: "View") -> Failure | None:
+    """A replayed call that answers from the data that it was captured on."""
+    if view.miss is not None or not conforms(view, Probe.SECOND_ALONE):
+        return None
+    why = "replayed from a CUDA graph; a call of its own gives what it should"
+    for probe in (Probe.REPLAYED, Probe.REPLAYED_OWN):
+        miss = view.miss_of(probe)
+        if miss is not None:
+            return _stale(miss, why)
+    return None
 
 
 def _stale(miss: "Miss", why: str) -> Failure:
@@ -126,6 +145,8 @@ CLASS = ContractClass(
             Probe.THIRD,
             Probe.AFTERWARDS,
             Probe.AGAIN_REPEAT,
+            Probe.REPLAYED,
+            Probe.REPLAYED_OWN,
         ),
         confirmation="reproduces",
         text=f"On one in {SECOND_CALL_SHARE} cases that conform the arguments are "
@@ -133,7 +154,12 @@ CLASS = ContractClass(
         "kernel is called again, then with the first data under another seed. A second "
         "result that is not admitted is compared with that of the same data in other "
         "memory, and with a third call on halved data; one that changed with the seed "
-        "is repeated under both.",
+        "is repeated under both. On a GPU one call in each such case is captured in a "
+        "CUDA graph, after two warm-ups on its stream, and replayed on the other data, "
+        "then on the first: a graph holds what the kernel kept on the host since an "
+        "earlier call. That this is state is kfuzz's definition. A kernel that cannot "
+        "be captured, since it waits for the device or computes on the host, is not "
+        "judged by replays, nor is a replay that raises.",
     ),
     signature=ViolationSignature(
         kinds=(Kind.STALE_RESULT, Kind.SEED_DEPENDENT),

@@ -33,7 +33,11 @@ CLASS = ContractClass(
         on_miss=(),
         confirmation="reproduces",
         text="Metadata, then masks of NaN, +Inf and -Inf, then numbers on the finite "
-        "rest, against the float64 oracle of the same bits.",
+        "rest, against the float64 oracle of the same bits. A case of billions of "
+        "elements (profile large) runs once and is judged on its device in slices of "
+        "rows that do not depend on one another, every slice of them; one that has no "
+        "such rows is not judged. A miss there is C-CMP-03 if the kernel is right on "
+        "the rows around it alone.",
     ),
     signature=ViolationSignature(
         kinds=(), text="a miss that no more specific class claims"

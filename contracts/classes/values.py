@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import Miss
+    from kfuzz.contracts.evidence import Miss
 
 MASK_KINDS: Final = frozenset(
     {

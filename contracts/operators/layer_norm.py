@@ -46,6 +46,7 @@ layer_norm = Operator(
     error=accept,
     reduced="N",
     recentres=True,
+    subtracts_mean=True,
     empty_reduction=False,
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -60,6 +60,7 @@ var = Operator(
     homogeneous={"x": 2},
     error=accept,
     recentres=True,
+    subtracts_mean=True,
     empty_reduction=False,
     tolerance=Tolerance(
         Structure.INTERVAL,

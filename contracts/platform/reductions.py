@@ -22,7 +22,13 @@ narrowing(
     source="measured on torch 2.13: 16-bit products are kept in the data's format",
 )(torch.prod)  # fmt: skip
 narrowing(
-    ops.cumsum, accumulator="{dtype}", device="cuda", name="torch_cumsum",
+    ops.cumsum,
+    Claim(
+        "determinism", "none",
+        "torch.use_deterministic_algorithms lists torch.cumsum on CUDA for floats",
+        device="cuda",
+    ),
+    accumulator="{dtype}", device="cuda", name="torch_cumsum",
     source="aten/src/ATen/native/cuda/CumsumKernel.cu: scan_dim<scalar_t> adds and "
     "holds sums in the data's format",
 )(torch.cumsum)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Softmax with several configurations: autotuned ones, and keywords of its own."""
+"""Kernels with several configurations: autotuned ones, and keywords of their own."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.elementwise import unary_kernel
 from kfuzz.contracts.witnesses.rows import MAX_ROWS, as_rows, empty_rows, restored
 from kfuzz.contracts.witnesses.softmax import softmax_kernel
 
@@ -61,3 +62,34 @@ def softmax_unmasked_block(
 ) -> Tensor:
     """Violates C-CMP-02: with one block size the padded lanes count."""
     return launch(x, dim, softmax_kernel, ROWS=ROWS, BLOCK=BLOCK, TAIL_ZERO=TAIL_ZERO)
+
+
+def _in_place(restored: list[str]) -> Any:
+    """Return an elementwise kernel autotuned over blocks that restores arguments."""
+    made = [triton.Config({"BLOCK": block}) for block in (64, 256)]
+    return triton.autotune(made, key=["numel"], restore_value=restored)(unary_kernel)
+
+
+in_place, in_place_unrestored = _in_place(["x_ptr"]), _in_place([])
+
+
+def leak(x: Tensor, slope: float, made: Any) -> Tensor:
+    """Scale what is negative in x, where it lies if it is contiguous."""
+    y = x.contiguous()
+    if y.numel():
+        made[lambda meta: (triton.cdiv(y.numel(), meta["BLOCK"]),)](
+            y, y, y.numel(), float(slope), 0.0, NAME="leaky_relu"
+        )
+    return x if y is x else x.copy_(y)
+
+
+@kernel(ops.leaky_relu, inplace="x")
+def triton_leaky_relu_in_place(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """Conforming."""
+    return leak(x, negative_slope, in_place)
+
+
+@kernel(ops.leaky_relu, inplace="x")
+def leaky_relu_unrestored(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """Violates C-CMP-02: what the autotuner tries is scaled each time."""
+    return leak(x, negative_slope, in_place_unrestored)

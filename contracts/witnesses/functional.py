@@ -8,8 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.bench import as_argument
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
+from kfuzz.contracts.keywords import as_argument
 from kfuzz.execution.interpreter import watch
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
@@ -96,6 +96,7 @@ _TRITON: Final = (
     ("products", _LINEAR, ("linear", "linear_relu", "linear_gelu")),
     ("attention", (*_ATTENTION, (16, 16)), ("attention",)),
     ("configured", _ROWS, ("softmax_autotuned", "softmax_blocks")),
+    ("configured", _SQUARE, ("leaky_relu_in_place",)),
     ("batched", _ROWS, ("sum_batch_invariant",)),
 )  # fmt: skip
 
@@ -354,9 +355,22 @@ WITNESSES: Final[dict[str, Witness]] = {
                 minimal="one element: 255 lanes beside it count",
             )
             for kernel, backends in (
-                ("softmax_unmasked_config", _INTERPRETED),
+                ("softmax_unmasked_config", ("interpret", "cuda")),
                 ("softmax_unmasked_block", ("interpret", "cuda")),
             )
+        ),
+        Witness(
+            "leaky_relu_unrestored", "configured", "C-CMP-02", _SQUARE,
+            max_elements=1, max_nonzero=1,
+            minimal="one negative element",
+        ),
+        Witness(
+            "relu_clears_its_buffer", "turns", "", _SQUARE, backends=("cuda",),
+        ),
+        Witness(
+            "relu_clears_the_next_buffer", "turns", "K-REF-01", _SQUARE,
+            max_elements=1, max_nonzero=1, backends=("cuda",),
+            minimal="one negative element",
         ),
         Witness(
             "linear_relu_saturates", "products", "C-CMP-01", _LINEAR,
@@ -482,10 +496,16 @@ def passes_functional(
         # Where Triton interprets, with the bits of compiled Triton. Each of several
         # configurations takes its turn.
         own = kernel.declaration.config(seed)
-        with watch(config=seed):
-            returned = kernel(*inputs, **taken, **own)
         if isinstance(expected, Tensor):
-            expected, returned = (expected,), (returned,)
+            expected = (expected,)
+        given = [torch.empty_like(y, dtype=dtype) for y in expected]
+        given = given[: len(kernel.arguments.destinations)]
+        with watch(config=seed):
+            returned = kernel.on(*inputs, *given, **taken, **own)
+        if given:
+            returned = given
+        elif isinstance(returned, Tensor):
+            returned = (returned,)
         if not all(map(_close, returned, expected)):
             return False
     return True

@@ -12,8 +12,10 @@ from kfuzz.core.calibration import Role
 # Modules of this package, below it, that bind what the roster lists.
 _TORCH: Final = "torch_ops"
 _OWN: Final = "planted.own"
+_INCIDENTS: Final = "incidents"
 _CHEATS: Final = "cheats"
 _IMPOSTORS: Final = "impostors"
+_GPU: Final = "gpu.faults"
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,12 @@ def roster(device: str) -> Iterator[Entry]:
     """
     planted = import_module(f"{__package__}.planted.on_{device}")
     listed = [*WITNESSES.values(), *planted.WITNESSES]
-    listed += import_module(f"{__package__}.{_OWN}").WITNESSES
+    for module in (_OWN, _INCIDENTS):
+        listed += import_module(f"{__package__}.{module}").WITNESSES
     if device == "cpu":
         listed += import_module(f"{__package__}.{_CHEATS}").WITNESSES
+    else:
+        listed += import_module(f"{__package__}.{_GPU}").WITNESSES
     for witness in listed:
         backend = _backend(witness, device)
         if backend:
@@ -81,5 +86,8 @@ def _backend(witness: Witness, device: str) -> str:
 def _is_fatal(witness: Witness) -> bool:
     """Whether a witness ends or stalls its process, or touches foreign pages."""
     native = witness.backends == ("cpu",) and not witness.conforming
+    # What a page on the device shows takes children that have one.
+    paged = witness.backends == ("cuda",) and witness.contract == "K-MEM-01"
     module = witness.module.partition(".")[0]
-    return native or (witness.contract == "K-LIV-01" and module != "planted")
+    stops = witness.contract == "K-LIV-01" and module != "planted"
+    return native or paged or stops

@@ -55,7 +55,8 @@ def calibrate(
     such a pair it is uncalibrated, and does not count in a grade.
 
     Exit codes: 0 no pair is unsound, 1 one is or an impostor is not refused,
-    2 usage, 3 internal error, 5 device missing, 130 interrupted.
+    2 usage, 3 internal error, 5 device missing, 130 interrupted (what was
+    searched is printed).
     """
     from kfuzz.core.calibration import Calibration, Outcome
     from kfuzz.engine import calibrate as engine
@@ -84,11 +85,11 @@ def calibrate(
                 progress(item)
 
         consume(engine.calibrate(config, stop=stop), feed, stop)
-        if not made:
-            return ExitCode.INTERRUPTED
         if format == "json":
             json_report.write(report.document(made[0]), out)
         else:
             for line in report.lines(made[0]):
                 print(line, file=out)
+    if made[0].unsearched:
+        return ExitCode.INTERRUPTED
     return ExitCode.OK if made[0].is_sound else ExitCode.VIOLATION

@@ -171,7 +171,10 @@ def _in_children() -> Iterator[Check]:
         yield ask(_CHILD, "torch", lambda reply: answers)
         yield ask("guard zones", "guards", _guards)
         yield _pages(zygote)
-        yield ask("cuda", "devices", _cuda)
+        yield (cuda := ask("cuda", "devices", _cuda))
+        if cuda.health is Health.OK:
+            yield _device_pages(zygote)
+            yield ask("device probes", "surroundings", _surroundings)
 
 
 def _guards(reply: Message) -> Check:
@@ -196,6 +199,36 @@ def _pages(zygote: Zygote) -> Check:
     if not reply["fenced"]:
         return Check(name, Health.MISSING, "this system makes no pages that fault", fix)
     return Check(name, Health.BROKEN, "a planted load past the end passed", fix)
+
+
+def _surroundings(reply: Message) -> Check:
+    name, lacking = "device probes", reply["lacking"]
+    if lacking:
+        fix = "a CUDA build of torch brings what they need"
+        return Check(name, Health.MISSING, "; ".join(map(str, lacking)), fix)
+    text = "stale memory is poisoned, failed launches are read, a busy GPU is made"
+    return Check(name, Health.OK, text)
+
+
+def _device_pages(zygote: Zygote) -> Check:
+    """Have a child's GPU load one element past the end of a fenced argument."""
+    name, fix = "guard pages on cuda", "loads outside arguments on a GPU go unseen"
+    try:
+        with zygote.fork() as child:
+            unfenced = child.request({"do": "fence"}, _PATIENCE_SECONDS)["unfenced"]
+            if unfenced:
+                return Check(name, Health.MISSING, unfenced, fix)
+            asked = {"do": "fault on a device"}
+            reply = child.request(asked, _PATIENCE_SECONDS)
+    except ChildDied as died:
+        text = f"a planted load past the end ends the process: {died}"
+        return Check(name, Health.BROKEN, text, "such faults are K-LIV-01")
+    except KfuzzError as error:
+        return Check(name, Health.BROKEN, str(error), fix)
+    if reply["struck"]:
+        return Check(name, Health.OK, "a planted load past the end faults")
+    seen = f"gave {reply['fault']}" if reply["fault"] else "passed"
+    return Check(name, Health.BROKEN, f"a planted load past the end {seen}", fix)
 
 
 def _cuda(reply: Message) -> Check:

@@ -7,12 +7,14 @@ from typing import Annotated, Final
 
 import typer
 
+from kfuzz.core.budget import Profile
 from kfuzz.core.errors import UsageError, suggestion
 
 DEVICES: Final = ("auto", "cpu", "cuda", "interpret")
 ISOLATION: Final = ("auto", "process", "none")
 FORMATS: Final = ("text", "json")
 FAIL_ON: Final = ("new", "any")
+PROFILES: Final = tuple(str(profile) for profile in Profile)
 
 # A week is the longest night; more is a slip of the keyboard.
 MAX_SECONDS: Final = 7 * 24 * 3600.0

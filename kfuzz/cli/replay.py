@@ -13,7 +13,13 @@ from kfuzz.cli.select import chosen
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.corpus import Problem, Stored
-from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult
+from kfuzz.engine.config import (
+    ReplayConfig,
+    ReplayOutcome,
+    ReplayResult,
+    Sanitized,
+)
+from kfuzz.execution.sanitizer import TOOLS
 
 _DeviceOption = Annotated[
     str | None,
@@ -59,12 +65,23 @@ def replay(
             show_default=False,
         ),
     ] = None,
+    sanitizer: Annotated[
+        str | None,
+        typer.Option(
+            "--sanitizer",
+            metavar="memcheck|racecheck|initcheck|synccheck",
+            help="Call the kernel once under compute-sanitizer instead, on a GPU; the "
+            "report is stored with the finding.",
+            show_default=False,
+        ),
+    ] = None,
     format: options.FormatOption = "text",
 ) -> int:
     """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
 
     Exit codes: 0 all fixed, 1 some fail or are flaky, 3 some could not be
-    judged, 4 nothing to replay, 130 interrupted.
+    judged, 4 nothing to replay, 130 interrupted. With --sanitizer: 0 no errors, 1
+    some, 3 the tool or the kernel did not run, 5 there is no such tool or device.
     """
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     options.count(times, "--times")
@@ -72,6 +89,11 @@ def replay(
         device = options.device(device)
     project = open_project(corpus)
     entries = chosen(findings or [], project)
+    if sanitizer is not None:
+        options.choice(sanitizer, TOOLS, "--sanitizer")
+        if script is not None:
+            fix = "give one of them"
+            raise UsageError("--sanitizer and --script exclude each other", fix=fix)
     if script is not None:
         return _write_script(entries, script, as_json=as_json)
     config = ReplayConfig(
@@ -81,6 +103,8 @@ def replay(
         device=device,
         target=target,
     )
+    if sanitizer is not None:
+        return _sanitize(entries, sanitizer, config, as_json=as_json)
     return _replay(entries, config, as_json=as_json)
 
 
@@ -138,6 +162,41 @@ def _replay(
         return ExitCode.INTERNAL
     failing = {ReplayOutcome.FAILS, ReplayOutcome.FLAKY}
     return ExitCode.VIOLATION if outcomes & failing else ExitCode.OK
+
+
+def _sanitize(
+    entries: Sequence[Stored | Problem],
+    tool: str,
+    config: ReplayConfig,
+    *,
+    as_json: bool,
+) -> ExitCode:
+    from kfuzz.engine import sanitize as engine
+    from kfuzz.report import json_report
+    from kfuzz.report.lists import sanitized_lines
+
+    results: list[Sanitized] = []
+    with report_stream() as out, stopping() as stop:
+
+        def feed(result: Sanitized) -> None:
+            results.append(result)
+            if not as_json:
+                for line in sanitized_lines(result):
+                    print(line, file=out)
+
+        consume(engine.sanitize(entries, tool, config, stop=stop), feed, stop)
+        interrupted = stop.is_set() and len(results) < len(entries)
+        if as_json:
+            document = json_report.sanitizer_document(
+                tool, results, interrupted=interrupted
+            )
+            json_report.write(document, out)
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    if any(result.report is None for result in results):
+        return ExitCode.INTERNAL
+    found = any(r.report.count for r in results if r.report)
+    return ExitCode.VIOLATION if found else ExitCode.OK
 
 
 def _write_script(

@@ -13,7 +13,7 @@ from kfuzz.cli import options
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import consume, report_stream, stopping
-from kfuzz.core.budget import Budget
+from kfuzz.core.budget import Budget, Profile
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event, KernelFinished, RunFinished
 from kfuzz.core.verdict import State, Verdict
@@ -54,6 +54,15 @@ def run(
         int | None,
         typer.Option("--seed", metavar="N", help="Default: a fresh one, printed."),
     ] = None,
+    profile: Annotated[
+        str,
+        typer.Option(
+            "--profile",
+            metavar="quick|large",
+            help="large: tensors above 2^31 elements, more than 65,535 rows, strides "
+            "that span gigabytes; on a GPU only.",
+        ),
+    ] = "quick",
     contracts: Annotated[
         list[str] | None,
         typer.Option(
@@ -117,6 +126,7 @@ def run(
     )
     device = options.device(device)
     options.choice(isolate, options.ISOLATION, "--isolate")
+    options.choice(profile, options.PROFILES, "--profile")
     seed = options.seed(seed)
     project = open_project(corpus)
     config = RunConfig(
@@ -130,11 +140,13 @@ def run(
         isolate=isolate,
         contracts=tuple(contracts or ()),
         exclude=tuple(exclude or ()),
+        profile=Profile(profile),
     )
     given = {
         "--max-time": max_time,
         "--max-cases": max_cases,
         "--max-findings": max_findings,
+        "--profile": profile if profile != "quick" else None,
         "--contracts": contracts,
         "--exclude-contracts": exclude,
         "--device": device if device != "auto" else None,

@@ -1,6 +1,7 @@
 """Limits of a search: how long, how many cases, how large the inputs."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from kfuzz.core.errors import UsageError
@@ -32,6 +33,17 @@ SIZE_BUDGETS: Final = {
     "cpu": SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
     "cuda": SizeBudget(elements=1 << 22, rows=1 << 16),
 }
+
+
+class Profile(StrEnum):
+    """Which sizes a search is about.
+
+    QUICK keeps to the element budget. LARGE has tensors above 2^31 elements, more
+    blocks than one grid dimension holds, and views that span gigabytes.
+    """
+
+    QUICK = "quick"
+    LARGE = "large"
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ class Calibration:
         fingerprint: versions and hardware.
         contracts: every contract in question, sorted by identifier.
         outcomes: every witness searched, in order.
+        unsearched: witnesses left out because it was interrupted.
     """
 
     seed: int
@@ -113,6 +114,7 @@ class Calibration:
     fingerprint: Fingerprint
     contracts: tuple[ContractCalibration, ...]
     outcomes: tuple[Outcome, ...]
+    unsearched: int = 0
 
     @property
     def unsound(self) -> tuple[ContractCalibration, ...]:

@@ -26,7 +26,7 @@ from kfuzz.core.dtypes import (
     unpack_bits,
 )
 from kfuzz.core.errors import DecodeError, KfuzzError
-from kfuzz.core.recipe import Case, Plant, TensorSpec
+from kfuzz.core.recipe import Case, Edge, Plant, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
 
 T = TypeVar("T")
@@ -67,7 +67,10 @@ def encode_field(owner: Any, name: str) -> Any:
             return MISSING
         if name == "values":
             return _encode_values(value, owner.dtype)
-    if isinstance(owner, Case) and name in ("layout", "destinations") and not value:
+    left_out = ("layout", "destinations", "collective")
+    if isinstance(owner, Case) and name in left_out and not value:
+        return MISSING
+    if isinstance(owner, Edge) and name == "allocation" and value is None:
         return MISSING
     return encode(value)
 

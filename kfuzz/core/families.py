@@ -116,3 +116,7 @@ INDEX_FAMILIES: Final = {
         Family("index_greatest", "hostile", "the greatest one: overflowing offsets"),
     )
 }
+
+STRETCHED: Final = ("randn", "uniform01", "negative", "powers")
+"""Value families in which an element depends on its number alone, so that any part of
+a tensor can be made without the rest."""

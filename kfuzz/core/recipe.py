@@ -3,8 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from kfuzz.core.dtypes import DTYPES
+
+LARGE_ELEMENTS: Final = 1 << 26
+"""A tensor of more elements is never pinned, and judged in slices: sixteen times what
+any other case may have, of which the oracle's float64 copies still fit anywhere."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +149,18 @@ class Edge:
         side: "start" or "end" of the argument that touches the page.
         argument: the one argument that does; "" for every one.
         slack: bytes left at least between it and the page.
-        readable: whether the page can be read, so that only writes fault.
+        readable: whether the page can be read, so that only writes fault; on a
+            device it can be written too, and writes are seen as changed bytes.
+        allocation: the one tensor, counted from 0, of those that the kernel allocates
+            itself that does, and no argument; None for all of them where every
+            argument does, else for none. Devices only.
     """
 
     side: str
     argument: str = ""
     slack: int = 0
     readable: bool = False
+    allocation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -187,14 +197,15 @@ class Case:
         edge: placement beside pages that fault, where the backend has them;
             None lets the first fill's seed decide, and means none at all where
             all values are pinned.
-        config: which of the kernel's autotune configurations runs where nothing
-            can be timed, modulo their number; None lets the first fill's seed
-            decide.
+        config: which of the kernel's configurations runs, modulo their number; None
+            lets the first fill's seed decide.
         layout: layout of the outputs whose memory the kernel is given, by its name
             in `kfuzz.contracts.destinations`; None lets the first fill's seed
             decide, and means contiguous where all values are pinned.
         destinations: that memory by output name, as it was when the values were
             pinned; a note for what does not know the operator, no input.
+        collective: whether the kernel is also to run beside an all-reduce of its
+            results on two GPUs, where there are as many: that takes seconds.
     """
 
     tensors: Mapping[str, TensorSpec]
@@ -204,6 +215,7 @@ class Case:
     config: int | None = None
     layout: str | None = None
     destinations: Mapping[str, Destination] = field(default_factory=dict)
+    collective: bool = False
 
     @property
     def dims(self) -> dict[str, int]:
@@ -231,6 +243,11 @@ class Case:
     def elements(self) -> int:
         """Logical elements over all tensor arguments."""
         return sum(spec.numel for spec in self.tensors.values())
+
+    @property
+    def large(self) -> bool:
+        """Whether some argument has more elements than a case can carry explicitly."""
+        return any(spec.numel > LARGE_ELEMENTS for spec in self.tensors.values())
 
     @property
     def seed(self) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Verdict(StrEnum):
@@ -14,16 +15,21 @@ class Verdict(StrEnum):
     NOT_APPLICABLE = "not_applicable"
 
 
+ILLEGAL_ADDRESS: Final = "illegal_address"
+"""The detail of a device fault that reading or writing unmapped memory is."""
+
+
 class Kind(StrEnum):
     """How a failure shows; part of the signature and kept by the reducer.
 
     `raises` carries the exception's type in `Failure.detail`, `foreign_operator` the
-    operator's name.
+    operator's name, `unchecked_launch` the runtime's name of the error.
     """
 
     HANG = "hang"
     CRASH = "crash"
     DEVICE_FAULT = "device_fault"
+    UNCHECKED_LAUNCH = "unchecked_launch"
     RAISES = "raises"
     READ_OUTSIDE = "read_outside"
     WRITE_OUTSIDE = "write_outside"
@@ -35,10 +41,12 @@ class Kind(StrEnum):
     ALIASES_INPUT = "aliases_input"
     ALIASES_OUTPUT = "aliases_output"
     RACE = "race"
+    NONDETERMINISTIC = "nondeterministic"
     STALE_RESULT = "stale_result"
     SEED_DEPENDENT = "seed_dependent"
     BATCH_DEPENDENT = "batch_dependent"
     OVERLAP_DEPENDENT = "overlap_dependent"
+    TUNING_DEPENDENT = "tuning_dependent"
     SCALE_DEPENDENT = "scale_dependent"
     ORDER_DEPENDENT = "order_dependent"
     UNWRITTEN = "unwritten"
@@ -92,8 +100,10 @@ class Signature:
         kind: how it fails.
         output: the output concerned, "" where none is.
         detail: for `raises` the exception's type name, for `crash` the signal, for
+            `device_fault` the fault, such as "illegal_address", for
             `foreign_operator` the operator's name, for `scale_dependent` "bitwise"
-            where the results are admitted.
+            where the results are admitted, for `overlap_dependent` "collective"
+            beside one.
     """
 
     kernel: str
@@ -139,6 +149,21 @@ class Access:
     program: tuple[int, int, int] | None = None
     other: tuple[int, int, int] | None = None
     line: str = ""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Memory that a kernel allocated itself.
+
+    Attributes:
+        memory: what it is, in words, e.g. "its own float32[4, 4]".
+        elements: its size.
+        itemsize: bytes per element.
+    """
+
+    memory: str
+    elements: int
+    itemsize: int
 
 
 @dataclass(frozen=True)
@@ -200,6 +225,8 @@ class CaseReport:
             if not, None if that was not probed.
         notes: what is suspicious about the case and violates nothing, one line
             each.
+        beside: the kernel's own allocation that the case asks to lie beside a page
+            that faults, if it was made.
     """
 
     verdicts: dict[str, Verdict]
@@ -211,3 +238,4 @@ class CaseReport:
     ratio: float = 0.0
     friendly: str | None = None
     notes: tuple[str, ...] = ()
+    beside: Allocation | None = None

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.budget import Budget
-from kfuzz.core.errors import UsageError
+from kfuzz.core.budget import Budget, Profile
+from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.event import FindingSaved
 from kfuzz.core.finding import Finding, Target
 from kfuzz.corpus import Stored
@@ -27,6 +27,7 @@ def falsify(
     seed: int = 0,
     device: str = "auto",
     corpus: str | Path | None = None,
+    profile: str = "quick",
 ) -> list[Finding]:
     """Search for violations of one bound kernel.
 
@@ -41,6 +42,8 @@ def falsify(
         seed: everything drawn depends on it.
         device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
         corpus: folder in which findings are kept; none by default.
+        profile: "quick", or "large" for tensors above 2^31 elements, more than
+            65,535 rows, and strides that span gigabytes, on a GPU.
 
     Returns:
         The findings, minimal and explained.
@@ -68,6 +71,7 @@ def falsify(
             budget=Budget(max_time=max_time, max_cases=max_cases),
             device=device,
             isolate=isolate,
+            profile=_profile(profile),
         )
         found: dict[str, Finding] = {}
         for event in run_kernels(config, [loaded], stop=threading.Event()):
@@ -94,6 +98,13 @@ def replay(
     )
     stored = Stored(finding, root / "corpus" / finding.folder)
     return next(replay_all([stored], config, stop=threading.Event()))
+
+
+def _profile(name: str) -> Profile:
+    if name not in tuple(Profile):
+        fix = suggestion(name, tuple(Profile))
+        raise UsageError(f"{name!r} is no profile", where="profile", fix=fix)
+    return Profile(name)
 
 
 def _require_no_import() -> None:

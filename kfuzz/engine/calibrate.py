@@ -8,8 +8,8 @@ it. It is unsound if a witness contradicts that, and uncalibrated without such a
 import fnmatch
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -62,7 +62,8 @@ def calibrate(
 
     Args:
         config: what, and how long.
-        stop: set from outside to end without a calibration.
+        stop: set from outside to end with what there is: contracts of which a witness
+            was not searched are uncalibrated then.
         entries: the witnesses; all of the device by default.
 
     Raises:
@@ -80,18 +81,38 @@ def calibrate(
         for outcome in pool.search(chosen, stop):
             outcomes[outcome.kernel] = outcome
             yield outcome
-    if stop.is_set():
-        return
-    ordered = tuple(outcomes[e.witness.kernel] for e in chosen)
+    ordered = tuple(
+        outcomes[e.witness.kernel] for e in chosen if e.witness.kernel in outcomes
+    )
+    left = [e for e in chosen if e.witness.kernel not in outcomes]
+    contracts = judged(wanted, ordered, unplanted(kind))
     yield Calibration(
         seed=config.seed,
         cases=config.cases,
         conforming_cases=max(config.cases // CONFORMING_SHARE, 1),
         device=device,
         fingerprint=host_fingerprint(device=device_name(device)),
-        contracts=tuple(judged(wanted, ordered, unplanted(kind))),
+        contracts=tuple(_without(left, contracts)),
         outcomes=ordered,
+        unsearched=len(left),
     )
+
+
+def _without(
+    left: Sequence[Entry], contracts: Iterable[ContractCalibration]
+) -> Iterator[ContractCalibration]:
+    """Yield contracts; those that a witness left out bears on are not sound."""
+    open_still = set()
+    for entry in left:
+        operator = entry.load().operator.name
+        violating = entry.role is Role.VIOLATING
+        bears = [entry.witness.contract] if violating else [c.id for c in ATTRIBUTION]
+        open_still |= {f"{contract}/{operator}" for contract in bears}
+    for made in contracts:
+        if made.identifier in open_still and made.state is Soundness.SOUND:
+            why = (*made.problems, "interrupted before all its witnesses were searched")
+            made = replace(made, state=Soundness.UNCALIBRATED, problems=why)
+        yield made
 
 
 def judged(

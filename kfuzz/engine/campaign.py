@@ -9,8 +9,8 @@ from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
-from kfuzz.core.budget import SIZE_BUDGETS
-from kfuzz.core.errors import BindingError
+from kfuzz.core.budget import SIZE_BUDGETS, Profile
+from kfuzz.core.errors import BackendError, BindingError
 from kfuzz.core.event import (
     Event,
     FindingSaved,
@@ -26,15 +26,16 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, State
 from kfuzz.corpus import Corpus
 from kfuzz.engine.backend import Backend
+from kfuzz.engine.children import Place
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.falsify import round_seed, search_round, strategy_of
 from kfuzz.engine.filed import FiledFinding
 from kfuzz.engine.lifecycle import enter, process
 from kfuzz.engine.record import Record
-from kfuzz.engine.round import KernelTurns, Round
-from kfuzz.engine.runner import HANG_SECONDS, Place, Runner
+from kfuzz.engine.round import UNFENCED, KernelTurns, Round
+from kfuzz.engine.runner import HANG_SECONDS, Runner
 from kfuzz.engine.served import Stopped
-from kfuzz.execution import pages
+from kfuzz.execution import collectives, pages
 from kfuzz.targets.load import LoadedKernel, load_all
 
 # The first round is short, so that a gross fault shows in a second; later ones
@@ -78,6 +79,7 @@ def run_kernels(
     classes = select_classes(config.contracts, config.exclude)
     backend = Backend(config.device, isolate=config.isolate)
     try:
+        _require_device(config.profile, backend.name)
         yield from _Campaign(config, stop, backend, loaded, classes).events()
     finally:
         backend.close()
@@ -101,13 +103,18 @@ class _Campaign:
         self.start = time.monotonic() if config.started is None else config.started
         limit = config.budget.max_time
         self.deadline = math.inf if limit is None else self.start + limit
+        # None where no kernel here has any to do with them.
+        self.no_collective: str | None = None
+        if backend.name == "cuda" and backend.isolated and "C-ORD-03" in classes:
+            self.no_collective = collectives.unavailable(backend.device)
         self.kernels = [self._prepare(kernel, classes) for kernel in loaded]
 
     def _prepare(self, loaded: LoadedKernel, classes: frozenset[str]) -> KernelTurns:
         operator, claims = loaded.kernel.operator, loaded.kernel.declaration
         bound = {c.id for c in ATTRIBUTION if c.applies(operator, claims)}
         budget = SIZE_BUDGETS[self.backend.name]
-        strategy_of(loaded.kernel, budget)  # an impossible domain shows here
+        # An impossible domain shows here.
+        strategy_of(loaded.kernel, budget, profile=self.config.profile)
         place = Place(
             device=self.backend.device,
             backend=self.backend.name,
@@ -118,13 +125,16 @@ class _Campaign:
         fork = self.backend.fork if self.backend.isolated else None
         runner = Runner(loaded, place, fork, expired=self._expired)
         record = Record(frozenset(classes & bound), claims.dtypes)
-        if self.backend.name == "cpu" and (why := _no_fences(runner)):
-            record.notice(f"loads outside arguments go unseen: {why}")
+        if why := _no_fences(self.backend):
+            record.notice(f"{UNFENCED}: {why}")
         return KernelTurns(loaded, runner, budget, record)
 
     def events(self) -> Iterator[Event]:
         names = tuple(k.node_id for k in self.kernels)
         yield RunStarted(self.config.seed, self.backend.name, names)
+        if self.no_collective:
+            text = f"C-ORD-03: collectives are not_applicable: {self.no_collective}"
+            yield Notice("", text)
         try:
             while not self._over():
                 kernel = self._next()
@@ -172,8 +182,13 @@ class _Campaign:
         limit = self.config.budget.max_cases
         # One stack of a crash is news, a hundred are noise.
         self.backend.quiet = any(Kind.CRASH in symptom for symptom in kernel.symptoms)
+        # A large case that was too large says nothing of its dtype.
+        quick = self.config.profile is Profile.QUICK
         strategy = strategy_of(
-            kernel.loaded.kernel, kernel.budget, without=kernel.record.useless_dtypes
+            kernel.loaded.kernel,
+            kernel.budget,
+            without=kernel.record.useless_dtypes if quick else (),
+            profile=self.config.profile,
         )
         if strategy is None:
             kernel.done = True
@@ -186,8 +201,10 @@ class _Campaign:
         )
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
         search_round(strategy, turn.judge, cases=cases, seed_value=number)
+        if self.no_collective == "":
+            turn.judge_beside_collective()
         kernel.rounds += 1
-        if isinstance(turn.error, BindingError):
+        if isinstance(turn.error, BindingError | BackendError):
             raise turn.error
         if turn.error is not None:
             kernel.record.errors += 1
@@ -307,8 +324,32 @@ class _Campaign:
         )
 
 
-def _no_fences(runner: Runner) -> str:
-    """Return why no argument lies beside a page that faults, "" if some do."""
-    if not runner.fences:
+def _require_device(profile: Profile, backend: str) -> None:
+    """Check that the device can have cases of a profile.
+
+    Raises:
+        BackendError: if it cannot.
+    """
+    if profile is Profile.LARGE and backend != "cuda":
+        raise BackendError(
+            f"billions of elements take minutes on the backend {backend!r}",
+            where="profile large",
+            fix="run it on a GPU, or leave the profile out: views that span gigabytes "
+            "are searched on the CPU anyway",
+        )
+
+
+def _no_fences(backend: Backend) -> str:
+    """Return why no argument lies beside a page that faults.
+
+    Returns:
+        "" if some do, if a child will say so, and in the interpreter, which checks
+        addresses instead.
+    """
+    if backend.name == "interpret":
+        return ""
+    if not backend.isolated:
         return "a page that faults would end this process, which runs the kernels"
-    return "" if pages.available() else "pages that fault cannot be made here"
+    if backend.name == "cuda" or pages.available():
+        return ""
+    return "pages that fault cannot be made here"

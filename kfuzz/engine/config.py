@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from kfuzz.core.budget import Budget
+from kfuzz.core.budget import Budget, Profile
 from kfuzz.core.finding import Finding
+from kfuzz.execution.sanitizer import SanitizerReport
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class RunConfig:
         isolate: "auto", "process" or "none".
         contracts: globs of contract classes; empty means all.
         exclude: globs of contract classes left out.
+        profile: which sizes are searched.
         started: `time.monotonic()` from which `max_time` counts; the campaign's
             own start where it is None.
     """
@@ -35,6 +37,7 @@ class RunConfig:
     isolate: str = "auto"
     contracts: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    profile: Profile = Profile.QUICK
     started: float | None = None
 
 
@@ -91,3 +94,24 @@ class ReplayResult:
     runs: int
     message: str
     differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sanitized:
+    """What a tool of compute-sanitizer said of one finding.
+
+    Attributes:
+        path: the finding's folder.
+        finding: as stored; None where it could not be read.
+        report: the report; None where there is none.
+        file: where it is stored; None likewise.
+        raised: what the kernel raised under the tool, "" if nothing.
+        problem: why there is no report, "" where there is one.
+    """
+
+    path: Path
+    finding: Finding | None = None
+    report: SanitizerReport | None = None
+    file: Path | None = None
+    raised: str = ""
+    problem: str = ""

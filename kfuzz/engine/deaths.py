@@ -3,19 +3,25 @@
 import signal
 from typing import Final
 
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
+from kfuzz.core.verdict import ILLEGAL_ADDRESS, CaseReport, Failure, Kind, Verdict
 from kfuzz.execution.processes import ChildDied
 from kfuzz.execution.processes.faults import FAULT_SIGNALS
 
 _K_LIV: Final = "K-LIV-01"
 
 
-def hang_report(limit: float) -> CaseReport:
-    """Return the report of a call that did not return within `limit` seconds."""
+def hang_report(limit: float, stack: str = "") -> CaseReport:
+    """Return the report of a call that did not return within `limit` seconds.
+
+    Args:
+        limit: seconds.
+        stack: where it was then, in Python.
+    """
     failure = Failure(
         contract=_K_LIV,
         kind=Kind.HANG,
         message=f"does not return within {limit:.0f} s",
+        trace=stack,
     )
     return CaseReport({_K_LIV: Verdict.VIOLATES}, failure=failure)
 
@@ -42,13 +48,17 @@ def is_hang(report: CaseReport) -> bool:
 
 
 def is_fault(report: CaseReport) -> bool:
-    """Whether the call ended its process by touching memory that it may not."""
+    """Whether the call touched memory that is not there.
+
+    It ends its process on the CPU and the use of the device on a GPU. What else ends
+    that (an assertion, a misaligned address, a time limit) is no such fault.
+    """
     failure = report.failure
-    return (
-        failure is not None
-        and failure.kind is Kind.CRASH
-        and failure.detail in FAULT_SIGNALS
-    )
+    if failure is None:
+        return False
+    if failure.kind is Kind.DEVICE_FAULT:
+        return failure.detail == ILLEGAL_ADDRESS
+    return failure.kind is Kind.CRASH and failure.detail in FAULT_SIGNALS
 
 
 def lost_memory(report: CaseReport) -> bool:

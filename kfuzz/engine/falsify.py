@@ -33,11 +33,13 @@ from hypothesis import (
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.budget import SizeBudget
+from kfuzz.contracts.cutting import row_axis
+from kfuzz.core.budget import Profile, SizeBudget
 from kfuzz.core.finding import short_hash
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.strategies.cases import cases
+from kfuzz.strategies.large import large_cases
 
 # target() climbs the logarithm of error / tolerance; below this it is noise.
 LEAST_RATIO: Final = 2.0**-40
@@ -46,14 +48,19 @@ Judge = Callable[[Case], CaseReport | None]
 
 
 def strategy_of(
-    kernel: BoundKernel, budget: SizeBudget, *, without: Collection[str] = ()
+    kernel: BoundKernel,
+    budget: SizeBudget,
+    *,
+    without: Collection[str] = (),
+    profile: Profile = Profile.QUICK,
 ) -> SearchStrategy[Case] | None:
     """Return the strategy of a kernel's cases; None if no dtype is left.
 
     Args:
         kernel: the bound kernel.
-        budget: limits on sizes.
+        budget: limits on sizes; those of the profile large are its own.
         without: declared dtypes that are not to be drawn.
+        profile: which sizes are searched.
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
@@ -63,16 +70,28 @@ def strategy_of(
     dtypes = tuple(d for d in kernel.declaration.dtypes if d not in without)
     if not dtypes:
         return None
-    return cases(
-        operator.inputs,
-        declaration=replace(kernel.declaration, dtypes=dtypes),
-        budget=budget,
-        ranks=operator.ranks,
-        reduced=operator.reduced,
-        empty_reduction=operator.empty_reduction,
-        shape_class=operator.shape_class,
-        workspaces=operator.workspaces,
-        omitted=frozenset(n for n in operator.inputs if n not in named),
+
+    def within(budget: SizeBudget) -> SearchStrategy[Case]:
+        return cases(
+            operator.inputs,
+            declaration=replace(kernel.declaration, dtypes=dtypes),
+            budget=budget,
+            ranks=operator.ranks,
+            reduced=operator.reduced,
+            empty_reduction=operator.empty_reduction,
+            shape_class=operator.shape_class,
+            workspaces=operator.workspaces,
+            subtracts_mean=operator.subtracts_mean,
+            omitted=frozenset(n for n in operator.inputs if n not in named),
+        )
+
+    if profile is Profile.QUICK:
+        return within(budget)
+    return large_cases(
+        within,
+        kernel.declaration,
+        admits=lambda case: operator.admits(case, kernel.declaration),
+        sliceable=lambda case: row_axis(operator, case) is not None,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Change, Explanation, Finding, Reduction
 from kfuzz.core.recipe import Case
@@ -17,6 +18,10 @@ from kfuzz.engine.runner import Runner
 
 # A contract that is confirmed by `reproduces` means runs in fresh children.
 CONFIRMATIONS: Final = 3
+# What follows from chance is `witnessed`: it shows in so many of at most so many.
+WITNESSES: Final = 2
+WITNESS_CHILDREN: Final = 20
+LARGE: Final = "a large case is kept as it was found"
 BASE: Final = "base"
 SEARCH: Final = "search"
 FULL: Final = "full"
@@ -24,13 +29,16 @@ FULL: Final = "full"
 # Kinds in which what a child called before may have a part.
 _OF_HISTORY: Final = frozenset({Kind.STALE_RESULT, Kind.ALIASES_OUTPUT})
 # Kinds that one call does not show: they need the other poison, the programs in
-# reverse order, a second call, other batches, calls at once, or changed data.
+# reverse order, a second call, other batches, calls at once, an
+# autotuner that measures, or changed data.
 _BEYOND_BASE: Final = _OF_HISTORY | {
     Kind.SEED_DEPENDENT,
     Kind.UNWRITTEN,
     Kind.RACE,
+    Kind.NONDETERMINISTIC,
     Kind.BATCH_DEPENDENT,
     Kind.OVERLAP_DEPENDENT,
+    Kind.TUNING_DEPENDENT,
     Kind.SCALE_DEPENDENT,
     Kind.ORDER_DEPENDENT,
 }
@@ -44,23 +52,60 @@ class Confirmation:
         state: CONFIRMED, FLAKY or UNREPRODUCED.
         failure: the failure as attributed now, None if it did not show.
         friendly: whether it vanishes at friendly shapes, where probed.
+        note: in how many children it showed.
+        instead: a failure by chance that showed in place of the one looked for.
     """
 
     state: State
     failure: Failure | None
     friendly: str | None = None
+    note: str = ""
+    instead: Failure | None = None
 
 
 def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
     """Run a case in fresh children and compare the symptom."""
+    if _is_by_chance(signature):
+        return _witnessed(runner, case, signature)
     depths = [FULL, *[SEARCH] * (CONFIRMATIONS - 1)]
     reports = runner.judge_fresh(case, depths)
     same = [r for r in reports if shows(r, signature)]
+    note = f"{len(same)} of {len(reports)} fresh children"
     if len(same) == len(reports):
         # The first child told the classes apart.
-        return Confirmation(State.CONFIRMED, same[0].failure, same[0].friendly)
+        first = same[0]
+        return Confirmation(State.CONFIRMED, first.failure, first.friendly, note)
+    failures = [r.failure for r in reports if r.failure is not None]
+    return Confirmation(
+        State.FLAKY if same else State.UNREPRODUCED,
+        same[0].failure if same else None,
+        note=note,
+        instead=next(
+            (f for f in failures if _is_by_chance(f.signature(signature.kernel))), None
+        ),
+    )
+
+
+def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation:
+    """Run a case in pairs of fresh children until chance has shown it often enough."""
+    same: list[CaseReport] = []
+    tried = 0
+    while tried < WITNESS_CHILDREN and len(same) < WITNESSES:
+        reports = runner.judge_fresh(case, [FULL, FULL])
+        tried += len(reports)
+        same += [r for r in reports if shows(r, signature)]
+    note = f"{len(same)} of {tried} fresh children"
+    if len(same) >= WITNESSES:
+        first = same[0]
+        return Confirmation(State.CONFIRMED, first.failure, first.friendly, note)
     state = State.FLAKY if same else State.UNREPRODUCED
-    return Confirmation(state, same[0].failure if same else None)
+    return Confirmation(state, same[0].failure if same else None, note=note)
+
+
+def _is_by_chance(signature: Signature) -> bool:
+    """Whether chance decides if a fault of this kind shows."""
+    protocol = CLASSES[signature.contract].protocol
+    return signature.kind in protocol.by_chance
 
 
 def shows(report: CaseReport, signature: Signature) -> bool:
@@ -98,12 +143,20 @@ def process(
         first = Confirmation(State.CONFIRMED, finding.failure)
     else:
         first = confirm(runner, finding.case, finding.signature)
+        if first.state is not State.CONFIRMED and first.instead is not None:
+            # Found as a wrong value; it is wrong at times only.
+            signature = first.instead.signature(finding.signature.kernel)
+            finding = replace(finding, signature=signature, failure=first.instead)
+            first = confirm(runner, finding.case, signature)
     if first.state is not State.CONFIRMED or first.failure is None:
-        note = "did not fail in every fresh child"
+        note = f"did not fail in every fresh child: {first.note}"
         return save(enter(finding, first.state, note))
-    note = "2 of 2 fresh children" if hangs else "3 of 3 fresh children"
+    note = "2 of 2 fresh children" if hangs else first.note
     finding = enter(finding, State.CONFIRMED, note)
     finding = save(_charged(finding, first.failure))
+    if finding.case.large:  # its values are not at hand, and each run takes seconds
+        kept = replace(finding, reduction=Reduction(0, LARGE))
+        return save(replace(kept, explanation=Explanation(complete=False)))
     deadline = time.monotonic() + seconds()
     runner.hanging = hangs
     if is_beside_page(finding):

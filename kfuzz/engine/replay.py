@@ -12,10 +12,11 @@ from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.verdict import CaseReport
 from kfuzz.corpus import Problem, Stored
 from kfuzz.engine.backend import Backend
+from kfuzz.engine.children import Place
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult
 from kfuzz.engine.faults import is_beside_page
 from kfuzz.engine.lifecycle import SEARCH, shows
-from kfuzz.engine.runner import Place, Runner
+from kfuzz.engine.runner import Runner
 from kfuzz.engine.served import Stopped
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve
 
@@ -120,9 +121,16 @@ def _replayed(
             return ReplayResult(finding, path, ReplayOutcome.FIXED, 0, 0, text)
         runner = runner_for(loaded, backend, config, stop)
         if is_beside_page(finding) and not runner.fences:
-            text = "it shows beside a page that faults, on the cpu in a child, only"
+            text = "it shows beside a page that faults, in a child, only"
+            return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
+        edge = finding.case.edge
+        if edge and edge.allocation is not None and backend.name != "cuda":
+            text = "it shows beside a page of its own allocation's, on a GPU only"
             return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
         reports = runner.judge_fresh(finding.case, [SEARCH] * config.times)
+        if is_beside_page(finding) and runner.unfenced:
+            text = f"it shows beside a page that faults only: {runner.unfenced}"
+            return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
     except KfuzzError as error:
         return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, str(error))
     errors = [r.error or r.unsupported for r in reports if r.error or r.unsupported]

@@ -10,7 +10,7 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Signature
+from kfuzz.core.verdict import CaseReport, Failure, Signature, Verdict
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.deaths import is_fault
 from kfuzz.engine.faults import charged
@@ -19,6 +19,7 @@ from kfuzz.engine.runner import Runner
 from kfuzz.engine.served import Stopped
 from kfuzz.targets.load import LoadedKernel
 
+UNFENCED: Final = "loads outside arguments go unseen"
 # One symptom can have several causes, but a broken kernel shows its one cause in
 # every case: these occurrences, then each power of two, are diagnosed.
 DIAGNOSED: Final = 4
@@ -42,6 +43,7 @@ class KernelTurns:
         findings: by id.
         paths: their folders, by id.
         done: whether it gets no more turns.
+        collected: whether it has run beside a collective.
     """
 
     loaded: LoadedKernel
@@ -55,6 +57,7 @@ class KernelTurns:
     findings: dict[str, Finding] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
     done: bool = False
+    collected: bool = False
 
     @property
     def node_id(self) -> str:
@@ -73,6 +76,7 @@ class Round:
     Attributes:
         found: the case and report that ended it, if one did.
         error: what kept kfuzz from judging, if anything did.
+        passed: the last case that conforms, if one did.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Round:
         self._stop = stop
         self._deadline = deadline
         self.found: tuple[Case, CaseReport] | None = None
+        self.passed: Case | None = None
         self.error: KfuzzError | None = None
 
     def judge(self, case: Case) -> CaseReport | None:
@@ -97,10 +102,14 @@ class Round:
             return None
         try:
             report = self._kernel.runner.judge(case, "search")
+            if why := self._kernel.runner.unfenced:
+                self._kernel.record.notice(f"{UNFENCED}: {why}")
             due = report.failure is not None and self._is_due(report.failure)
             if due and is_fault(report):
                 case, report = self._located(case, report)
             self._kernel.record.take(case, report)
+            if report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
+                self.passed = case
             if due:
                 report = self._diagnosed(case, report)
         except Stopped:
@@ -109,6 +118,18 @@ class Round:
             self.error = error
             return None
         return report
+
+    def judge_beside_collective(self) -> None:
+        """Judge the last case that conforms once more, beside a collective.
+
+        Once in a run of a kernel: it takes two GPUs and seconds.
+        """
+        kernel = self._kernel
+        bound = "C-ORD-03" in kernel.record.classes and not kernel.collected
+        if not bound or self.passed is None or self.passed.large:
+            return
+        kernel.collected = True
+        self.judge(replace(self.passed, collective=True))
 
     def _is_due(self, failure: Failure) -> bool:
         """Count an occurrence of a symptom and return whether it is diagnosed."""

@@ -25,9 +25,12 @@ _INVISIBLE: Final = {
     Kind.WRITE_OUTSIDE: "this store outside its arguments",
     Kind.RACE: "which of two programs stores last",
     Kind.STALE_RESULT: "whether a result belongs to an earlier call",
+    Kind.NONDETERMINISTIC: "what it gives when it is called again beside other work",
+    Kind.UNCHECKED_LAUNCH: "an error that a launch leaves",
     Kind.UNWRITTEN: "what fresh memory held",
     Kind.BATCH_DEPENDENT: "what the same rows are in another batch",
     Kind.OVERLAP_DEPENDENT: "what it gives beside other calls",
+    Kind.TUNING_DEPENDENT: "what an autotuner leaves when it measures",
     Kind.SCALE_DEPENDENT: "what it gives for scaled data",
     Kind.ORDER_DEPENDENT: "what it gives for data in another order",
 }
@@ -182,9 +185,10 @@ def check(finding: Finding) -> tuple[str, str]:
     if code is not None:
         return code, FAILS_OR_UNTOLD if _filled_otherwise(finding) else FAILS_OR_PASSES
     what = _INVISIBLE.get(finding.failure.kind, "this failure")
-    if _is_tuned(finding):
+    if _is_tuned(finding) and finding.failure.kind is not Kind.TUNING_DEPENDENT:
         what = "which configuration runs"
-    if finding.failure.index is not None and finding.failure.expected is None:
+    relation = finding.failure.index is not None and finding.failure.expected is None
+    if relation and finding.failure.kind not in _INVISIBLE:
         what = "whether the results fit together"
     lines = []
     if finding.failure.kind is Kind.WRITE_OUTSIDE:

@@ -1,20 +1,26 @@
 """A child that serves requests, its pulse, and waiting for it."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from kfuzz.execution.processes import ChildDied, ChildTimeout
-from kfuzz.targets.worker import PULSE_BYTES
+from kfuzz.targets.worker import PULSE_BYTES, STACK_SIGNAL
 
 # Between two looks whether the run is over.
 LOOK_SECONDS: Final = 0.2
+# A stack is a few kilobytes, written at once unless the machine is busy.
+STACK_SECONDS: Final = 1.0
+STACK_BYTES: Final = 8000
 # A child that computes for more than this share of the time does not sleep, and is
 # given at least this share of its limit in processor time: on a machine with more
 # to do than processors a slow kernel is no hang.
 _AWAKE: Final = 0.1
 _SHARE: Final = 0.5
+# A child that prints waits for who reads it. As long as it prints it gets this long.
+PRINTING_SECONDS: Final = 120.0
 
 
 class Peer(Protocol):
@@ -49,6 +55,7 @@ class Served:
         self._expired = expired
         self._pid: int | None = getattr(peer, "pid", None)
         self._since = self._now()
+        self._printed = 0
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one request."""
@@ -79,6 +86,30 @@ class Served:
                 self.discard()
                 raise
 
+    def is_in_kernel(self) -> bool:
+        """Whether the kernel has the peer's process; True where it cannot be told."""
+        beat = self._beat()
+        return not beat or beat[1] == 1
+
+    def stack(self) -> str:
+        """Return where the threads of a busy peer are, in Python; "" if it cannot say.
+
+        It is told to the pulse's file, so that nothing is printed.
+        """
+        if self.pulse is None or self._pid is None or self.lost:
+            return ""
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, STACK_SIGNAL)
+        size, deadline = PULSE_BYTES, time.monotonic() + STACK_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(STACK_SECONDS / 20)
+            now = os.fstat(self.pulse).st_size
+            if now > PULSE_BYTES and now == size:  # it writes no more
+                break
+            size = now
+        told = os.pread(self.pulse, STACK_BYTES, PULSE_BYTES)
+        return told.decode(errors="replace")
+
     def kill(self) -> None:
         """End the peer at once, and forget its pulse."""
         self.peer.kill()
@@ -99,7 +130,9 @@ class Served:
             now - then for now, then in zip(self._now(), self._since, strict=True)
         )
         starved = _AWAKE * elapsed < computed < _SHARE * limit
-        return elapsed >= limit and not starved
+        before, self._printed = self._printed, getattr(self.peer, "printed", 0)
+        prints = self._printed != before and elapsed < PRINTING_SECONDS
+        return elapsed >= limit and not starved and not prints
 
     def _now(self) -> tuple[float, float]:
         """Return the time, and the processor time that the peer has had, in seconds."""

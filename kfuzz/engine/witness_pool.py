@@ -17,9 +17,10 @@ from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.backend import Backend
+from kfuzz.engine.children import Place
 from kfuzz.engine.deaths import is_fault
 from kfuzz.engine.faults import charged
-from kfuzz.engine.runner import Place, Runner
+from kfuzz.engine.runner import Runner
 from kfuzz.engine.served import LOOK_SECONDS, Stopped
 from kfuzz.engine.witness_search import Found, outcome_of, search, share
 from kfuzz.execution.processes import (

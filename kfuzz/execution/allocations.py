@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kfuzz.core.recipe import Edge
+from kfuzz.core.verdict import Allocation
+from kfuzz.execution.device.pages import Pool
 from kfuzz.execution.foreign import foreign_name
+from kfuzz.execution.own_edges import OwnEdges
 from kfuzz.execution.poison import (
     Poison,
     fill_poison,
@@ -118,6 +122,9 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     through, as does every other operator. Its memory is kept until the mode object
     goes, so a write through a stale pointer is still seen.
 
+    At an edge on a device each of the first allocations has memory of its own, which
+    a page that faults follows or precedes (`OwnEdges`).
+
     Limits: what C++ code allocates within an operator, what torch.compile
     generates, and `UntypedStorage` constructors are below the mode and go
     unguarded; `UntypedStorage.resize_` refuses to grow guarded storage.
@@ -125,15 +132,34 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Attributes:
         device: whose allocations are guarded.
         poison: what they are filled with.
-        unguarded: allocations let through because `TOTAL_BYTES` was reached.
+        limit: bytes of guarded memory past which allocations go unguarded.
+        unguarded: allocations let through because of that.
         foreign: torch's own operators that computed, in the order of the first call
             of each.
     """
 
-    def __init__(self, device: torch.device | str, poison: Poison) -> None:
+    def __init__(
+        self,
+        device: torch.device | str,
+        poison: Poison,
+        *,
+        limit: int | None = None,
+        edge: Edge | None = None,
+        pool: Pool | None = None,
+    ) -> None:
+        """Guard nothing yet.
+
+        Args:
+            device: whose allocations are guarded.
+            poison: what they are filled with.
+            limit: bytes of guarded memory, `TOTAL_BYTES` by default.
+            edge: which of them lie beside a page that faults.
+            pool: where such memory comes from; without it nothing lies at an edge.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.device = torch.device(device)
         self.poison = poison
+        self.limit = TOTAL_BYTES if limit is None else limit
         self.unguarded = 0
         self.foreign: dict[str, None] = {}
         self._allocations: list[_Allocation] = []
@@ -141,6 +167,9 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._block: Tensor | None = None
         self._used = 0
         self._total = 0
+        self._edges = None
+        if edge is not None and pool is not None:
+            self._edges = OwnEdges(edge, pool)
 
     def __torch_dispatch__(
         self,
@@ -220,6 +249,16 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for made in self._allocations
         ]
 
+    def beside(self) -> Allocation | None:
+        """Return the one allocation that was to lie at the edge, if it was made."""
+        number = None if self._edges is None else self._edges.edge.allocation
+        if number is None or number >= len(self._allocations):
+            return None
+        made = self._allocations[number]
+        size = made.dtype.itemsize
+        memory = f"its own {str(made.dtype).removeprefix('torch.')}{list(made.shape)}"
+        return Allocation(memory, (made.slot.stop - made.slot.base) // size, size)
+
     def blocks(self) -> list[tuple[int, int]]:
         """Return the address ranges in which the allocations and their zones lie."""
         starts = {made.block.data_ptr(): made.block for made in self._allocations}
@@ -270,18 +309,15 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         guard = guard_bytes(nbytes)
         align = CPU_ALIGNMENT if tensor.device.type == "cpu" else DEVICE_ALIGNMENT
         room = slot_room(nbytes, guard, align)
-        if self._total + room > TOTAL_BYTES:
+        if self._total + room > self.limit:
             self.unguarded += 1
             return
         self._total += room
-        block = self._block
-        if block is None or self._used + room > block.numel():
-            block = raw_memory(max(room, BLOCK_BYTES), tensor.device)
-            self._block, self._used = block, 0
-        slot = next_slot(
-            block.data_ptr(), self._used, nbytes, guard, alignment=align, exact=False
-        )
-        self._used = rounded(slot.end)
+        found = None
+        if self._edges is not None:
+            found = self._edges.take(len(self._allocations), nbytes, guard)
+        found = found or self._in_block(tensor.device, nbytes, guard, align)
+        block, slot = found
         fill_poison(block[slot.start : slot.end], tensor.dtype, self.poison)
         storage = block.untyped_storage()[slot.base : slot.stop]
         if keep:
@@ -295,6 +331,21 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._owned[storage.data_ptr()] = made
         self._allocations.append(made)
         tensor.set_(storage, tensor.storage_offset(), shape, tensor.stride())
+
+    def _in_block(
+        self, device: torch.device, nbytes: int, guard: int, align: int
+    ) -> tuple[Tensor, Slot]:
+        """Return where the next allocation lies beside others."""
+        room = slot_room(nbytes, guard, align)
+        block = self._block
+        if block is None or self._used + room > block.numel():
+            block = raw_memory(max(room, BLOCK_BYTES), device)
+            self._block, self._used = block, 0
+        slot = next_slot(
+            block.data_ptr(), self._used, nbytes, guard, alignment=align, exact=False
+        )
+        self._used = rounded(slot.end)
+        return block, slot
 
     def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `resize_`; what grows from nothing or from guarded storage is guarded."""

@@ -94,6 +94,12 @@ class Grid:
         count = torch.arange(self.rows * self.n, device=self.device)
         return count.view(self.rows, self.n)
 
+    @property
+    def _counters(self) -> Tensor:
+        """Two counters per element, fresh memory of shape (2, rows, n)."""
+        count = 2 * self.rows * self.n
+        return torch.arange(count, device=self.device).view(2, self.rows, self.n)
+
     def pick(self, stream: int, count: int) -> int:
         """Return one integer of 0..count-1 for the whole tensor."""
         return _splitmix64(_splitmix64(~self.seed & _MASK64) ^ stream) % count
@@ -133,9 +139,7 @@ class Grid:
         bits would make sums exact and hide rounding errors. All lie in (-4, 4).
         """
         # Both words from one call: on small tensors calls are what costs.
-        count = 2 * self.rows * self.n
-        both = torch.arange(count, device=self.device).view(2, self.rows, self.n)
-        both = words(self.seed, stream, both)
+        both = words(self.seed, stream, self._counters)
         fields = (both & 0xFFFF) + (both >> 16)
         bell = fields[0] + fields[1]
         low = (both[0] ^ (both[1] >> 8)) & 0xFFFF
@@ -146,6 +150,31 @@ class Grid:
             low = self.words(stream + 1).to(torch.float64) * 2.0**-63
             values = values + low
         return values
+
+
+@dataclass(frozen=True)
+class Stretch(Grid):
+    """Consecutive elements of a larger grid in C order, as one row.
+
+    Its words are those that the same elements have in the whole; what follows from
+    the place along the axis (`position`, `row`, `n`) is not.
+
+    Attributes:
+        first: number of the first element.
+        total: elements of the whole grid.
+    """
+
+    first: int = 0
+    total: int = 0
+
+    @cached_property
+    def _counter(self) -> Tensor:
+        stop = self.first + self.n
+        return torch.arange(self.first, stop, device=self.device).view(1, self.n)
+
+    @property
+    def _counters(self) -> Tensor:
+        return torch.stack((self._counter, self._counter + self.total))
 
 
 def signs(bit: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ its user installed it.
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from operator import index
@@ -26,7 +26,6 @@ from kfuzz.execution.patches import Patches
 from kfuzz.execution.reach import Reach, tensors_in
 
 _MODULE: Final = "triton.runtime.interpreter"
-_AUTOTUNER: Final = "triton.runtime.autotuner"
 # Triton type names of the formats that the interpreter computes in wrongly.
 _UNRELIABLE: Final = low_precision.FORMATS | {"fp8e5b16", "fp8e4b8", "fp8e4b15"}
 
@@ -44,6 +43,7 @@ class Launches:
         reverse: whether the programs of a launch run in reverse order.
         last: the program to run last, in launches that have it.
         tuned: number of the autotune configuration to run, modulo how many.
+        measuring: where autotuners measure; None where they do not.
     """
 
     programs: int = 0
@@ -54,6 +54,7 @@ class Launches:
     reverse: bool = False
     last: Program | None = None
     tuned: int = 0
+    measuring: autotuning.Measuring | None = None
     _given: list[Any] = field(default_factory=list, repr=False)
     _grid: Program = (1, 1, 1)
 
@@ -126,37 +127,42 @@ def watch(
     reverse: bool = False,
     last: Program | None = None,
     config: int = 0,
+    measuring: autotuning.Measuring | None = None,
 ) -> Iterator[Launches]:
     """Correct the interpreter while the block runs, and check what it does.
 
-    A no-op where no kernel is interpreted. NumPy, which the interpreter computes
-    with, does not warn of overflow and NaN: a GPU does not either.
+    Where kernels are compiled, only the configuration is chosen. NumPy, which the
+    interpreter computes with, does not warn of overflow and NaN: a GPU does not either.
 
     Args:
         reach: what memory is legal; None checks no address.
         reverse: run the programs of each launch in reverse order.
         last: run this program last, in its place the one that would be.
         config: of `@triton.autotune` this configuration runs, modulo their number:
-            nothing can be timed.
+            nothing is timed.
+        measuring: have autotuners measure in this block, and come to that one.
     """
     global _current
     check = None if reach is None else AddressCheck(reach)
     outer = _current
-    _current = Launches(check=check, reverse=reverse, last=last, tuned=config)
-    interpreted = interpreting() and _MODULE in sys.modules
+    _current = Launches(
+        check=check, reverse=reverse, last=last, tuned=config, measuring=measuring
+    )
     try:
         with ExitStack() as session:
-            if interpreted:
+            if not interpreting():
+                session.enter_context(_session(_choose))
+            elif _MODULE in sys.modules:
                 session.enter_context(np.errstate(all="ignore"))
-                session.enter_context(_session(sys.modules[_MODULE]))
+                session.enter_context(_session(_install))
             yield _current
     finally:
         _current = outer
 
 
 @contextmanager
-def _session(module: Any) -> Iterator[None]:
-    """Hook and correct the interpreter; within another session, do nothing."""
+def _session(install: Callable[[Patches], None]) -> Iterator[None]:
+    """Patch Triton while the block runs; within another session, do nothing."""
     global _installed
     if _installed:
         yield
@@ -164,14 +170,29 @@ def _session(module: Any) -> Iterator[None]:
     patches = Patches()
     try:
         _installed = True
-        _install(module, patches)
+        install(patches)
         yield
     finally:
         patches.undo()
         _installed = False
 
 
-def _install(module: Any, patches: Patches) -> None:
+def _choose(patches: Patches) -> None:
+    """Have autotuned kernels run the configuration that is asked for."""
+    tuner = autotuning.loaded()
+    if tuner is not None:
+        autotuning.install(
+            tuner,
+            lambda: _current.tuned,
+            lambda: _current.measuring,
+            _note_config,
+            patches,
+        )
+
+
+def _install(patches: Patches) -> None:
+    """Hook and correct the interpreter."""
+    module: Any = sys.modules[_MODULE]
     handle = module.TensorHandle
     created = handle.__post_init__
     corrected = low_precision.correctable(module)
@@ -192,9 +213,7 @@ def _install(module: Any, patches: Patches) -> None:
     if corrected:
         low_precision.install(module, _distrust, patches)
     memory_hooks.install(module, lambda: _current.check, patches)
-    tuner = getattr(sys.modules.get(_AUTOTUNER), "Autotuner", None)
-    if tuner is not None:
-        autotuning.install(tuner, lambda: _current.tuned, _note_config, patches)
+    _choose(patches)
 
 
 def _follow_launches(module: Any, patches: Patches) -> None:

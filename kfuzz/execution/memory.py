@@ -12,13 +12,13 @@ from torch import Tensor
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Edge, TensorSpec
 from kfuzz.execution.blocks import Dense, Placed, Sparse, single
-from kfuzz.execution.pages import Rooms
+from kfuzz.execution.device.pages import Pool
 from kfuzz.execution.poison import Poison
+from kfuzz.execution.rooms import Rooms
 from kfuzz.execution.touches import Touch, element_offsets, single_shape
 from kfuzz.execution.windows import Windows, is_sparse
 from kfuzz.execution.zones import (
-    ROUND_BYTES,
-    Slot,
+    edge_slot,
     guard_bytes,
     next_slot,
     raw_memory,
@@ -31,6 +31,11 @@ EXACT_BELOW: Final = 64
 from there on torch's own allocators align alike."""
 
 
+EDGE_BYTES: Final = 256 << 20
+"""Largest argument that lies at an edge on a device: its room and the copy that it is
+compared with are kept for the cases that follow."""
+
+
 class Arena:
     """Memory that placements use in turn, grown as needed.
 
@@ -41,12 +46,14 @@ class Arena:
         device: where the memory lies.
         generation: how many placements have used it.
         rooms: memory beside pages that fault, for arguments at an edge.
+        pool: such memory for what a kernel allocates, on a device only.
     """
 
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
         self.generation = 0
-        self.rooms = Rooms()
+        self.rooms = Rooms(self.device)
+        self.pool = None if self.device.type == "cpu" else Pool(self.device)
         self.live = raw_memory(0, self.device)
         self.snapshot = raw_memory(0, self.device)
 
@@ -163,8 +170,8 @@ def place(
     page that faults when touched. Its base keeps the alignment: at the end as many
     bytes of poison lie between the view and the page as that takes, at least
     `edge.slack`. At the start the base, not the view, touches the page: a storage
-    offset lies between. Empty and sparse arguments have no edge, and nothing on a
-    device has.
+    offset lies between. Empty and sparse arguments have no edge, nor has on a device
+    what is larger than `EDGE_BYTES`.
 
     A view of few elements in far more memory than they take (`windows.is_sparse`)
     lies in memory of its own, poisoned and compared around its elements and at both
@@ -201,9 +208,9 @@ def place(
         span, reach = _extent(name, spec)
         nbytes, guard = (spec.offset + span) * size, guard_bytes(reach * size)
         want = _Wanted(name, spec, dtype, nbytes, guard, max(alignment, size))
-        if on_cpu and is_sparse(spec, size):
-            parts.append(_sparse(want, poison))
-        elif on_cpu and span and edge is not None and edge.argument in ("", name):
+        if is_sparse(spec, size, arena.device):
+            parts.append(_sparse(want, poison, arena.device))
+        elif span and edge is not None and _is_at_edge(want, edge, on_cpu=on_cpu):
             parts.append(_at_edge(arena, number, want, edge, poison))
         else:
             together.append(want)
@@ -237,29 +244,31 @@ def _side_by_side(arena: Arena, wanted: Sequence[_Wanted], poison: Poison) -> De
     return Dense(arena.live, arena.snapshot, placed, poison)
 
 
+def _is_at_edge(want: _Wanted, edge: Edge, *, on_cpu: bool) -> bool:
+    """Whether a page that faults is to lie beside an argument."""
+    if edge.allocation is not None or edge.argument not in ("", want.name):
+        return False
+    return on_cpu or want.nbytes <= EDGE_BYTES
+
+
 def _at_edge(
     arena: Arena, number: int, want: _Wanted, edge: Edge, poison: Poison
 ) -> Dense:
     """Lay an argument out against one end of its room, a guard zone on the other."""
     need = rounded(want.nbytes + want.guard + edge.slack + 2 * want.align)
     room = arena.rooms.room(number, need, readable=edge.readable)
-    size = room.memory.numel()
-    if edge.side == "start":
-        base = -(-edge.slack // want.align) * want.align
-        stop = base + want.nbytes
-        slot = Slot(0, base, stop, rounded(stop + want.guard))
-    else:
-        base = (size - edge.slack - want.nbytes) // want.align * want.align
-        first = (base - want.guard) // ROUND_BYTES * ROUND_BYTES
-        slot = Slot(first, base, base + want.nbytes, size)
+    slot = edge_slot(
+        edge, room.memory.numel(), room.start, room.stop, want.nbytes, want.guard,
+        alignment=want.align,
+    )  # fmt: skip
     placed = Placed(want.name, want.spec, want.dtype, room.memory, slot)
     return Dense(room.memory, room.snapshot, [placed], poison)
 
 
-def _sparse(want: _Wanted, poison: Poison) -> Sparse:
+def _sparse(want: _Wanted, poison: Poison, device: torch.device) -> Sparse:
     windows = Windows(
         want.spec, want.dtype, guard=want.guard, alignment=want.align,
-        exact=want.exact, poison=poison,
+        exact=want.exact, poison=poison, device=device,
     )  # fmt: skip
     placed = Placed(want.name, want.spec, want.dtype, windows.memory, windows.slot)
     return Sparse(windows, placed)

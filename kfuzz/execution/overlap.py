@@ -14,7 +14,11 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Case, Destination
 from kfuzz.execution.destinations import poisoned
+from kfuzz.execution.device.launches import forget_errors
+from kfuzz.execution.device.runtime import runtime_of
+from kfuzz.execution.interpreter import watch
 from kfuzz.execution.memory import Arena, Placement, place
+from kfuzz.execution.occupied import by_kernel
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.probes import (
     Expected,
@@ -53,6 +57,7 @@ class Overlapping:
         scalars: the keywords.
         inplace: arguments whose bytes become the result.
         destinations: memory for the outputs, where the kernel is given it.
+        config: on a GPU, which autotune configuration runs, modulo their number.
     """
 
     call: Callable[..., Any]
@@ -65,6 +70,7 @@ class Overlapping:
     scalars: Mapping[str, object]
     inplace: Sequence[str] = ()
     destinations: Mapping[str, Destination] | None = None
+    config: int = 0
 
 
 def in_threads(
@@ -83,7 +89,7 @@ def in_threads(
     Yields:
         The number of the thread and the results of a call, round after round.
     """
-    placed = [_placed(common, values, Arena(common.device)) for values in data]
+    placed = [placed_for(common, values, Arena(common.device)) for values in data]
     for _ in range(rounds):
         runs: list[list[Run]] = [[] for _ in data]
         start = threading.Event()
@@ -104,7 +110,7 @@ def in_threads(
             threading.Thread(target=work, args=(number,), daemon=True)
             for number in range(len(data))
         ]
-        with _meshing(), seeded(common.device, SEED):
+        with by_kernel(), _meshing(), seeded(common.device, SEED):
             for thread in threads:
                 thread.start()
             start.set()
@@ -136,17 +142,20 @@ def on_side_stream(
     stream = torch.cuda.Stream(common.device)  # type: ignore[no-untyped-call]
     for turn in range(rounds * len(data)):
         number = turn % len(data)
-        placement = _placed(common, data[(number + 1) % len(data)], arena)
+        placement = placed_for(common, data[(number + 1) % len(data)], arena)
         torch.cuda.synchronize(common.device)
-        with torch.cuda.stream(stream), seeded(common.device, SEED):
-            torch.cuda._sleep(DELAY_CYCLES)  # type: ignore[no-untyped-call]
-            overwrite(placement, common.case.tensors, data[number])
-            run = _called(common, placement)
-        torch.cuda.synchronize(common.device)
+        with by_kernel():
+            with torch.cuda.stream(stream), seeded(common.device, SEED):
+                torch.cuda._sleep(DELAY_CYCLES)  # type: ignore[no-untyped-call]
+                overwrite(placement, common.case.tensors, data[number])
+                # To measure would wait for the stream.
+                with watch(config=common.config):
+                    run = _called(common, placement)
+            torch.cuda.synchronize(common.device)
         yield number, run
 
 
-def _placed(
+def placed_for(
     common: Overlapping, values: Mapping[str, Tensor], arena: Arena
 ) -> Placement:
     """Lay arguments and destinations out."""
@@ -167,6 +176,9 @@ def _called(common: Overlapping, placement: Placement) -> Run:
     try:
         with torch.no_grad():
             returned = common.call(*placement.tensors.values(), **common.scalars)
+            # A launch that failed unseen was charged where it was, if it was to be:
+            # torch would raise its error from the next operator.
+            forget_errors(runtime_of(common.device))
             outputs, results, problem = read_results(
                 returned,
                 placement,

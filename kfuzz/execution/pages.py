@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import mmap
 import sys
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -104,45 +103,3 @@ def _protect(address: int, nbytes: int, protection: int) -> None:
         raise HarnessError("this system has no mprotect")
     if call(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), protection):
         raise HarnessError(f"mprotect failed, errno {ctypes.get_errno()}")
-
-
-@dataclass(frozen=True)
-class Room:
-    """Fenced memory that placements of one argument use in turn.
-
-    Attributes:
-        memory: uint8, between two fences.
-        snapshot: as large, without fences.
-        readable: whether its fences may be read.
-    """
-
-    memory: Tensor
-    snapshot: Tensor
-    readable: bool
-
-
-class Rooms:
-    """One room per argument, mapped on first use and again only to grow."""
-
-    def __init__(self) -> None:
-        self._rooms: dict[int, Room] = {}
-
-    def room(self, number: int, nbytes: int, *, readable: bool) -> Room:
-        """Return the room of the argument with this number.
-
-        Args:
-            number: position of the argument.
-            nbytes: least size.
-            readable: whether its fences may be read.
-        """
-        room = self._rooms.get(number)
-        if (
-            room is None
-            or room.memory.numel() < nbytes
-            or room.readable is not readable
-        ):
-            size = max(1 << (nbytes - 1).bit_length(), 4 * mmap.PAGESIZE)
-            memory = fenced_memory(size, readable=readable)
-            room = Room(memory, torch.empty_like(memory), readable)
-            self._rooms[number] = room
-        return room

@@ -4,16 +4,19 @@ import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Case, Destination, Edge, TensorSpec
-from kfuzz.core.verdict import Access, Kind
+from kfuzz.core.verdict import Access, Allocation, Kind
 from kfuzz.execution.allocations import AllocationTouch, GuardedAllocations
+from kfuzz.execution.autotuning import Measuring
 from kfuzz.execution.destinations import handed_back, poisoned, write_maps
-from kfuzz.execution.devices import is_lost
+from kfuzz.execution.device.launches import UncheckedLaunch
+from kfuzz.execution.device.surroundings import Company, surroundings_of
+from kfuzz.execution.devices import fault_of
 from kfuzz.execution.footprints import Footprint
 from kfuzz.execution.interpreter import (
     interpreting,
@@ -21,6 +24,7 @@ from kfuzz.execution.interpreter import (
     watch,
 )
 from kfuzz.execution.memory import Arena, Placement, place
+from kfuzz.execution.occupied import by_kernel
 from kfuzz.execution.pages import NoAddressSpace
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.randomness import SEED, seeded
@@ -45,6 +49,7 @@ class Raised:
         memory: whether it says that memory ran out.
         lost: whether the device can do nothing more in this process, as after a
             fault or a device-side assertion.
+        fault: what the device then says it was, as `devices.fault_of` names it.
     """
 
     type: str
@@ -53,6 +58,7 @@ class Raised:
     backend: bool = False
     memory: bool = False
     lost: bool = False
+    fault: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,8 +118,10 @@ class Run:
         foreign: torch's own operators that computed during the call.
         arguments: where the elements of each argument but the destinations lay.
         results: where each result's elements lay.
+        unchecked: a launch that failed on a GPU though the call returned.
         held: its arguments and results, if they were to stay alive; None too where
             the arguments are no longer the tensors that they were.
+        beside: its own allocation that was to lie at the edge, if there was one.
     """
 
     poison: Poison
@@ -130,7 +138,9 @@ class Run:
     foreign: tuple[str, ...] = ()
     arguments: Mapping[str, Footprint] = field(default_factory=dict)
     results: Mapping[str, Footprint] = field(default_factory=dict)
+    unchecked: UncheckedLaunch | None = None
     held: Held | None = field(default=None, repr=False, compare=False)
+    beside: Allocation | None = None
 
     @property
     def returned(self) -> bool:
@@ -163,6 +173,9 @@ def execute(
     reverse: bool = False,
     last: tuple[int, int, int] | None = None,
     config: int = 0,
+    measuring: Measuring | None = None,
+    stale: bool = False,
+    company: Company = Company.NONE,
 ) -> Run:
     """Run a kernel once on guarded, poisoned memory.
 
@@ -180,15 +193,19 @@ def execute(
         inplace: arguments whose bytes become the result.
         destinations: memory for the outputs, one for each in order, where the
             kernel is given it: placed as the arguments are, and holding `fresh`.
-        edge: which arguments lie beside a page that faults.
+        edge: which arguments, and on a device own allocations, lie beside a page that
+            faults.
         seed: of torch's random generators during the call.
         hold: whether arguments and results stay alive with the run.
         after: a held run of the same case: its very arguments are given again,
             overwritten with `values`; writes around them are not looked for.
         reverse: in Triton's interpreter, run each launch's programs last first.
         last: in Triton's interpreter, run this program last.
-        config: in Triton's interpreter, which autotune configuration runs,
-            modulo their number.
+        config: which autotune configuration runs, modulo their number.
+        measuring: where autotuners measure, None where they do not.
+        stale: on a GPU, whether memory that nobody owns holds `fresh` too: what
+            torch's allocator has free, and shared memory.
+        company: on a GPU, what else runs meanwhile.
     """
     given = {} if destinations is None else dict(destinations)
     specs = {**case.tensors, **{n: d.spec() for n, d in given.items()}}
@@ -205,7 +222,7 @@ def execute(
         assert after.held is not None
         placement = after.held.placement
         overwrite(placement, specs, values)
-    allocations = GuardedAllocations(arena.device, fresh)
+    allocations = GuardedAllocations(arena.device, fresh, edge=edge, pool=arena.pool)
     arguments = list(placement.tensors.values())
     lay = _footprints(placement)
     # Other tensor objects: a kernel may put other memory under the ones it has.
@@ -214,13 +231,28 @@ def execute(
         specs, placement.tensors, allocations, owned=placement.owned,
         poison=around, writes=write_maps(given, fresh),
     )  # fmt: skip
-    with watch(reach, reverse=reverse, last=last, config=config) as launches:
+    with watch(
+        reach, reverse=reverse, last=last, config=config, measuring=measuring
+    ) as launches:
+        around_it = surroundings_of(arena.device)
+        if around_it is not None:
+            if stale:  # after the last of kfuzz's own results was freed
+                around_it.poison(fresh)
+            if not around_it.begin(company, fresh):
+                return Run(poison=fresh, unreliable="nothing could run beside it")
+            around_it.forget_errors()
+        unchecked = None
         try:
-            with seeded(arena.device, seed), torch.no_grad(), allocations:
-                returned = call(*arguments, **scalars)
-            _synchronize(arena.device)
+            with by_kernel():
+                with seeded(arena.device, seed), torch.no_grad(), allocations:
+                    returned = call(*arguments, **scalars)
+                    if around_it is not None:  # torch's next launch would raise it
+                        unchecked = around_it.take_unchecked()
+                _synchronize(arena.device)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and not _is_child():
+            if around_it is not None:
+                around_it.forget_errors()
+            if isinstance(error, KeyboardInterrupt) and not is_child():
                 raise  # the user's, not the kernel's
             return Run(
                 poison=fresh,
@@ -231,6 +263,7 @@ def execute(
                 config=launches.config,
                 configs=launches.configs,
                 foreign=tuple(allocations.foreign),
+                beside=allocations.beside(),
             )
     # A kernel may have made another tensor of its argument, as `t_` does.
     hold = hold and lay == _footprints(placement)
@@ -259,18 +292,29 @@ def execute(
         foreign=tuple(allocations.foreign),
         arguments={name: lay[name] for name in case.tensors},
         results=results,
+        unchecked=unchecked,
         held=held,
+        beside=allocations.beside(),
     )
+
+
+class Arguments(Protocol):
+    """Placed arguments."""
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The arguments by name."""
 
 
 def read_results(
     returned: object,
-    placement: Placement,
+    placement: Arguments,
     expected: Mapping[str, Expected],
     *,
     inplace: Sequence[str],
     memory: Mapping[str, Tensor],
     device: torch.device,
+    copy: bool = True,
 ) -> tuple[dict[str, Tensor], dict[str, Footprint], Metadata | None]:
     """Return what a call gave, in the memory that it was to write where it was given.
 
@@ -281,9 +325,10 @@ def read_results(
         inplace: arguments whose bytes become the result.
         memory: the destinations as the call found them, by output.
         device: where results have to lie.
+        copy: whether to clone them; else they are as the kernel returned them.
 
     Returns:
-        Cloned results by name, where they lay, and what is wrong with them.
+        The results by name, where they lay, and what is wrong with them.
     """
     problem = None
     if inplace:
@@ -297,7 +342,7 @@ def read_results(
         returned = places if len(places) > 1 else places[0]
     if problem is not None:
         return {}, {}, problem
-    return read_outputs(returned, expected, device)
+    return read_outputs(returned, expected, device, copy=copy)
 
 
 def _footprints(placement: Placement) -> dict[str, Footprint]:
@@ -316,7 +361,7 @@ def overwrite(
         tensor.copy_(given)
 
 
-def _is_child() -> bool:
+def is_child() -> bool:
     """Whether Ctrl-C cannot reach this process: children ignore it."""
     return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
@@ -334,9 +379,16 @@ def _other_tensor(returned: object, name: str, given: Tensor) -> Metadata | None
 
 
 def read_outputs(
-    returned: object, expected: Mapping[str, Expected], device: torch.device
+    returned: object,
+    expected: Mapping[str, Expected],
+    device: torch.device,
+    *,
+    copy: bool = True,
 ) -> tuple[dict[str, Tensor], dict[str, Footprint], Metadata | None]:
-    """Return cloned results by name and where they lay, or what is wrong with them."""
+    """Return results by name and where they lay, or what is wrong with them.
+
+    They are contiguous clones, or as they were returned.
+    """
     names = list(expected)
     if not names:  # the oracle has no result here: values are not judged
         return {}, {}, None
@@ -353,7 +405,9 @@ def read_outputs(
         if problem is not None:
             return {}, {}, problem
         assert isinstance(item, Tensor)
-        outputs[name] = item.detach().clone(memory_format=torch.contiguous_format)
+        outputs[name] = item.detach()
+        if copy:
+            outputs[name] = item.detach().clone(memory_format=torch.contiguous_format)
         lay[name] = Footprint.of(item)
     return outputs, lay, None
 
@@ -395,13 +449,15 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
     )
     trap = explanation(error, interpreted=interpreting())
     message = trap or (lines[0][:300] if lines else "")
+    fault = fault_of(device)
     return Raised(
         type=type(error).__name__,
         message=message,
         traceback=text[-TRACE_LIMIT:],
         backend=bool(trap) or is_interpreter_failure(error),
         memory=out_of_memory,
-        lost=is_lost(device),
+        lost=bool(fault),
+        fault=fault,
     )
 
 

@@ -29,6 +29,12 @@ def _answer(message: Message) -> Message:
             return {"seen": _planted_write_is_seen()}
         case "fault":
             return {"fenced": _survives_a_load_past_the_end()}
+        case "fence":
+            return {"unfenced": _unfenced()}
+        case "fault on a device":
+            return _load_past_the_end_on_a_device()
+        case "surroundings":
+            return {"lacking": _lacking_surroundings()}
         case other:
             raise ValueError(f"unknown request {other!r}")
 
@@ -105,6 +111,82 @@ def _survives_a_load_past_the_end() -> bool:
     x = placement.tensors["x"]
     ctypes.string_at(x.data_ptr() + x.nbytes, 1)
     return True
+
+
+def _unfenced() -> str:
+    """Return why no fences can be made on the first GPU, "" where they can."""
+    import torch
+
+    from kfuzz.execution import rooms
+
+    return rooms.unavailable(torch.device("cuda", 0))
+
+
+def _load_past_the_end_on_a_device() -> Message:
+    """Have the first GPU load past the end of an argument beside a page.
+
+    Returns:
+        The fault that its device reports, "" if it works on, and whether it is the
+        one of an illegal address.
+    """
+    import torch
+
+    from kfuzz.core.recipe import Edge, Fill, TensorSpec
+    from kfuzz.core.verdict import ILLEGAL_ADDRESS
+    from kfuzz.execution.devices import fault_of
+    from kfuzz.execution.memory import place
+    from kfuzz.execution.poison import Poison
+
+    device = torch.device("cuda", 0)
+    spec = TensorSpec((4,), ("N",), "float32", fill=Fill("zeros"))
+    placement = place(
+        {"x": spec},
+        {"x": torch.zeros(4, device=device)},
+        device=device,
+        alignment=16,
+        poison=Poison.NAN,
+        edge=Edge("end"),
+    )
+    x = placement.tensors["x"]
+
+    class Beyond:
+        """The element after the last; torch asks nothing of the driver for it."""
+
+        def __init__(self) -> None:
+            self.__cuda_array_interface__ = {
+                "shape": (2,),
+                "typestr": "<f4",
+                "data": (x.data_ptr() + 3 * x.itemsize, False),
+                "version": 3,
+            }
+
+    fault = ""
+    try:
+        (torch.as_tensor(Beyond(), device=device) + 1).sum().item()
+    except RuntimeError:
+        fault = fault_of(device)
+    return {"fault": fault, "struck": fault == ILLEGAL_ADDRESS}
+
+
+def _lacking_surroundings() -> list[str]:
+    """Try what calls on the first GPU are made to meet; return what does not work."""
+    import torch
+
+    from kfuzz.execution.device.health import ailment
+    from kfuzz.execution.device.surroundings import Company, surroundings_of
+    from kfuzz.execution.poison import Poison
+
+    device = torch.device("cuda", 0)
+    if (why := ailment(device)) is not None:
+        return [f"the device does no work: {why}"]
+    around = surroundings_of(device)
+    assert around is not None  # which the CPU alone has none of
+    around.poison(Poison.NAN)
+    for company in Company:
+        if not around.begin(company, Poison.NAN) and not around.lacking:
+            return [f"nothing can run beside a kernel: {company}"]
+    torch.cuda.synchronize(device)
+    return list(around.lacking)
 
 
 def _interpret() -> None:

@@ -1,22 +1,25 @@
 """A view that spans far more memory than it has elements.
 
-It lies in sparse memory. Poison is written and compared only in windows: around the
-elements and at both ends. Nothing here is proportional to the span.
+It lies in sparse memory, on a device in memory that is allocated as it is. Poison is
+written and compared only in windows: around the elements and at both ends. No work here
+is proportional to the span.
 """
 
 from typing import Final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
-from kfuzz.execution.pages import sparse_memory
+from kfuzz.execution.pages import NoAddressSpace, sparse_memory
 from kfuzz.execution.poison import Poison, fill_poison
 from kfuzz.execution.touches import Indices, element_offsets
-from kfuzz.execution.zones import ROUND_BYTES, next_slot
+from kfuzz.execution.zones import ROUND_BYTES, next_slot, raw_memory
 
-SPARSE_BYTES: Final = 64 << 20
-"""Views that span less are filled and compared as a whole."""
+SPARSE_BYTES: Final = {"cpu": 64 << 20, "cuda": 1 << 30}
+"""Views that span less are filled and compared as a whole: a GPU does that in
+milliseconds."""
 
 MARGIN_BYTES: Final = 4096
 """Poison on either side of a run of elements; its page exists anyway."""
@@ -25,10 +28,11 @@ WINDOW_BYTES: Final = 4 << 20
 """Poison around all runs together: many runs get narrower margins."""
 
 
-def is_sparse(spec: TensorSpec, itemsize: int) -> bool:
-    """Whether a view is placed in sparse memory where that exists (not on CUDA)."""
+def is_sparse(spec: TensorSpec, itemsize: int, device: torch.device) -> bool:
+    """Whether a view is placed in memory that is filled in windows only."""
     nbytes = (spec.offset + spec.span) * itemsize
-    return nbytes > SPARSE_BYTES and nbytes > 4 * spec.numel * itemsize
+    least = SPARSE_BYTES["cpu" if device.type == "cpu" else "cuda"]
+    return nbytes > least and nbytes > 4 * spec.numel * itemsize
 
 
 class Windows:
@@ -48,16 +52,18 @@ class Windows:
         alignment: int,
         exact: bool,
         poison: Poison,
+        device: torch.device,
     ) -> None:
         nbytes = (spec.offset + spec.span) * dtype.itemsize
-        self.memory = sparse_memory(nbytes + 2 * guard + 4 * alignment)
+        self.memory = _memory(nbytes + 2 * guard + 4 * alignment, device)
         address = self.memory.data_ptr()
         self.slot = next_slot(
             address, 0, nbytes, guard, alignment=alignment, exact=exact
         )
         self._words = self.memory[: self.memory.numel() // 8 * 8].view(torch.int64)
-        self._index = torch.from_numpy(self._places(spec, dtype.itemsize))
-        pattern = torch.empty(ROUND_BYTES, dtype=torch.uint8)
+        places = torch.from_numpy(self._places(spec, dtype.itemsize))
+        self._index = places.to(device)
+        pattern = torch.empty(ROUND_BYTES, dtype=torch.uint8, device=device)
         fill_poison(pattern, dtype, poison)
         self._words[self._index] = pattern.view(torch.int64)[0]
         self._snapshot = self._words[self._index]
@@ -72,8 +78,8 @@ class Windows:
         if torch.equal(now, self._snapshot):
             return np.empty(0, dtype=np.int64)
         differ = now != self._snapshot
-        starts = self._index[differ].numpy() * 8
-        pairs = (now[differ].numpy(), self._snapshot[differ].numpy())
+        starts = self._index[differ].cpu().numpy() * 8
+        pairs = (now[differ].cpu().numpy(), self._snapshot[differ].cpu().numpy())
         a, b = (words.view(np.uint8).reshape(-1, 8) for words in pairs)
         found: Indices = (starts[:, None] + np.arange(8))[a != b]
         return found
@@ -90,5 +96,35 @@ class Windows:
         ends = [[slot.start, slot.stop], [slot.base, slot.end]]
         low = np.concatenate([runs[0] - margin, ends[0]]) // 8
         high = -(-np.concatenate([runs[1] + margin, ends[1]]) // 8)
-        spans = zip(low.clip(0).tolist(), high.clip(None, limit).tolist(), strict=True)
-        return np.unique(np.concatenate([np.arange(a, b) for a, b in spans]))
+        return _covered(low.clip(0), high.clip(None, limit))
+
+
+def _covered(low: Indices, high: Indices) -> Indices:
+    """Return the integers of all intervals [low, high), ascending and once each."""
+    order = np.argsort(low)
+    low, high = low[order], np.maximum.accumulate(high[order])
+    apart = np.flatnonzero(low[1:] > high[:-1]) + 1
+    low, high = low[np.r_[0, apart]], high[np.r_[apart - 1, -1]]
+    size = high - low
+    before = np.cumsum(size) - size
+    return np.repeat(low - before, size) + np.arange(int(size.sum()))
+
+
+def _memory(nbytes: int, device: torch.device) -> Tensor:
+    """Return memory for a view that spans so many bytes.
+
+    On a device all of it exists: loads between the elements are legal, and must not
+    fault.
+
+    Raises:
+        NoAddressSpace: if there is not as much.
+    """
+    if device.type == "cpu":
+        return sparse_memory(nbytes)
+    try:
+        return raw_memory(nbytes, device)
+    except torch.OutOfMemoryError:
+        raise NoAddressSpace(
+            f"the device has no {nbytes / 2**30:.3g} GiB for a view that spans them",
+            where="kfuzz.execution.windows",
+        ) from None

@@ -6,6 +6,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from kfuzz.core.recipe import Edge
+
 GUARD_BYTES: Final = 4096
 """Smallest guard zone: a 1024-wide float32 tile stored without a mask stays in it."""
 
@@ -62,6 +64,36 @@ def next_slot(
     base -= address
     stop = base + nbytes
     return Slot(base - guard, base, stop, stop + guard)
+
+
+def edge_slot(
+    edge: Edge,
+    size: int,
+    start: int,
+    stop: int,
+    nbytes: int,
+    guard: int,
+    *,
+    alignment: int,
+) -> Slot:
+    """Lay a slot out against one end of fenced memory, a guard zone on the other.
+
+    Args:
+        edge: which end, and how much slack at least lies between.
+        size: bytes of the memory; beyond `start` and `stop` lie fences that can be
+            read, which then belong to the slot's zone.
+        start: where the fence in front ends.
+        stop: where the fence behind begins.
+        nbytes: size of the storage.
+        guard: width of the guard zone on the other side, a multiple of `ROUND_BYTES`.
+        alignment: power of two, of which the storage's address is a multiple.
+    """
+    if edge.side == "start":
+        base = start + _up(edge.slack, alignment)
+        return Slot(0, base, base + nbytes, rounded(base + nbytes + guard))
+    base = (stop - edge.slack - nbytes) // alignment * alignment
+    first = (base - guard) // ROUND_BYTES * ROUND_BYTES
+    return Slot(first, base, base + nbytes, size)
 
 
 def slot_room(nbytes: int, guard: int, alignment: int) -> int:

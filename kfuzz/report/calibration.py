@@ -51,6 +51,8 @@ def lines(made: Calibration) -> Iterator[str]:
         f" {made.cases} cases to find a fault, {made.conforming_cases} on a conforming "
         f"witness{fewer}"
     )
+    if made.unsearched:
+        yield f"interrupted: {made.unsearched} witnesses were not searched"
     yield ""
     yield from _table(made)
     if made.unsound:

@@ -25,7 +25,7 @@ from kfuzz.core.event import (
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
 from kfuzz.corpus import Problem, Stored
-from kfuzz.engine.config import ReplayResult
+from kfuzz.engine.config import ReplayResult, Sanitized
 from kfuzz.report.drawing import shown_path
 
 FORMAT: Final = 1
@@ -159,6 +159,30 @@ def replay_document(
                 "path": shown_path(r.path),
                 "message": r.message,
                 "differences": list(r.differences),
+            }
+            for r in results
+        ],
+    }
+
+
+def sanitizer_document(
+    tool: str, results: Iterable[Sanitized], *, interrupted: bool = False
+) -> Document:
+    """Return the document of `kfuzz replay --sanitizer`."""
+    return {
+        "interrupted": interrupted,
+        "sanitizer": tool,
+        "results": [
+            {
+                "id": r.finding.id if r.finding else None,
+                "kernel": r.finding.target.node_id if r.finding else None,
+                "path": shown_path(r.path),
+                "problem": r.problem or None,
+                "raised": r.raised or None,
+                "errors": r.report.count if r.report else None,
+                "warnings": r.report.warnings if r.report else None,
+                "printed": [asdict(e) for e in r.report.errors] if r.report else [],
+                "report": shown_path(r.file) if r.file else None,
             }
             for r in results
         ],

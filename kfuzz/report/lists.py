@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from kfuzz.contracts.language import Contract
 from kfuzz.corpus import Problem, Stored
-from kfuzz.engine.config import ReplayOutcome, ReplayResult
+from kfuzz.engine.config import ReplayOutcome, ReplayResult, Sanitized
 from kfuzz.report.drawing import one_line, shown_path
 from kfuzz.report.pages import title_of
 from kfuzz.report.summary import table
@@ -43,6 +43,21 @@ def replay_total(results: Sequence[ReplayResult]) -> str:
     texts = [f"{counts[o]} {o}" for o in ReplayOutcome if counts[o]]
     noun = "finding" if len(results) == 1 else "findings"
     return f"{len(results)} {noun} replayed: {', '.join(texts) or 'none'}"
+
+
+def sanitized_lines(result: Sanitized) -> list[str]:
+    """Return what a sanitizer said of one finding, and where its report lies."""
+    name = result.finding.id if result.finding else shown_path(result.path)
+    if result.report is None:
+        return [f"ERROR  {one_line(name)}: {one_line(result.problem)}"]
+    first, *rest = result.report.lines
+    lines = [f"{one_line(name)}: {one_line(first)}"]
+    lines += [f"  {one_line(line)}" for line in rest]
+    if result.raised:
+        lines.append(f"  the kernel raised {one_line(result.raised)}")
+    if result.file is not None:
+        lines.append(f"  report: {shown_path(result.file)}")
+    return lines
 
 
 def contract_lines(contracts: Iterable[Contract]) -> list[str]:

@@ -60,8 +60,10 @@ def finding_page(finding: Finding, path: Path, *, options: str = "") -> list[str
     scalars = finding.case.scalars.items()
     lines += [f"  {draw_scalar(name, value)}" for name, value in scalars]
     if edge := finding.case.edge:
-        side = f"{edge.side} of {one_line(edge.argument) or 'every argument'}"
-        lines.append(f"  a page that faults lies at the {side}")
+        beside = one_line(edge.argument) or "every argument"
+        if edge.allocation is not None:
+            beside = f"tensor {edge.allocation} that it allocates, counted from 0"
+        lines.append(f"  a page that faults lies at the {edge.side} of {beside}")
     lines += _section("failing element", draw_failure(finding.failure))
     accesses = draw_accesses(finding.failure.accesses, finding.case)
     lines += _section("accesses", accesses)
@@ -194,7 +196,10 @@ def _part(part: str | Tolerance | Protocol | ViolationSignature) -> list[str]:
                 lines.append(f"on a miss also: {', '.join(part.on_miss)}")
             if part.sampled:
                 lines.append(f"on some cases also: {', '.join(part.sampled)}")
-            return [*lines, f"confirmation: {part.confirmation}"]
+            how = part.confirmation
+            if part.by_chance:
+                how += f"; {', '.join(part.by_chance)}: witnessed"
+            return [*lines, f"confirmation: {how}"]
         case ViolationSignature():
             kinds = ", ".join(part.kinds) or "any"
             return [f"kinds: {kinds}", part.text]

@@ -1,5 +1,6 @@
 """Kernels that crash, hang, flood or take all memory: the run goes on and says so."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,11 @@ def test_a_kernel_that_does_not_return(project: Project) -> None:
     [finding] = run.findings("hangs")
     assert (finding["contract"], finding["state"]) == ("K-LIV-01", "confirmed")
     assert "does not return within 20 s" in finding["message"]
+    # Where it was, told by a signal that no one sees.
+    [entry] = project.folder.glob("corpus/hangs/*/finding.json")
+    trace = json.loads(entry.read_text())["failure"]["trace"]
+    assert "in hangs" in trace
+    assert "most recent call first" not in run.err
     assert run.findings("right") == []
     assert run.kernel("right")["cases"] > 0
     assert project.wait_until_alone() == []

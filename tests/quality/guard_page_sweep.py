@@ -1,7 +1,8 @@
 """Runs torch's operators on arguments flush against pages that fault; a script.
 
 It prints how many calls returned. With the argument "control" it then reads one byte
-too many and must die of it.
+too many and must die of it. With "cuda" and names of operators it runs these on a GPU,
+each until it faults: then it says on what, and ends.
 """
 
 import ctypes
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec, contiguous_strides
+from kfuzz.execution.devices import fault_of
 from kfuzz.execution.memory import Arena, place
 from kfuzz.execution.poison import Poison
 
@@ -71,18 +73,20 @@ def specs(shape: Shape, dtype: str, layout: str) -> dict[str, TensorSpec]:
     return {"x": spec, "y": spec, "rows": TensorSpec(shape, axes, "int64", values=b"")}
 
 
-def placements() -> Iterator[tuple[Shape, dict[str, Tensor]]]:
+def placements(device: str = "cpu") -> Iterator[tuple[Shape, dict[str, Tensor]]]:
     """Yield the arguments in every dtype and layout, at either edge."""
-    arena = Arena("cpu")
+    arena = Arena(device)
     for shape, dtype, layout, side, alignment in itertools.product(
         (*MATRICES, *IMAGES), DTYPES, LAYOUTS, SIDES, ALIGNMENTS
     ):
         count = torch.arange(torch.Size(shape).numel()).reshape(shape)
-        values = (count % 11 - 5).to(getattr(torch, dtype))
-        given = {"x": values, "y": values, "rows": count % shape[0]}
+        if device != "cpu" and alignment == 1:
+            continue  # no tensor on a GPU is aligned to less than its elements
+        values = (count % 11 - 5).to(getattr(torch, dtype)).to(device)
+        given = {"x": values, "y": values, "rows": (count % shape[0]).to(device)}
         recipes = specs(shape, dtype, layout)
         placed = place(
-            recipes, given, device="cpu", alignment=alignment, poison=Poison.NAN,
+            recipes, given, device=device, alignment=alignment, poison=Poison.NAN,
             arena=arena, edge=Edge(side),
         )  # fmt: skip
         for name, tensor in placed.tensors.items():
@@ -93,9 +97,33 @@ def placements() -> Iterator[tuple[Shape, dict[str, Tensor]]]:
         yield shape, placed.tensors
 
 
+def on_a_gpu(names: list[str]) -> None:
+    """Run operators on every placement on a GPU, until one faults."""
+    calls = 0
+    for name in names:
+        for shape, tensors in placements("cuda"):
+            if (name == "conv2d") is not (len(shape) == 4):
+                continue
+            x = tensors["x"]
+            try:
+                OPERATORS[name](x, tensors["y"], tensors["rows"])
+                torch.cuda.synchronize()
+            except RuntimeError as error:
+                if fault := fault_of(x.device):
+                    place = f"{x.dtype} {shape} {x.stride()} +{x.storage_offset()}"
+                    sys.stdout.write(f"{name}: {fault} on {place}: {error}\n")
+                    return
+                raise
+            calls += 1
+    sys.stdout.write(f"{calls}\n")
+
+
 def main() -> None:
     """Run every operator on every placement."""
     torch.set_num_threads(1)
+    if sys.argv[1:2] == ["cuda"]:
+        on_a_gpu(sys.argv[2:])
+        return
     calls = 0
     for shape, tensors in placements():
         for name, operator in OPERATORS.items():

@@ -23,10 +23,11 @@ from kfuzz.contracts.changed import (
     read_shift,
 )
 from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import Miss
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.scaling import scaled, scalings
-from kfuzz.contracts.view import Miss, View
+from kfuzz.contracts.view import View
 from kfuzz.contracts.witnesses.changed_data import (
     amax_in_full,
     amax_short_if_falling,
@@ -124,7 +125,7 @@ def test_an_order_holds_each_place_once_and_its_words_are_read_again(
 def view_of(operator: Operator, function: Callable[..., object], case: Case) -> View:
     bound = kernel(operator, name=f"k{next(COUNTER)}", determinism="bitwise")(function)
     bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01"}))
-    view, _ = bench._view(Derived(case, bench.values(case)))
+    view, _ = bench.caller(case).view(Derived(case, bench.values(case)))
     return view
 
 

@@ -1,5 +1,7 @@
 """`kfuzz doctor`: what this machine has and lacks."""
 
+from typing import Any
+
 import pytest
 
 from kfuzz.cli import doctor as doctor_module
@@ -10,6 +12,7 @@ from kfuzz.cli.doctor import (
     pair_check,
     version_check,
 )
+from kfuzz.execution.processes import ChildDied
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -64,6 +67,63 @@ def test_doctor_exits_5_where_no_kernel_can_run(
     lines = capsys.readouterr().out.splitlines()
     assert f"{health:<7}  child process: text. a way out" in lines
     assert all(line.split()[0] in list(Health) for line in lines)
+
+
+class _Asked:
+    """A zygote whose children give the replies that they are told to."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+
+    def fork(self) -> "_Asked":
+        return self
+
+    def __enter__(self) -> "_Asked":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the child."""
+
+    def request(self, message: dict[str, Any], timeout: float) -> dict[str, Any]:
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return dict(reply)
+
+
+@pytest.mark.parametrize(
+    ("replies", "health", "text"),
+    [
+        (
+            [{"unfenced": ""}, {"fault": "illegal_address", "struck": True}],
+            Health.OK,
+            "a planted load past the end faults",
+        ),
+        ([{"unfenced": "no cuda-bindings"}], Health.MISSING, "no cuda-bindings"),
+        (
+            [{"unfenced": ""}, {"fault": "", "struck": False}],
+            Health.BROKEN,
+            "a planted load past the end passed",
+        ),
+        (
+            [{"unfenced": ""}, {"fault": "launch_failure", "struck": False}],
+            Health.BROKEN,
+            "a planted load past the end gave launch_failure",
+        ),
+        (
+            [{"unfenced": ""}, ChildDied(1, None, "SIGABRT", "")],
+            Health.BROKEN,
+            "ends the process",
+        ),
+    ],
+)
+def test_guard_pages_of_a_gpu_are_tried(
+    replies: list[Any], health: Health, text: str
+) -> None:
+    check = doctor_module._device_pages(_Asked(*replies))  # type: ignore[arg-type]
+    assert (check.name, check.health) == ("guard pages on cuda", health)
+    assert text in check.text
+    assert bool(check.fix) is (health is not Health.OK)
 
 
 def test_doctor_tries_everything_for_real(capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kfuzz.core.recipe import Case, Destination, Edge, TensorSpec
-from kfuzz.core.verdict import Kind
-from kfuzz.engine.faults import is_flush, locate, measure
+from kfuzz.core.verdict import Allocation, CaseReport, Failure, Kind, Verdict
+from kfuzz.engine.faults import Answer, answer_of, is_flush, locate, measure
 
 ALIGNMENT = 16
 
@@ -22,11 +22,15 @@ def kernel(
     *, argument="x", past=0, before=0, writes=False, crashes=False, size=4,
     alignment=ALIGNMENT,
 ):  # fmt: skip
-    """Return whether a kernel that touches so many bytes outside dies on a case."""
+    """Return what a kernel that touches so many bytes outside shows on the CPU."""
     asked = []
 
-    def dies(case):
+    def ask(case):
         asked.append(case)
+        struck = dies(case)
+        return Answer(struck, bool(struck and case.edge and case.edge.readable))
+
+    def dies(case):
         edge = case.edge
         if crashes:
             return True
@@ -42,8 +46,8 @@ def kernel(
         gap = spec.offset * size + -(-edge.slack // alignment) * alignment
         return before > gap
 
-    dies.asked = asked
-    return dies
+    ask.asked = asked
+    return ask
 
 
 def found(case, dies):
@@ -124,7 +128,7 @@ def test_the_other_side_is_tried_too():
 def _either(inner):
     """Die at any edge of all arguments, else as told."""
     return lambda case: (
-        (case.edge is not None and not case.edge.argument) or inner(case)
+        Answer(True) if case.edge and not case.edge.argument else inner(case)
     )
 
 
@@ -150,3 +154,128 @@ def test_only_what_touches_the_page_says_that_nothing_is_touched():
     assert not is_flush(case_of(Edge("end", "x"), n=5), ALIGNMENT)
     assert is_flush(case_of(Edge("start", "x"), n=5), ALIGNMENT)
     assert not is_flush(case_of(Edge("start", "x"), n=4, offset=4), ALIGNMENT)
+
+
+OWN = Allocation("its own float32[100]", elements=100, itemsize=4)
+
+
+def on_a_device(*, argument="x", own=None, past=4, writes=False, fence=1 << 25):
+    """Return what a kernel shows on a GPU that touches so many bytes past the end.
+
+    Args:
+        argument: whose end it passes, where it is no allocation's.
+        own: number of the allocation whose end it passes.
+        past: bytes.
+        writes: whether it writes there.
+        fence: bytes that can be read and written where the fence is readable.
+    """
+    made = [Allocation("its own int32[8]", 8, 4), OWN]
+    asked = []
+
+    def ask(case):
+        asked.append(case)
+        edge = case.edge
+        if edge is None:
+            return Answer(False)
+        named = made[edge.allocation : edge.allocation + 1] if edge.allocation else []
+        if edge.allocation == 0:
+            named = made[:1]
+        beside = named[0] if named else None
+        meant = own if edge.argument == "" else argument
+        mine = edge.allocation if edge.argument == "" else edge.argument
+        everything = edge.argument == "" and edge.allocation is None
+        if edge.side != "end" or not (everything or (meant == mine is not None)):
+            return Answer(False, beside=beside)
+        step = 256 if own is not None else ALIGNMENT
+        nbytes = made[own].elements * 4 if own is not None else 16
+        gap = -nbytes % step + -(-edge.slack // step) * step
+        if edge.readable:
+            return Answer(past > gap + fence, writes and past <= gap + fence, beside)
+        return Answer(past > gap, beside=beside)
+
+    ask.asked = asked
+    return ask
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_on_a_device_changed_bytes_tell_a_write(writes):
+    case, failure = found(case_of(Edge("end")), on_a_device(past=20, writes=writes))
+    assert case.edge == Edge("end", "x")
+    assert failure.kind is (Kind.WRITE_OUTSIDE if writes else Kind.READ_OUTSIDE)
+    assert ": 5 to 8 elements past the end" in failure.message
+
+
+def test_an_access_beyond_a_fence_that_can_be_touched_is_of_either_kind():
+    ask = on_a_device(past=1 << 30, writes=True)
+    _, failure = found(case_of(Edge("end")), ask)
+    assert failure.message.startswith("reaches outside x: more than ")
+    assert failure.accesses[0].access == "access"
+
+
+@pytest.mark.parametrize("own", [0, 1])
+def test_an_allocation_of_the_kernels_own_may_be_to_blame(own):
+    ask = on_a_device(argument="", own=own, past=1024)
+    located = locate(case_of(Edge("end")), ask, allocations=True)
+    assert located is not None
+    case, failure = located[0], measure(*located, ask, ALIGNMENT)
+    assert case.edge == Edge("end", allocation=own)
+    assert (failure.kind, failure.output) == (Kind.READ_OUTSIDE, "")
+    [access] = failure.accesses
+    assert access.argument == ""
+    name, gap = (OWN.memory, 112) if own else ("its own int32[8]", 224)
+    least = (gap + (1024 - gap - 1) // 256 * 256) // 4 + 1
+    assert access.memory == name
+    assert failure.message == (
+        f"reads outside {name}: {least} to {least + 63} elements past the end "
+        "(guard page; it is aligned to 256 bytes)"
+    )
+    assert access.offset == (100 if own else 8) + least - 1
+
+
+def test_allocations_are_asked_about_until_there_are_no_more():
+    ask = on_a_device(argument="", own=7, past=0)
+    assert locate(case_of(Edge("end")), ask, allocations=True) is None
+    asked = [c.edge.allocation for c in ask.asked if c.edge and not c.edge.argument]
+    assert asked == [0, 1, 2]
+
+
+def test_an_allocation_named_by_the_case_is_asked_about_alone():
+    ask = on_a_device(argument="", own=1, past=1024)
+    case = case_of(Edge("end", allocation=1))
+    assert locate(case, ask, allocations=True) is not None
+    assert locate(case_of(Edge("end", allocation=0)), ask, allocations=True) is None
+
+
+def report_of(kind, *, detail="", output="", contract="K-LIV-01"):
+    failure = Failure(contract, kind, "", output=output, detail=detail)
+    return CaseReport({contract: Verdict.VIOLATES}, failure=failure)
+
+
+@pytest.mark.parametrize(
+    ("detail", "struck"),
+    [
+        ("illegal_address", True),
+        ("assert", False),
+        ("misaligned_address", False),
+        ("launch_timeout", False),
+        ("device_error", False),
+    ],
+)
+def test_only_an_illegal_address_on_a_device_may_be_a_fences(detail, struck):
+    report = report_of(Kind.DEVICE_FAULT, detail=detail)
+    assert answer_of(case_of(Edge("end")), report) == Answer(struck)
+    readable = case_of(Edge("end", "x", readable=True))
+    assert answer_of(readable, report) == Answer(struck, False)
+
+
+def test_a_write_is_told_by_the_fence_that_can_be_read():
+    readable = case_of(Edge("end", "x", readable=True))
+    crash = report_of(Kind.CRASH, detail="SIGSEGV")
+    assert answer_of(readable, crash) == Answer(True, True)
+    assert answer_of(case_of(Edge("end", "x")), crash) == Answer(True, False)
+
+    def write(output):
+        return report_of(Kind.WRITE_OUTSIDE, output=output, contract="K-MEM-01")
+
+    assert answer_of(readable, write("x")) == Answer(False, True)
+    assert answer_of(readable, write("y")) == Answer(False, False)

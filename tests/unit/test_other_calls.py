@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kfuzz.contracts import bench
+from kfuzz.contracts import further_calls
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.batches import batch_axis, taken
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.calling import Memory
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
@@ -46,7 +47,7 @@ def judged(
 @pytest.fixture
 def natively(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judge as where Triton's interpreter runs nothing."""
-    monkeypatch.setattr(bench, "interpreting", lambda: False)
+    monkeypatch.setattr(further_calls, "interpreting", lambda: False)
 
 
 # Batches ----------------------------------------------------------------------
@@ -269,13 +270,13 @@ def test_want_of_address_space_is_nobodys_fault(
     if lacking == "the threads":
         monkeypatch.setattr("kfuzz.execution.overlap.place", refuse)
     else:
-        apart = Bench._other_memory
+        apart = Memory.elsewhere
 
-        def other_memory(made: Bench) -> Arena:
+        def elsewhere(memory: Memory) -> Arena:
             monkeypatch.setattr("kfuzz.execution.probes.place", refuse)
-            return apart(made)
+            return apart(memory)
 
-        monkeypatch.setattr(Bench, "_other_memory", other_memory)
+        monkeypatch.setattr(Memory, "elsewhere", elsewhere)
     case = x_case("randn", (4, 8))
     report = judged(ops.relu, relu_shared_workspace.function, case, "C-ORD-03")
     assert report.failure is None

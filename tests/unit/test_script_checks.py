@@ -98,6 +98,11 @@ def test_a_script_fails_until_the_kernel_is_mended(
         (Kind.BATCH_DEPENDENT, {}, "what the same rows are in another batch"),
         (Kind.OVERLAP_DEPENDENT, {}, "what it gives beside other calls"),
         (
+            Kind.TUNING_DEPENDENT,
+            {"contract": "C-CMP-02", "index": (0, 0)},
+            "what an autotuner leaves when it measures",
+        ),
+        (
             Kind.VALUE,
             {"contract": "C-CMP-02", "index": (0, 0), "expected": 1.0},
             "which configuration runs",

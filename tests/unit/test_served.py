@@ -1,5 +1,6 @@
 """When a call has had its time: by the clock, or by a processor that others use too."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,7 +9,8 @@ import time
 import pytest
 
 from kfuzz.engine import served
-from kfuzz.engine.served import Served, processor_seconds
+from kfuzz.engine.served import Served, new_pulse, processor_seconds
+from kfuzz.execution import occupied
 from kfuzz.execution.processes import ChildTimeout
 
 
@@ -30,7 +32,7 @@ class Silent:
         pass
 
 
-def waited(monkeypatch, share, *, limit=10.0):
+def waited(monkeypatch, share, *, limit=10.0, peer=None):
     """Return how long a peer is waited for that gets a share of a processor."""
     clock = [0.0]
 
@@ -40,7 +42,7 @@ def waited(monkeypatch, share, *, limit=10.0):
 
     monkeypatch.setattr(served.time, "monotonic", monotonic)
     monkeypatch.setattr(served, "processor_seconds", lambda pid: share * clock[0])
-    peer = Served(Silent(), None, lambda: False)
+    peer = Served(peer or Silent(), None, lambda: False)
     peer.send({})
     start = clock[0]
     with pytest.raises(ChildTimeout):
@@ -56,6 +58,24 @@ def test_a_busy_child_gets_half_its_limit_of_the_processor(monkeypatch, share, s
     assert waited(monkeypatch, share) == seconds
 
 
+class Talking(Silent):
+    """A peer that prints all the time, for so many looks."""
+
+    def __init__(self, looks):
+        self.looks, self.printed = looks, 0
+
+    def wait(self, timeout):
+        if self.looks:
+            self.looks, self.printed = self.looks - 1, self.printed + 1
+        return super().wait(timeout)
+
+
+@pytest.mark.parametrize(("looks", "seconds"), [(0, 10), (130, 13), (5000, 120)])
+def test_a_child_that_prints_is_waited_for_within_reason(monkeypatch, looks, seconds):
+    peer = Talking(looks)
+    assert waited(monkeypatch, 0.0, peer=peer) == pytest.approx(seconds, abs=1)
+
+
 def test_the_processor_time_of_a_process_is_read():
     if not os.path.exists("/proc/self/stat"):
         pytest.skip("no /proc")
@@ -68,3 +88,23 @@ def test_the_processor_time_of_a_process_is_read():
         finally:
             busy.kill()
     assert processor_seconds(None) == 0
+
+
+def test_a_pulse_tells_whose_turn_it_is():
+    pulse = new_pulse()
+    peer = Served(Silent(), pulse, lambda: False)
+    assert not peer.is_in_kernel()
+    os.pwrite(pulse, b"\x01", 1)
+    assert peer.is_in_kernel()
+    peer.discard()
+    assert Served(Silent(), None, lambda: False).is_in_kernel()
+
+
+def test_the_kernel_has_the_process_from_its_call_to_its_end():
+    told = []
+    occupied.tell(told.append)
+    with contextlib.suppress(ValueError), occupied.by_kernel():
+        assert told == [True]
+        raise ValueError("no tile")
+    assert told == [True, False]
+    occupied.tell(lambda by_kernel: None)

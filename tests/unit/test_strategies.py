@@ -185,6 +185,31 @@ def test_variances_are_mostly_not_negative_and_always_finite():
     assert not {f for f in found if FAMILIES[f].group == "special"}
 
 
+def test_large_means_are_drawn_more_often_where_they_are_taken_out():
+    def share(subtracts_mean):
+        found = Counter()
+        domain = cases(
+            {"x": tensors("*")},
+            declaration=Declaration(),
+            budget=SIZE_BUDGETS["cpu"],
+            subtracts_mean=subtracts_mean,
+        )
+
+        @settings(
+            max_examples=300, phases=(Phase.generate,), database=None, deadline=None
+        )
+        @seed(3)
+        @given(domain)
+        def draw(case):
+            found[first(case).fill.family] += 1
+
+        draw()
+        assert len(found) > 25
+        return (found["offset"] + found["offset_ulp"]) / sum(found.values())
+
+    assert share(True) > 2 * share(False) > 0
+
+
 def test_plants_are_specials_at_interesting_places(plain):
     values, places = Counter(), Counter()
     planted = 0

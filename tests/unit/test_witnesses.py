@@ -123,6 +123,8 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
     },
     "softmax_unmasked_config": row([0.0]),
     "softmax_unmasked_block": row([0.0]),
+    "leaky_relu_unrestored": row([-1.0]),
+    "relu_clears_the_next_buffer": row([-1.0]),
     "sum_split_by_rows": {
         "x": pinned([[0.0] * 3, [0.0] * 3, [0.0] * 3, [-1.0, 0.16396004, 1.0]], "d0 d1")
     },
@@ -383,7 +385,13 @@ def test_conforming_witnesses_conform_over_layouts_and_families(
     witness: Witness,
 ) -> None:
     decided = 0
-    made = sweep(witness)
+    # Elements that share memory cannot be overwritten.
+    inplace = witness.load().declaration.inplace
+    made = [
+        case
+        for case in sweep(witness)
+        if not any(0 in (case.tensors[n].strides or (1,)) for n in inplace)
+    ]
     assert made
     for case in made:
         report = judged(witness, case, Depth.SEARCH)

@@ -9,10 +9,14 @@ from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
 from kfuzz.contracts.witnesses.planted import (
     calls,
+    changed_data,
+    configured,
+    libraries,
     memory,
     narrow,
     racing,
     results,
+    subnormal,
     unstable,
 )
 from kfuzz.contracts.witnesses.planted.base import Base, Fault
@@ -21,6 +25,9 @@ FAULTS: Final[tuple[Fault, ...]] = (
     *memory.FAULTS,
     *calls.FAULTS,
     *results.FAULTS,
+    *configured.FAULTS,
+    *subnormal.FAULTS,
+    *changed_data.FAULTS,
     *narrow.FAULTS,
     *unstable.FAULTS,
     *racing.FAULTS,
@@ -81,6 +88,19 @@ def copies(device: str, version: str) -> dict[str, Base]:
     """Return conforming kernels whose results several programs copy, by name."""
     return {
         f"{base.operator.name}_copied": racing.through(base, race=False)
+        for base in _bases(device, version)
+    }
+
+
+def in_libraries(device: str, version: str) -> dict[str, Base]:
+    """Return conforming kernels in a library of their own, each in two configurations.
+
+    By name.
+    """
+    return {
+        f"library_{base.operator.name}": configured.with_blocks(
+            libraries.in_library(base)
+        )
         for base in _bases(device, version)
     }
 

@@ -3,11 +3,19 @@
 import torch
 
 from kfuzz.contracts import kernel
-from kfuzz.contracts.witnesses.planted.catalogue import conforming, copies, planted
+from kfuzz.contracts.witnesses.planted.catalogue import (
+    conforming,
+    copies,
+    in_libraries,
+    planted,
+)
 
 PLANTED = tuple(planted("cpu", torch.__version__))
 # Torch's own kernels of these operators are witnesses elsewhere.
-CONFORMING = copies("cpu", torch.__version__)
+CONFORMING = {
+    **copies("cpu", torch.__version__),
+    **in_libraries("cpu", torch.__version__),
+}
 WITNESSES = [
     *(p.witness("planted.on_cpu") for p in PLANTED if p.base is not None),
     *(conforming(name, base, "planted.on_cpu") for name, base in CONFORMING.items()),

@@ -3,10 +3,18 @@
 import torch
 
 from kfuzz.contracts import kernel
-from kfuzz.contracts.witnesses.planted.catalogue import conforming, declared, planted
+from kfuzz.contracts.witnesses.planted.catalogue import (
+    conforming,
+    declared,
+    in_libraries,
+    planted,
+)
 
 PLANTED = tuple(planted("cuda", torch.__version__))
-CONFORMING = declared("cuda", torch.__version__)
+CONFORMING = {
+    **declared("cuda", torch.__version__),
+    **in_libraries("cuda", torch.__version__),
+}
 WITNESSES = [
     *(p.witness("planted.on_cuda") for p in PLANTED if p.base is not None),
     *(conforming(name, base, "planted.on_cuda") for name, base in CONFORMING.items()),

@@ -44,7 +44,8 @@ def _wrong_dtype(base: Base) -> Base:
     return spoilt(base, change)
 
 
-def _wrong_tail(tensors: tuple[Tensor, ...], outputs: list[Tensor]) -> list[Tensor]:
+def wrong_tail(tensors: tuple[Tensor, ...], outputs: list[Tensor]) -> list[Tensor]:
+    """Return results with a wrong last element where their data have a tail."""
     place = editable(outputs)
     if place is None or not odd(main(tensors)) or not outputs[place].numel():
         return outputs
@@ -125,7 +126,7 @@ FAULTS: Final = (
     Fault(
         "wrong_tail", "C-CMP-03",
         "gives a wrong last element where the number of elements is no multiple of 8",
-        lambda base: spoilt(base, _wrong_tail),
+        lambda base: spoilt(base, wrong_tail),
     ),
     Fault("offset", "K-VAL-01", "adds 0.005 to every element", _offset),
     Fault(

@@ -180,6 +180,8 @@ _MADE: Final[dict[str, Callable[..., Any]]] = {
         add_rms_norm, l2_normalize, mean,
     )
 }  # fmt: skip
+# Where nothing but the range of float16 is left.
+_HALF: Final = ("mean",)
 _MOVES: Final = (
     "copy", "transpose", "where", "embedding", "gather", "index_select", "relu", "amax",
     "amin", "argmax", "clamp", "topk", "sort",
@@ -198,7 +200,9 @@ _ERF: Final = ("gelu", "geglu", "linear_gelu")
 def _unstable(base: Base) -> Base | str:
     name = base.operator.name
     if name in _MADE:
-        return base.having(_MADE[name], claims={})
+        claims = {"dtypes": "float16"} if name in _HALF else {}
+        dtype = "float16" if name in _HALF else base.dtype
+        return base.having(_MADE[name], claims=claims, dtype=dtype)
     if name in _MOVES:
         return "it chooses among its inputs: nothing can overflow or cancel"
     if name in _ROUNDED:

@@ -80,6 +80,11 @@ class Child:
         """The last of what the child printed, by whatever means."""
         return self._output.tail
 
+    @property
+    def printed(self) -> int:
+        """Bytes that the child has printed so far."""
+        return self._output.taken
+
     def send(self, message: Message) -> None:
         """Send a request; `wait` then takes the reply.
 

@@ -37,11 +37,13 @@ class Output:
     Attributes:
         writer: the end to hand to the process; close it with `close_writer`.
         name: whose output it is, for the line that says that more is dropped.
+        taken: bytes that it has printed so far.
     """
 
     def __init__(self, sink: Sink | None, name: str) -> None:
         self._sink = sink or to_stderr
         self.name = name
+        self.taken = 0
         self._tail = b""
         self._forwarded = 0
         self._finished = False
@@ -91,6 +93,7 @@ class Output:
                 self._take(piece)
 
     def _take(self, piece: bytes) -> None:
+        self.taken += len(piece)
         self._tail = (self._tail + piece[-TAIL_BYTES:])[-TAIL_BYTES:]
         if self._forwarded >= FORWARD_BYTES:
             return

@@ -1,0 +1,284 @@
+"""Calls of a kernel: on a case, and on what is derived from it."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.configurations import described
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.destinations import given
+from kfuzz.contracts.hostile import HostileIndex, first_hostile
+from kfuzz.contracts.keywords import keywords_of
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.left_open import poison_of
+from kfuzz.contracts.nonfinite import ASKING, NonFinite, first_nonfinite
+from kfuzz.contracts.oracle import accept, expected_metadata, pose
+from kfuzz.contracts.view import UNPROMISED, View
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Destination
+from kfuzz.execution.autotuning import Measuring
+from kfuzz.execution.device.surroundings import Company
+from kfuzz.execution.interpreter import interpreting
+from kfuzz.execution.memory import Arena
+from kfuzz.execution.poison import Poison
+from kfuzz.execution.probes import Expected, Run, execute
+from kfuzz.execution.randomness import SEED
+from kfuzz.numerics.acceptance import Acceptance, Problem
+
+# Memory beside the usual is taken anew each time and kept for a while: a kernel
+# that remembers addresses has not met it before.
+_ELSEWHERES: Final = 4
+
+
+class Memory:
+    """Where the arguments of one kernel's calls lie.
+
+    Attributes:
+        device: on which it is.
+        usual: where they lie unless another place is asked for.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.usual = Arena(device)
+        self._elsewhere: deque[Arena] = deque(maxlen=_ELSEWHERES)
+
+    def elsewhere(self) -> Arena:
+        """Return memory at addresses that no recent placement had."""
+        self._elsewhere.append(Arena(self.device))
+        return self._elsewhere[-1]
+
+
+@dataclass(frozen=True)
+class _Posed:
+    """What a case asks of the kernel.
+
+    Attributes:
+        problem: the inputs as the oracle sees them.
+        acceptance: what is admitted; None where values are not judged.
+        hostile: the first index out of bounds, if any.
+        nonfinite: the first NaN or infinity where these are masked or refused.
+    """
+
+    problem: Problem
+    acceptance: dict[str, Acceptance] | None
+    hostile: HostileIndex | None
+    nonfinite: NonFinite | None
+
+
+class Caller:
+    """Calls a kernel for the judgement of one case.
+
+    Attributes:
+        kernel: the bound kernel.
+        memory: where arguments lie.
+        config: the configuration of the case, and of the cases derived from it.
+        stale: whether stale memory on a device is poisoned before each call.
+        captures: whether calls are captured in CUDA graphs; no more once one breaks.
+        step: called before every call, for a watchdog.
+        raised: whether any call raised.
+        lost: whether the device can do nothing more in this process.
+    """
+
+    def __init__(
+        self,
+        kernel: BoundKernel,
+        memory: Memory,
+        *,
+        config: int,
+        stale: bool,
+        captures: bool,
+        fences: bool,
+        step: Callable[[], None],
+    ) -> None:
+        """Take what all calls have in common.
+
+        Args:
+            kernel: the bound kernel.
+            memory: where arguments lie.
+            config: the configuration of the case.
+            stale: whether stale memory on a device is poisoned.
+            captures: whether calls are captured in CUDA graphs.
+            fences: whether arguments lie beside pages that fault where a case says so.
+            step: called before every call.
+        """
+        self.kernel = kernel
+        self.memory = memory
+        self.config = config
+        self.stale = stale
+        self.captures = captures
+        self.step = step
+        self.raised = False
+        self.lost = False
+        self._fences = fences
+
+    def accepted(self, derived: Derived) -> dict[str, Acceptance] | None:
+        """Return what is admitted for a case, None where values are not judged.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+        """
+        return self._posed(derived).acceptance
+
+    def view(
+        self, derived: Derived, *, hold: bool = False, arena: Arena | None = None
+    ) -> tuple[View, str | None]:
+        """Return a view with the base run, or why the backend cannot judge it.
+
+        Args:
+            derived: the case with its values.
+            hold: whether arguments and results stay, for a second call.
+            arena: where the arguments lie, if not in the usual memory.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+        """
+        # Before the run: after a device-side assertion nothing can be read.
+        posed = self._posed(derived)
+        accepted = posed.acceptance
+        expected = {} if accepted is None else expected_metadata(accepted)
+        base = self.run(
+            derived, expected, poison_of(derived.case), hold=hold, arena=arena
+        )
+        places = self.destinations(derived, expected) or {}
+        view = View(
+            case=replace(derived.case, destinations=places),
+            operator=self.kernel.operator,
+            declaration=self.kernel.declaration,
+            problem=posed.problem,
+            acceptance=accepted,
+            runs={Probe.BASE: base},
+            explicit=self.kernel.explicit,
+            hostile=posed.hostile,
+            nonfinite=posed.nonfinite,
+        )
+        return view, _unsupported(base)
+
+    def apart(self) -> Callable[[Derived], View | None]:
+        """Return what runs cases one after the other in memory that none has met.
+
+        It returns None for what cannot be judged.
+        """
+        arena = self.memory.elsewhere()
+
+        def run(derived: Derived) -> View | None:
+            view, unsupported = self.view(derived, arena=arena)
+            return None if unsupported or not view.base.comparable else view
+
+        return run
+
+    def run(
+        self,
+        derived: Derived,
+        expected: Mapping[str, Expected],
+        poison: Poison,
+        *,
+        arena: Arena | None = None,
+        reverse: bool = False,
+        last: tuple[int, int, int] | None = None,
+        seed: int = SEED,
+        hold: bool = False,
+        after: Run | None = None,
+        config: int | None = None,
+        measuring: Measuring | None = None,
+        company: Company = Company.NONE,
+    ) -> Run:
+        """Call the kernel once.
+
+        Args:
+            derived: the case with its values.
+            expected: metadata of each output.
+            poison: what fresh memory holds.
+            arena: where the arguments lie, if not in the usual memory.
+            reverse: whether programs run in reverse order.
+            last: a program that runs after all others.
+            seed: of torch's generators.
+            hold: whether arguments and results stay, for a second call.
+            after: a held run, whose arguments are overwritten.
+            config: the configuration, if not the case's.
+            measuring: the block in which autotuners measure; None for none.
+            company: what else a GPU does meanwhile.
+        """
+        claims = self.kernel.declaration
+        config = self.config if config is None else config
+        destinations = self.destinations(derived, expected)
+        if destinations is None:
+            return Run(poison=poison, unreliable="no shape is known for its outputs")
+        self.step()
+        run = execute(
+            self.kernel.on,
+            derived.case,
+            derived.values,
+            expected,
+            arena=arena or self.memory.usual,
+            alignment=claims.alignment,
+            around=poison_of(derived.case),
+            fresh=poison,
+            scalars=keywords_of(self.kernel, derived.case, config),
+            inplace=claims.inplace,
+            destinations=destinations,
+            reverse=reverse,
+            last=last,
+            config=config,
+            measuring=measuring,
+            stale=self.stale,
+            company=company,
+            seed=seed,
+            hold=hold,
+            after=after,
+            edge=derived.case.edge if self._fences else None,
+        )
+        if run.raised is not None:
+            self.raised = True
+            self.lost = self.lost or run.raised.lost
+        if not claims.configs:
+            return run
+        return replace(
+            run, config=described(claims.config(config)), configs=len(claims.configs)
+        )
+
+    def destinations(
+        self, derived: Derived, expected: Mapping[str, Expected]
+    ) -> dict[str, Destination] | None:
+        """Return the memory that the kernel is given; None where no shape is known."""
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        return given(operator, derived.case, derived.values, claims, expected)
+
+    def _posed(self, derived: Derived) -> _Posed:
+        """Return what a case asks, and what is admitted where values are judged."""
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        problem = pose(operator, derived.case, derived.values, claims)
+        hostile = first_hostile(operator, derived.case, problem)
+        nonfinite = None
+        if claims.nonfinite in ASKING:
+            nonfinite = first_nonfinite(operator, derived.values)
+        refusable = nonfinite is not None and claims.nonfinite == "raise"
+        astray = hostile is not None and claims.out_of_bounds in UNPROMISED
+        acceptance = None
+        if not (astray or refusable):
+            try:
+                acceptance = accept(operator, problem)
+            except BindingError:
+                raise
+            except Exception:  # outside the oracle's domain
+                acceptance = None
+        return _Posed(problem, acceptance, hostile, nonfinite)
+
+
+def without_edge(derived: Derived) -> Derived:
+    """Return a case away from pages that fault."""
+    return replace(derived, case=replace(derived.case, edge=None))
+
+
+def _unsupported(run: Run) -> str | None:
+    """Return why the backend, not the kernel, is to blame for this run."""
+    if run.unreliable:
+        return run.unreliable
+    if run.raised is not None and run.raised.backend:
+        what = "Triton's interpreter" if interpreting() else "Triton"
+        return f"{what} cannot run it: {run.raised.message}"
+    return None

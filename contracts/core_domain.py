@@ -1,0 +1,66 @@
+"""The core domain, which a kernel has to take: what of a case lies beyond it.
+
+Rank 2, of indices 1, contiguous, float32, sizes from 1 up, finite, the last dimension
+reduced; and whatever is declared explicitly.
+"""
+
+from collections.abc import Collection
+
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.recipe import Case, is_dtype
+
+
+def beyond_core(
+    case: Case, operator: Operator, explicit: Collection[str], *, finite: bool
+) -> tuple[str, ...]:
+    """Return the aspects of a case that lie in the default breadth only, in words.
+
+    Args:
+        case: with the destinations that the kernel was given.
+        operator: what it asks to compute.
+        explicit: names of the claims that the author wrote down.
+        finite: whether the inputs are.
+    """
+    aspects = []
+    specs = case.tensors.values()
+    data = [s for s in specs if s.numel or s.shape]
+    if any(0 in s.shape for s in specs) and "shape_class" not in explicit:
+        aspects.append("zero-size input")
+    if "layouts" not in explicit:
+        given = [d.spec() for d in case.destinations.values()]
+        if any(not s.is_contiguous for s in data):
+            aspects.append("non-contiguous input")
+        if any(not s.is_contiguous for s in given):
+            aspects.append("non-contiguous destination")
+        if any(s.offset for s in (*specs, *given)):
+            aspects.append("storage offset")
+    if "dtypes" not in explicit:
+        aspects += _unusual_dtypes(case, operator)
+    aspects += _unusual_ranks(case, operator)
+    if operator.dim is not None and "dims" not in explicit:
+        axis = operator.reduced_axis(case)
+        if axis != -1:
+            aspects.append("dim other than the last")
+    if not finite and "nonfinite" not in explicit:
+        aspects.append("non-finite input")
+    return tuple(aspects)
+
+
+def _unusual_dtypes(case: Case, operator: Operator) -> list[str]:
+    """Return the declared dtype that the case takes, if not float32."""
+    own = {n for n, p in operator.tensors.items() if p.dtype}
+    tensors = case.tensors.items()
+    found = {s.dtype for n, s in tensors if n not in own and not s.below}
+    found |= {str(v) for v in case.scalars.values() if is_dtype(v)}
+    return [f"dtype {name}" for name in sorted(found - {"float32"})]
+
+
+def _unusual_ranks(case: Case, operator: Operator) -> list[str]:
+    """Return the ranks that vary: not 2 at the widest, of indices not 1."""
+    found, widest = [], operator.widest(case)
+    for name, spec in case.tensors.items():
+        parameter, rank = operator.tensors[name], len(spec.shape)
+        usual = 2 - widest + len(parameter.names)
+        if parameter.variadic and rank != (1 if spec.below else usual):
+            found.append(f"rank {rank}" + (f" of {name}" if spec.below else ""))
+    return found[:1]

@@ -1,0 +1,64 @@
+"""A compilation is no hang: the child's pulse beats while Triton compiles."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+LONGEST_SECONDS: Final = 120.0
+"""As long as a first call may take: one compilation that takes longer is a hang."""
+
+EVERY_SECONDS: Final = 0.5
+
+
+def beat_while_compiling(beat: Callable[[], None]) -> None:
+    """Have every later compilation of a Triton kernel in this process call `beat`.
+
+    On a busy machine it can take longer than a call may: the compiler waits for an
+    assembler in a process of its own, so that processor time does not tell either.
+    """
+    if "triton" not in sys.modules:
+        return
+    from triton import knobs
+
+    runtime: Any = knobs.runtime
+    beating = _Beating(beat)
+    before, after = runtime.jit_cache_hook, runtime.jit_post_compile_hook
+
+    def starts(*args: Any, **kwargs: Any) -> Any:
+        beating.start()
+        return None if before is None else before(*args, **kwargs)
+
+    def ends(*args: Any, **kwargs: Any) -> Any:
+        beating.stop()
+        return None if after is None else after(*args, **kwargs)
+
+    runtime.jit_cache_hook, runtime.jit_post_compile_hook = starts, ends
+
+
+class _Beating:
+    """Calls a function over and over until it is told to stop, or for a time."""
+
+    def __init__(self, beat: Callable[[], None]) -> None:
+        self._beat = beat
+        self._until = 0.0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, or begin anew: a compilation that raised never said that it ended."""
+        self._until = time.monotonic() + LONGEST_SECONDS
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(
+                target=self._go_on, name="compiling", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._until = 0.0
+
+    def _go_on(self) -> None:
+        while time.monotonic() < self._until:
+            self._beat()
+            time.sleep(EVERY_SECONDS)

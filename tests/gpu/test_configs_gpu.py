@@ -1,0 +1,329 @@
+"""Compiled autotuned kernels, each configuration, and CUDA graphs, on a GPU.
+
+Everything is judged in this process, but for the searches, whose children are
+replaced where a capture breaks.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.witnesses import configured, turns
+from kfuzz.core.budget import SIZE_BUDGETS, Budget
+from kfuzz.core.event import FindingSaved, KernelFinished
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport, Kind, State, Verdict
+from kfuzz.engine.campaign import run
+from kfuzz.engine.config import RunConfig
+from kfuzz.execution.autotuning import CALLS, Measuring
+from kfuzz.execution.graphs import Replays, replayed
+from kfuzz.execution.interpreter import Launches, watch
+from kfuzz.execution.overlap import Overlapping
+from kfuzz.execution.poison import Poison
+from kfuzz.execution.probes import Expected
+
+pytestmark = pytest.mark.gpu
+ROOT = Path(__file__).resolve().parents[2]
+COUNTER = itertools.count()
+BLOCKS = (64, 128, 256)
+CONFIGS = [triton.Config({"BLOCK": b}) for b in BLOCKS]
+# Eight stages of 64 KiB: more shared memory than any device gives a block.
+TOO_MUCH = triton.Config({"BLOCK": 128}, num_stages=8, num_warps=8)
+MODEST = triton.Config({"BLOCK": 32}, num_stages=2)
+DEPTH = 256
+
+
+@triton.jit
+def add_block(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) + BLOCK, mask=at < n)
+
+
+@triton.jit
+def product(a, b, c, k, BLOCK: tl.constexpr):
+    """c = a b, of BLOCK x k and k x BLOCK: operands wait in shared memory."""
+    rows, depth = tl.arange(0, BLOCK), tl.arange(0, 64)
+    left = a + rows[:, None] * k + depth[None, :]
+    right = b + depth[:, None] * BLOCK + rows[None, :]
+    total = tl.zeros([BLOCK, BLOCK], tl.float32)
+    for _ in range(0, k, 64):
+        total += tl.dot(tl.load(left), tl.load(right))
+        left += 64
+        right += 64 * BLOCK
+    tl.store(c + rows[:, None] * BLOCK + rows[None, :], total)
+
+
+def tuned(function: Any, configs: list[Any], **options: Any) -> Any:
+    return triton.autotune(configs, key=[], **options)(function)
+
+
+def launched(
+    made: Any, number: int, measuring: Measuring | None = None
+) -> tuple[float, Launches]:
+    x = torch.zeros(512, device="cuda")
+    with watch(config=number, measuring=measuring) as seen:
+        made[lambda meta: (triton.cdiv(512, meta["BLOCK"]),)](x, 512)
+    return x[0].item(), seen
+
+
+# Configurations ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_the_number_chooses_and_nothing_is_timed(number: int) -> None:
+    made = tuned(add_block, CONFIGS)
+    value, seen = launched(made, number)
+    assert value == BLOCKS[number % 3], seen
+    assert f"BLOCK: {BLOCKS[number % 3]}," in seen.config
+    assert seen.configs == 3
+    assert made.cache == {}
+    assert not hasattr(made, "bench_time"), "it was timed"
+
+
+def test_a_configuration_that_the_device_refuses_is_passed_over() -> None:
+    made = tuned(product, [TOO_MUCH, MODEST])
+    a = torch.ones(128, DEPTH, device="cuda")
+    c = torch.zeros(128, 128, device="cuda")
+    with watch(config=0) as seen:
+        made[(1,)](a, a, c, DEPTH)
+    assert "BLOCK: 32," in seen.config, f"{seen.config} ran"
+    assert c.flatten()[0].item() == DEPTH, c.flatten()[:4].tolist()
+
+
+def test_measuring_restores_what_is_declared() -> None:
+    for options, cold in (({"restore_value": ["x"]}, 64.0), ({}, None)):
+        made = tuned(add_block, CONFIGS, **options)
+        with Measuring(most=2) as measuring:
+            first, _ = launched(made, 0, measuring)
+            second, seen = launched(made, 0, measuring)
+        expected = cold or CALLS * (64 + 128) + 64
+        assert (first, second) == (expected, 64), (options, first, second, seen)
+        assert made.cache == {}
+
+
+def judged(
+    function: Callable[..., object],
+    case: Case,
+    *,
+    operator: Operator = ops.relu,
+    **claims: object,
+) -> tuple[CaseReport, Bench]:
+    bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)
+    bench = Bench(bound, setting_of("cuda:0", SIZE_BUDGETS["cuda"], CLASSES))
+    bench.captures = True  # though this process is no child
+    return bench.judge(case, Depth.FULL), bench
+
+
+def case(*shape: int, config: int = 0, family: str = "randn", **scalars: float) -> Case:
+    names = tuple(f"d{i}" for i in range(len(shape)))
+    spec = TensorSpec(shape, names, "float32", fill=Fill(family, 2))
+    return Case({"x": spec}, scalars, config=config)
+
+
+def test_a_bad_configuration_is_found_and_named() -> None:
+    report, _ = judged(
+        lambda x, dim=-1: configured.launch(x, dim, configured.tuned_unmasked),
+        case(2, 100, dim=-1),
+        operator=ops.softmax,
+    )
+    assert report.failure is not None, report
+    assert report.failure.contract == "C-CMP-02", report.failure
+    assert "BLOCK: 256" in report.failure.message, report.failure.message
+
+
+def test_its_good_configuration_conforms() -> None:
+    report, _ = judged(
+        lambda x, dim=-1: configured.launch(x, dim, configured.tuned_unmasked),
+        case(2, 100, config=1, dim=-1),
+        operator=ops.softmax,
+    )
+    assert report.failure is None, report.failure
+    assert report.verdicts["C-CMP-02"] is Verdict.CONFORMS
+
+
+def test_a_missing_restore_is_found_and_its_twin_is_right() -> None:
+    for made, fails in ((configured.in_place_unrestored, 1), (configured.in_place, 0)):
+        report, _ = judged(
+            lambda x, negative_slope=0.01, made=made: configured.leak(
+                x, negative_slope, made
+            ),
+            case(5, 33, negative_slope=0.01),
+            operator=ops.leaky_relu,
+            inplace="x",
+            layouts="contiguous",
+        )
+        assert bool(report.failure) == bool(fails), report.failure
+        if report.failure is not None:
+            assert report.failure.contract == "C-CMP-02", report.failure
+            assert report.failure.kind is Kind.TUNING_DEPENDENT, report.failure
+
+
+# Graphs -----------------------------------------------------------------------
+
+ONE = torch.tensor([1.0, -1, 2, -2])
+TWO = torch.tensor([-3.0, 3, -4, 4])
+
+
+def replays(function: Callable[[Tensor], object]) -> Replays:
+    spec = TensorSpec((4,), ("d0",), "float32", fill=Fill("randn"))
+    common = Overlapping(
+        function, Case({"x": spec}), {"y": Expected((4,), torch.float32)},
+        torch.device("cuda:0"), alignment=16, around=Poison.NAN, fresh=Poison.NAN,
+        scalars={},
+    )  # fmt: skip
+    one, two = ONE.cuda(), TWO.cuda()
+    return replayed(common, {"x": one}, [{"x": two}, {"x": one}])
+
+
+def healthy() -> bool:
+    """Whether torch allocates, computes and draws as before."""
+    x = torch.randn(1000, device="cuda")
+    return bool(torch.isfinite(x).all()) and torch.relu(x).sum().item() > 0
+
+
+def test_replays_give_what_their_data_ask_for() -> None:
+    for _ in range(3):
+        made = replays(torch.relu)
+        assert made.why == ""
+        found = [r.outputs["y"].tolist() for r in made.runs]
+        assert found == [[0, 3, 0, 4], [1, 0, 2, 0]]
+    assert healthy()
+
+
+def test_replays_take_and_give_back_no_memory_in_the_long_run() -> None:
+    replays(torch.relu)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_reserved()
+    for _ in range(20):
+        replays(torch.relu)
+    grown = torch.cuda.memory_reserved() - before
+    assert grown <= 1 << 22, f"{grown} bytes more are reserved"
+
+
+def host_value(x: Tensor) -> Tensor:
+    return torch.relu(x) * 1.0 if float(x.max()) > 0 else torch.zeros_like(x)
+
+
+def waiting(x: Tensor) -> Tensor:
+    y = torch.relu(x)
+    torch.cuda.synchronize()
+    return y
+
+
+def by_the_host(x: Tensor) -> Tensor:
+    return torch.relu(x.cpu()).to(x.device)
+
+
+@pytest.mark.parametrize("function", [host_value, waiting, by_the_host])
+def test_what_waits_is_not_captured_and_breaks_nothing(
+    function: Callable[[Tensor], Tensor],
+) -> None:
+    made = replays(function)
+    assert made.runs == (), made
+    assert not made.broken, f"it was captured: {made.why}"
+    assert made.why != ""
+    assert healthy()
+    report, bench = judged(function, case(4, 8))
+    assert report.failure is None, report.failure
+    assert not bench.spent
+
+
+def test_what_the_next_replay_finds_unclean_is_charged() -> None:
+    kept: dict[object, turns.Pair] = {}
+    report, bench = judged(lambda x: turns.in_turn(kept, x, own=False), case(4, 8))
+    assert report.failure is not None, report
+    assert report.failure.contract == "K-REF-01", report.failure
+    assert report.failure.kind is Kind.STALE_RESULT
+    assert "CUDA graph" in report.failure.message
+    kept.clear()
+    report, bench = judged(lambda x: turns.in_turn(kept, x, own=True), case(4, 8))
+    assert report.failure is None, report.failure
+    assert not bench.spent
+
+
+def test_a_kept_value_of_the_first_data_is_charged() -> None:
+    kept: dict[object, Tensor] = {}
+
+    def memo(x: Tensor) -> Tensor:
+        kept.setdefault(x.shape, torch.relu(x))
+        return kept[x.shape].clone()
+
+    report, _ = judged(memo, case(4, 8))
+    assert report.failure is not None, report
+    assert report.failure.contract == "K-REF-01", report.failure
+
+
+def test_autotuned_and_in_place_kernels_are_captured() -> None:
+    def leak(x: Tensor) -> Tensor:
+        return configured.leak(x, 0.5, configured.in_place)
+
+    report, bench = judged(
+        leak,
+        case(5, 33, family="negative"),
+        operator=ops.leaky_relu.fixed(negative_slope=0.5),
+        inplace="x",
+        layouts="contiguous",
+    )
+    assert report.failure is None, report.failure
+    assert not bench.spent
+    assert bench.captures
+
+
+# The whole way ----------------------------------------------------------------
+
+
+VIOLATING = {
+    "configured.py::softmax_unmasked_config": "C-CMP-02",
+    "configured.py::leaky_relu_unrestored": "C-CMP-02",
+    "turns.py::relu_clears_the_next_buffer": "K-REF-01",
+}
+CONFORMING = (
+    "configured.py::triton_softmax_autotuned",
+    "configured.py::triton_leaky_relu_in_place",
+    "turns.py::relu_clears_its_buffer",
+)
+
+
+def config(targets: Iterable[str], corpus: Path, cases: int) -> RunConfig:
+    return RunConfig(
+        targets=tuple(str(ROOT / "contracts/witnesses" / t) for t in targets),
+        root=ROOT,
+        corpus=corpus,
+        seed=5,
+        budget=Budget(max_time=80.0, max_cases=cases),
+        device="cuda",
+    )
+
+
+@pytest.mark.slow
+def test_a_search_finds_them(tmp_path: Path) -> None:
+    stop, found = threading.Event(), {}
+    for event in run(config(VIOLATING, tmp_path, 400), stop=stop):
+        if isinstance(event, FindingSaved) and event.stage == "done":
+            made = event.finding
+            if made.state is State.CONFIRMED:
+                found.setdefault(made.signature.kernel, made.signature.contract)
+        if len(found) == len(VIOLATING):
+            stop.set()
+    assert found == {t.split("::")[1]: c for t, c in VIOLATING.items()}
+
+
+@pytest.mark.slow
+def test_a_search_finds_nothing_in_their_twins(tmp_path: Path) -> None:
+    events = list(run(config(CONFORMING, tmp_path, 200), stop=threading.Event()))
+    assert [e.finding for e in events if isinstance(e, FindingSaved)] == []
+    finished = [e for e in events if isinstance(e, KernelFinished)]
+    assert [e.cases for e in finished] == [200] * 3, finished
