@@ -234,8 +234,8 @@ class Runner:
         try:
             reply = peer.wait(limit)
         except ChildTimeout:
+            ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
             stack = peer.stack() if established else ""
-            ours = not peer.is_in_kernel()
             self._children.replace(peer)
             if established and ours:
                 what = f"kfuzz itself took more than {limit:.0f} s; it was at\n{stack}"

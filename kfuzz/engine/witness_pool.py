@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -35,6 +35,8 @@ from kfuzz.targets.load import LoadedKernel, Source, project_root
 SERVE: Final = "kfuzz.engine.witness_child:serve"
 # One witness, all its cases: what takes longer stalls.
 WITNESS_SECONDS: Final = 300.0
+# Jobs for each witness looked at alone meanwhile: what hangs mostly waits.
+JOBS_PER_ALONE: Final = 3
 
 
 class Pool:
@@ -57,6 +59,7 @@ class Pool:
         names = ("cpu", "interpret") if on_cpu else ("cuda",)
         self._zygotes = {name: _zygote(name) for name in names}
         self._backends: dict[str, Backend] = {}
+        self._starting = threading.Lock()
         self._mine = threading.local()
 
     def __enter__(self) -> "Pool":
@@ -76,12 +79,13 @@ class Pool:
         """Yield what each witness shows, as it is known."""
         together = sorted((e for e in entries if not e.alone), key=lambda e: e.backend)
         alone = [e for e in entries if e.alone]
-        with ThreadPoolExecutor(self._jobs) as pool:
-            futures = {pool.submit(self._ask, e, stop): e for e in together}
+        apart = ThreadPoolExecutor(max(1, self._jobs // JOBS_PER_ALONE))
+        with apart, ThreadPoolExecutor(self._jobs) as pool:
+            futures: dict[Future[Outcome | None], Entry] = {
+                apart.submit(self._alone, e, stop): e for e in alone
+            }
+            futures |= {pool.submit(self._ask, e, stop): e for e in together}
             try:
-                for entry in alone:
-                    if not stop.is_set():
-                        yield self._alone(entry, stop)
                 for future in as_completed(futures):
                     outcome = future.result()
                     if stop.is_set():
@@ -89,6 +93,7 @@ class Pool:
                     # It ended its child: look again, in children of its own.
                     yield outcome or self._alone(futures[future], stop)
             finally:
+                apart.shutdown(wait=False, cancel_futures=True)
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, entry: Entry, stop: threading.Event) -> Outcome | None:
@@ -127,14 +132,17 @@ class Pool:
 
     def _backend(self, name: str) -> Backend:
         """Return where witnesses of a backend run in children of their own."""
-        if name not in self._backends:
-            made = Backend(self._device if name == "cuda" else name)
-            made.quiet = True
-            self._backends[name] = made
-        return self._backends[name]
+        with self._starting:
+            if name not in self._backends:
+                made = Backend(self._device if name == "cuda" else name)
+                made.quiet = True
+                self._backends[name] = made
+            return self._backends[name]
 
     def _alone(self, entry: Entry, stop: threading.Event) -> Outcome:
         """Search a witness whose cases may end the child that judges them."""
+        if stop.is_set():
+            return outcome_of(entry, Found(problem="stopped"), functional=False)
         kernel = entry.load()
         backend = self._backend(entry.backend)
         place = Place(

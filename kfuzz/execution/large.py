@@ -14,14 +14,11 @@ from torch import Tensor
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
 from kfuzz.execution.allocations import AllocationTouch, GuardedAllocations
 from kfuzz.execution.device.launches import UncheckedLaunch
-from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter import watch
 from kfuzz.execution.memory import EXACT_BELOW
-from kfuzz.execution.occupied import by_kernel
 from kfuzz.execution.poison import Poison, fill_poison, poison_word
-from kfuzz.execution.probes import Expected, Raised, is_child, raised_by
+from kfuzz.execution.probes import Expected, Raised, call_once
 from kfuzz.execution.processes.limits import allowance
-from kfuzz.execution.randomness import SEED, seeded
 from kfuzz.execution.stretches import stretch
 from kfuzz.execution.touches import Touch
 from kfuzz.execution.zones import Slot, guard_bytes, next_slot, raw_memory, slot_room
@@ -190,28 +187,10 @@ def run_large(
     free = free_bytes(device)
     limit = sys.maxsize if free is None else max(free - WORKING_BYTES, 0)
     allocations = GuardedAllocations(device, fresh, limit=limit)
-    around, unchecked = surroundings_of(device), None
-    if around is not None:
-        around.forget_errors()
-    try:
-        with by_kernel():
-            with (
-                watch(config=config),
-                seeded(device, SEED),
-                torch.no_grad(),
-                allocations,
-            ):
-                returned = call(*arguments, **scalars)
-                if around is not None:  # torch's next launch would raise it
-                    unchecked = around.take_unchecked()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-    except BaseException as error:
-        if around is not None:
-            around.forget_errors()
-        if isinstance(error, KeyboardInterrupt) and not is_child():
-            raise  # the user's, not the kernel's
-        return LargeRun(raised=raised_by(error, device))
+    with watch(config=config):
+        returned, raised, unchecked = call_once(call, arguments, scalars, allocations)
+    if raised is not None:
+        return LargeRun(raised=raised)
     strays = tuple(allocations.touches())
     return LargeRun(returned, None, strays, unchecked)
 

@@ -47,9 +47,8 @@ class Raised:
         backend: whether it came from inside Triton's interpreter, or Triton had
             nothing to run on.
         memory: whether it says that memory ran out.
-        lost: whether the device can do nothing more in this process, as after a
-            fault or a device-side assertion.
-        fault: what the device then says it was, as `devices.fault_of` names it.
+        fault: for what the device can do nothing more in this process, as
+            `devices.fault_of` names it; "" if it can.
     """
 
     type: str
@@ -57,8 +56,12 @@ class Raised:
     traceback: str
     backend: bool = False
     memory: bool = False
-    lost: bool = False
     fault: str = ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the device can do nothing more in this process."""
+        return bool(self.fault)
 
 
 @dataclass(frozen=True)
@@ -240,23 +243,13 @@ def execute(
                 around_it.poison(fresh)
             if not around_it.begin(company, fresh):
                 return Run(poison=fresh, unreliable="nothing could run beside it")
-            around_it.forget_errors()
-        unchecked = None
-        try:
-            with by_kernel():
-                with seeded(arena.device, seed), torch.no_grad(), allocations:
-                    returned = call(*arguments, **scalars)
-                    if around_it is not None:  # torch's next launch would raise it
-                        unchecked = around_it.take_unchecked()
-                _synchronize(arena.device)
-        except BaseException as error:
-            if around_it is not None:
-                around_it.forget_errors()
-            if isinstance(error, KeyboardInterrupt) and not is_child():
-                raise  # the user's, not the kernel's
+        returned, raised, unchecked = call_once(
+            call, arguments, scalars, allocations, seed=seed
+        )
+        if raised is not None:
             return Run(
                 poison=fresh,
-                raised=raised_by(error, arena.device),
+                raised=raised,
                 unreliable=launches.unreliable,
                 accesses=launches.accesses,
                 programs=launches.programs,
@@ -296,6 +289,47 @@ def execute(
         held=held,
         beside=allocations.beside(),
     )
+
+
+def call_once(
+    call: Callable[..., Any],
+    arguments: Sequence[Tensor],
+    scalars: Mapping[str, object],
+    allocations: GuardedAllocations,
+    *,
+    seed: int = SEED,
+) -> tuple[object, Raised | None, UncheckedLaunch | None]:
+    """Call a kernel and wait for its device.
+
+    Args:
+        call: takes the tensors, and the scalars by keyword.
+        arguments: the tensors, then the destinations.
+        scalars: the keywords.
+        allocations: guards what it allocates, on its device.
+        seed: of torch's random generators during the call.
+
+    Returns:
+        What it returned, the exception that left it, and a launch that failed on a GPU
+        though the call returned.
+    """
+    device, unchecked = allocations.device, None
+    around = surroundings_of(device)
+    if around is not None:
+        around.forget_errors()
+    try:
+        with by_kernel():
+            with seeded(device, seed), torch.no_grad(), allocations:
+                returned = call(*arguments, **scalars)
+                if around is not None:  # torch's next launch would raise it
+                    unchecked = around.take_unchecked()
+            _synchronize(device)
+    except BaseException as error:
+        if around is not None:
+            around.forget_errors()
+        if isinstance(error, KeyboardInterrupt) and not is_child():
+            raise  # the user's, not the kernel's
+        return None, raised_by(error, device), None
+    return returned, None, unchecked
 
 
 class Arguments(Protocol):
@@ -456,7 +490,6 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
         traceback=text[-TRACE_LIMIT:],
         backend=bool(trap) or is_interpreter_failure(error),
         memory=out_of_memory,
-        lost=bool(fault),
         fault=fault,
     )
 

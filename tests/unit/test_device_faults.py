@@ -221,7 +221,7 @@ def test_an_illegal_address_refuses_no_index(fault: str, contract: str | None) -
     bench = bench_of(lambda weight, indices: weight, ops.embedding)
     view, _ = bench.caller(case).view(_derived(bench, case))
     assert view.astray
-    raised = Raised("RuntimeError", "CUDA error", "", lost=True, fault=fault)
+    raised = Raised("RuntimeError", "CUDA error", "", fault=fault)
     runs = dict.fromkeys(view.runs, Run(poison=Poison.NAN, raised=raised))
     verdicts, failure = judge(replace(view, runs=runs), {"K-LIV-01"})
     assert (failure.contract if failure else None) == contract
