@@ -72,7 +72,9 @@ class _Range:
     """The exponents of one scaling that keep all values in range.
 
     Attributes:
-        low: least exponent under which no argument and no term becomes subnormal.
+        low: exponent under which no argument and no term becomes subnormal, the least
+            one or, where subnormal numbers may be flushed, so far above it that what
+            all terms may lose is less than the least of them.
         high: greatest under which none overflows, and no sum.
         exact: least exponent under which no bit of any term does; more than `high`
             where the arithmetic is not one in which that shows.
@@ -160,7 +162,12 @@ def _range(
     floor -= max(degree, 1) * (_CONSTANT + count)
     if degree:
         high = min(high, (most - 1 - top) // degree)
-        low = max(low, -((bottom - least) // degree))
+        plain = -((bottom - least) // degree)
+        # An operator that may flush loses what is least in each of so many terms: right
+        # on the edge its tolerance would hide what the scaling is to show.
+        lift = 0 if claims.subnormals == "preserve" else count + _HEADROOM
+        lifted = -((bottom - least - lift) // degree)
+        low = max(low, plain, min(lifted, high))
     provable = finite and floor >= least and top <= most - 1
     provable = provable and not claims.algorithm and not claims.approx
     provable = provable and claims.store != "stochastic"

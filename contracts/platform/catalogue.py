@@ -17,7 +17,7 @@ from kfuzz.contracts.platform import (  # noqa: F401
     reductions,
 )
 from kfuzz.contracts.platform.defects import DEFECTS
-from kfuzz.contracts.platform.table import IMPLEMENTATIONS, excuses
+from kfuzz.contracts.platform.table import IMPLEMENTATIONS, excuses, joined
 
 
 @dataclass(frozen=True)
@@ -48,5 +48,6 @@ def kernels(device: str, version: str) -> Iterator[Declared]:
     for made in IMPLEMENTATIONS.values():
         if device in made.devices:
             claims = made.declared(device, version)
-            excused = claims | excuses(made.name, DEFECTS, device, version)
+            excuse = excuses(made.name, DEFECTS, device, version)
+            excused = joined(claims, excuse)
             yield Declared(made.name, made.operator, made.function, claims, excused)

@@ -138,6 +138,16 @@ DEFECTS: Final = (
     ),
     Defect(
         "K-LIV-01",
+        ("torch_group_norm",),
+        "group_norm of no channels",
+        "x of [4, 0, 32] in 2 groups raises CUDA error: invalid argument: a launch of "
+        "no blocks (aten/src/ATen/native/cuda/group_norm_kernel.cu, "
+        "ComputeFusedParamsCUDAKernel)",
+        excuse=(("shape_class", "C >= 1"),),
+        device="cuda",
+    ),
+    Defect(
+        "K-LIV-01",
         _ATTENTION,
         "float32 scaled_dot_product_attention of views not aligned to 16 bytes",
         "v of [1, 1, 1, 4] that starts 4 bytes on: cudaErrorMisalignedAddress, after "

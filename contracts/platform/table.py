@@ -6,7 +6,7 @@ another.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -214,6 +214,16 @@ def parsed(version: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def joined(claims: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return claims with others: both restrictions of shapes, else the others' word."""
+    found = {**claims, **more}
+    if "shape_class" in claims and "shape_class" in more:
+        shapes = ShapeClass.parse(claims["shape_class"])
+        both = shapes.both(ShapeClass.parse(more["shape_class"]))
+        found["shape_class"] = both.expression
+    return found
+
+
 def excuses(
     name: str, defects: Iterable[Defect], device: str, version: str
 ) -> dict[str, Any]:
@@ -227,12 +237,7 @@ def excuses(
             continue
         if defect.processor and not PROCESSORS[defect.processor]():
             continue
-        given = dict(defect.excuse)
-        if "shape_class" in found and "shape_class" in given:
-            shapes = ShapeClass.parse(found["shape_class"])
-            both = shapes.both(ShapeClass.parse(given["shape_class"]))
-            given["shape_class"] = both.expression
-        found |= given
+        found = joined(found, dict(defect.excuse))
     return found
 
 

@@ -42,7 +42,8 @@ def calibrate(
         typer.Option(
             "--jobs",
             metavar="N",
-            help="Witnesses searched at once; one for each processor by default.",
+            help="Witnesses searched at once; by default one for each processor, "
+            "on a GPU one.",
             show_default=False,
         ),
     ] = None,

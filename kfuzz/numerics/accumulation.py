@@ -228,6 +228,10 @@ class Accumulation:
             floor = max(floor, self.format.min_normal)
         return floor
 
+    def splits(self, data: Format) -> bool:
+        """Whether operands are split into parts: an infinity then may give NaN."""
+        return self.three and data.precision > _TF32_BITS
+
     def operand_limit(self, data: Format) -> float:
         """Return the greatest magnitude of an operand that does not overflow.
 

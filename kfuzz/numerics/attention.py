@@ -273,6 +273,9 @@ def _weighted(
     unsure = (unsure | scores.unsure_rows) & ~scores.nan_rows
     reference = torch.where(classes.finite, out, classes.reference)
     admitted = classes.admitted
+    if acc.splits(problem.format):
+        split = _meets(~scores.gone, torch.isinf(v))
+        admitted = torch.where(split, admitted | NAN, admitted)
     void = (void & ~scores.nan_rows).expand_as(out)
     policy = problem.declaration.masked_row
     if not keys and policy == "nan":

@@ -125,6 +125,8 @@ def dots(
     admitted = classes.admitted
     if floor:
         loose = loose | _vanishes_by_infinity(a, b, floor)
+    if acc.splits(problem.format):
+        loose = loose | _splits_infinity(a, b)
     admitted = torch.where(loose, admitted | NAN, admitted)
     return Dots(value, magnitude, error, classes, admitted)
 
@@ -208,6 +210,17 @@ def _vanishes_by_infinity(a: Tensor, b: Tensor, floor: float) -> Tensor:
     small_a = (a != 0) & (a.abs() < floor)
     small_b = (b != 0) & (b.abs() < floor)
     return _count(small_a, inf_b) + _count(inf_a, small_b) > 0
+
+
+def _splits_infinity(a: Tensor, b: Tensor) -> Tensor:
+    """Return which sums hold an infinity that is split into parts.
+
+    The low part of Inf as two TF32 numbers is Inf - Inf.
+    """
+    inf_a, inf_b = torch.isinf(a), torch.isinf(b)
+    if not bool(inf_a.any() | inf_b.any()):
+        return torch.zeros((), dtype=torch.bool, device=a.device)
+    return inf_a.any(-1, keepdim=True) | inf_b.any(-2, keepdim=True)
 
 
 def _classes(

@@ -343,3 +343,19 @@ def test_an_operand_that_tf32_rounds_to_an_infinity_is_range_limited(
             problem = Problem({"a": a, "b": b}, {}, single, single, declared(claim))
             made = compare(torch.full((1, 1, 1), got), accept(ops.matmul, problem)["y"])
             assert bool(made.missed.all()) is (claim == "float32")
+
+
+@pytest.mark.parametrize("claim", ["tf32x3", "tf32", "float32"])
+def test_an_infinity_split_into_parts_may_be_nan(claim: str) -> None:
+    """Inf - Inf is what the low one of its parts is."""
+    single = FORMATS["float32"]
+    a = torch.tensor([[[math.inf, 1.0], [2.0, 1.0]]], dtype=torch.float64)
+    b = torch.ones(1, 2, 1, dtype=torch.float64)
+    problem = Problem({"a": a, "b": b}, {}, single, single, declared(claim))
+    made = accept(ops.matmul, problem)["y"]
+    right = torch.tensor([[[math.inf], [3.0]]])
+    assert not compare(right, made).missed.any()
+    split = torch.tensor([[[math.nan], [3.0]]])
+    assert bool(compare(split, made).missed.any()) is (claim != "tf32x3")
+    every = torch.full((1, 2, 1), math.nan)
+    assert compare(every, made).missed[0, 1, 0]

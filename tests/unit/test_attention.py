@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.oracle import accept, pose
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.fills import logical_values
 from kfuzz.numerics.acceptance import FINITE, NAN, Acceptance
@@ -272,3 +273,19 @@ def test_wrong_attentions_are_refused(
     case = case_of(sizes, dtype=dtype, family=family, causal=causal, scale=1.0)
     assert not judged(DOUBLE, case).missed.any()
     assert judged(impostor, case).missed.any()
+
+
+@pytest.mark.parametrize("accumulator", ["tf32x3", "float32"])
+def test_an_infinity_split_into_parts_may_be_nan(accumulator: str) -> None:
+    """So a row of scores of -Inf, and a value of Inf, where products are three."""
+    claims = Declaration(masked_row="zero", accumulator=accumulator)
+    case = case_of((1, 1, 1, 1, 2, 8), family="ones", scale=1.0)
+    values = {n: logical_values(case, n, CPU) for n in case.tensors}
+    queries = {**values, "q": torch.full_like(values["q"], -math.inf)}
+    shown = {**values, "v": values["v"].clone()}
+    shown["v"][..., 0, 0] = math.inf
+    for given in (queries, shown):
+        problem = pose(ops.attention, case, given, claims)
+        made = accept(ops.attention, problem)["y"]
+        missed = compare(torch.full((1, 1, 1, 1, 8), math.nan), made).missed
+        assert bool(missed[..., 0].any()) is (accumulator == "float32")
