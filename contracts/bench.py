@@ -246,6 +246,7 @@ class Bench:
             refusal=refusal,
             example=example,
             ratio=view.ratio,
+            ratios=view.ratios if len(view.ratios) > 1 else {},
             friendly=view.friendly,
             notes=(*notes(view), *suspicions(view)) if failure is None else (),
             beside=view.base.beside,

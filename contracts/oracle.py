@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from kfuzz.contracts.membership import alone, count, joined, takes_members
 from kfuzz.contracts.nonfinite import is_concerned, masked
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.relation import related
@@ -48,6 +50,24 @@ def pose(
         values: logical elements in their own dtypes.
         declaration: what the kernel claims.
     """
+    single = {name: x.unsqueeze(0) for name, x in values.items()}
+    return pose_members(operator, case, single, declaration)
+
+
+def pose_members(
+    operator: Operator,
+    case: Case,
+    values: Mapping[str, Tensor],
+    declaration: Declaration,
+) -> Problem:
+    """Return the problem of members that share a case's structure; see `pose`.
+
+    Args:
+        operator: what is to be computed.
+        case: the recipe of one of them.
+        values: elements in their own dtypes, [members, *shape].
+        declaration: what the kernel claims.
+    """
     dtype = operator.dtype_of(case)
     indices = operator.indices
     seen = dict(values)
@@ -56,9 +76,7 @@ def pose(
             if is_concerned(operator, name, x):
                 seen[name] = masked(x.to(torch.float64))
     return Problem(
-        tensors={
-            n: _exact(v, index=n in indices).unsqueeze(0) for n, v in seen.items()
-        },
+        tensors={n: _exact(v, index=n in indices) for n, v in seen.items()},
         scalars=scalars_of(operator, case),
         format=FORMATS[dtype],
         output=FORMATS[dtype],
@@ -75,6 +93,9 @@ def _exact(values: Tensor, *, index: bool) -> Tensor:
 
 def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     """Return the acceptance of each output, with the operator's relation.
+
+    Members do not depend on one another: each has what it has alone, up to the last
+    bits of what torch sums or vectorises otherwise for a tensor of another shape.
 
     Without an error model it is that of the running-error shadow. Where subnormal
     numbers are declared to be flushed, elementwise operators see 0 for them.
@@ -112,24 +133,68 @@ def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
         found = shadowed(operator.oracle, problem, name=operator.name)
         _check_count(operator, len(found))
         return dict(zip(operator.outputs, found, strict=True))
-    if not isinstance(operator.error, Elementwise):
+    if isinstance(operator.error, Elementwise):
+        results = _evaluated(operator, problem)
+        return {
+            name: operator.error.around(problem, results[i])
+            for i, name in enumerate(operator.outputs)
+        }
+    members = count(problem)
+    if members == 1 or takes_members(operator.error):
         return operator.error(problem)
-    members = next(iter(problem.tensors.values())).shape[0]
-    rows = [
-        in_float64(
-            operator.oracle,
-            [t[i] for t in problem.tensors.values()],
-            dict(problem.scalars),
-            name=operator.name,
-        )
-        for i in range(members)
-    ]
-    for row in rows:
-        _check_count(operator, len(row))
-    return {
-        name: operator.error.around(problem, torch.stack([r[i] for r in rows]))
-        for i, name in enumerate(operator.outputs)
-    }
+    return joined([operator.error(alone(problem, i)) for i in range(members)])
+
+
+def _evaluated(operator: Operator, problem: Problem) -> tuple[Tensor, ...]:
+    """Return the oracle's results of all members, [members, *shape] each."""
+    members = count(problem)
+    found = _at_once(operator, problem) if members > 1 else None
+    if found is None:
+        rows = [_of_member(operator, problem, i) for i in range(members)]
+        found = tuple(torch.stack(column) for column in zip(*rows, strict=True))
+    return found
+
+
+def _of_member(operator: Operator, problem: Problem, i: int) -> tuple[Tensor, ...]:
+    row = [t[i] for t in problem.tensors.values()]
+    made = in_float64(operator.oracle, row, dict(problem.scalars), name=operator.name)
+    _check_count(operator, len(made))
+    return made
+
+
+def _at_once(operator: Operator, problem: Problem) -> tuple[Tensor, ...] | None:
+    """Run an oracle once for all members; None where it does not let itself.
+
+    `torch.vmap` shows it one member each; the first and the last one, run alone
+    besides, must have the same bits.
+    """
+
+    def every(*tensors: Tensor) -> Any:
+        def one(*row: Tensor) -> Any:
+            return operator.oracle(*row, **problem.scalars)
+
+        return torch.vmap(one)(*tensors)
+
+    given = list(problem.tensors.values())
+    try:
+        found = in_float64(every, given, {}, name=operator.name)
+    except Exception:
+        return None
+    for i in (0, count(problem) - 1):
+        row = _of_member(operator, problem, i)
+        pairs = zip(found, row, strict=False)
+        if len(found) != len(row) or not all(_same(a[i], b) for a, b in pairs):
+            return None
+    return found
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether two results of an oracle have the same bits."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype is torch.float64:
+        a, b = a.contiguous().view(torch.int64), b.contiguous().view(torch.int64)
+    return torch.equal(a, b)
 
 
 def _check_count(operator: Operator, results: int) -> None:

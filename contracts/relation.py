@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from kfuzz.contracts.membership import alone, count, takes_members
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.compare import Comparison, Outcome, compare
+from kfuzz.numerics.compare import Comparison, compare_members
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,18 @@ class Related:
             BindingError: if a mask fits no output.
         """
         assert self.operator.accept is not None
-        masks = self.operator.accept(self.problem, outputs)
+        members = count(self.problem)
+        if members == 1 or takes_members(self.operator.accept):
+            masks = self.operator.accept(self.problem, outputs)
+        else:
+            rows = [
+                self.operator.accept(
+                    alone(self.problem, i),
+                    {n: y[i : i + 1] for n, y in outputs.items()},
+                )
+                for i in range(members)
+            ]
+            masks = {n: torch.cat([row[n] for row in rows]) for n in rows[0]}
         for name, mask in masks.items():
             wanted = outputs[name].shape if name in outputs else None
             if mask.dtype is not torch.bool or mask.shape != wanted:
@@ -75,20 +87,7 @@ def compare_all(
         BindingError: if the operator's relation is malformed.
     """
     stored = {name: outputs[name].unsqueeze(0) for name in accepted}
-    made = {name: compare(stored[name], a) for name, a in accepted.items()}
-    relation = next((a.relation for a in accepted.values() if a.relation), None)
-    if relation is None:
-        return made
-    for name, mask in relation(stored).items():
-        outcomes = made[name].outcomes
-        refused, limited = (outcomes == Outcome.OK) & ~mask, accepted[name].ambiguous
-        unrelated = refused & ~limited
-        missed = torch.where(unrelated, int(Outcome.VALUE), outcomes)
-        missed = torch.where(refused & limited, int(Outcome.UNDECIDED), missed)
-        made[name] = replace(
-            made[name], outcomes=missed.to(torch.uint8), unrelated=unrelated
-        )
-    return made
+    return compare_members(stored, accepted)
 
 
 def promise(operator: Operator) -> str:

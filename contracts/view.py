@@ -11,6 +11,7 @@ from torch import Tensor
 
 from kfuzz.contracts.changed import Changed
 from kfuzz.contracts.core_domain import beyond_core
+from kfuzz.contracts.derive import is_friendly
 from kfuzz.contracts.evidence import Batch, Miss, same_bits
 from kfuzz.contracts.hostile import HostileIndex
 from kfuzz.contracts.language import Probe
@@ -160,14 +161,19 @@ class View:
         return total
 
     @cached_property
-    def ratio(self) -> float:
-        """Largest |error| / tolerance of the base run."""
-        found = 0.0
+    def ratios(self) -> dict[str, float]:
+        """Largest |error| / tolerance of the base run, by output."""
+        found = {}
         for name in self.operator.outputs:
             made = self.comparison(name)
             if made is not None and made.ratio.numel():
-                found = max(found, float(made.ratio.max()))
+                found[name] = float(made.ratio.max())
         return found
+
+    @property
+    def ratio(self) -> float:
+        """Largest |error| / tolerance of the base run."""
+        return max(self.ratios.values(), default=0.0)
 
     @cached_property
     def miss(self) -> Miss | None:
@@ -322,11 +328,8 @@ class View:
 
     @property
     def friendly_shape(self) -> bool:
-        """Whether all sizes are powers of two from 16 up, contiguous."""
-        return all(
-            s.is_contiguous and all(n >= 16 and n & (n - 1) == 0 for n in s.shape)
-            for s in self.case.tensors.values()
-        )
+        """Whether the case has a friendly shape, contiguous."""
+        return is_friendly(self.case)
 
     @property
     def core(self) -> bool:

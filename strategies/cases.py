@@ -44,6 +44,7 @@ def cases(
     families: Sequence[str] | None = None,
     subtracts_mean: bool = False,
     omitted: frozenset[str] = frozenset(),
+    named_sizes: Sequence[int] = (),
 ) -> st.SearchStrategy[Case]:
     """Return a strategy for the inputs of a kernel, as recipes.
 
@@ -67,6 +68,7 @@ def cases(
             with a large one are drawn more often.
         omitted: scalars and optional tensors that the implementation does not
             take; they are absent from the cases and stay at their defaults.
+        named_sizes: sizes to draw besides those at which kernels mostly go wrong.
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
@@ -92,6 +94,7 @@ def cases(
         workspaces=tuple(workspaces),
         families=values.allowed_families(declaration, families),
         subtracts_mean=subtracts_mean,
+        named_sizes=tuple(named_sizes),
     )
     if domain.frames is None:
         raise unsatisfiable(domain.shape_class, budget)
@@ -119,6 +122,7 @@ class _Domain:
     workspaces: tuple[str, ...]
     families: tuple[str, ...]
     subtracts_mean: bool
+    named_sizes: tuple[int, ...] = ()
     plans: list[Plan] = field(default_factory=list)
 
     @cached_property
@@ -245,6 +249,7 @@ class _Domain:
             empty_reduction=self.empty_reduction,
             workspaces=self.workspaces,
             scalars={n: v for n, v in self.defaults.items() if type(v) is int},
+            named_sizes=self.named_sizes,
         )
 
 

@@ -65,6 +65,7 @@ class Plan:
             not 0 where there are indices.
         shape_class: the restriction, if any, of operator and declaration.
         scalars: defaults of the integer scalars that it may name.
+        named_sizes: sizes to draw besides those at which kernels mostly go wrong.
     """
 
     axes: Mapping[str, tuple[str, ...]]
@@ -77,6 +78,7 @@ class Plan:
     bounds: Mapping[str, str]
     shape_class: ShapeClass | None
     scalars: Mapping[str, int] = field(default_factory=dict)
+    named_sizes: tuple[int, ...] = ()
 
     @cached_property
     def least(self) -> dict[str, int]:
@@ -142,6 +144,7 @@ class Plan:
                         within,
                         large=name == self.large,
                         zero=name not in self.nonempty,
+                        named=self.named_sizes,
                     )
                 )
             if computed and self.shape_class:
@@ -255,6 +258,7 @@ def plan(
     empty_reduction: bool = True,
     workspaces: Sequence[str] = (),
     scalars: Mapping[str, int] | None = None,
+    named_sizes: tuple[int, ...] = (),
 ) -> Plan:
     """Return the plan for one rank and one reduced axis.
 
@@ -274,6 +278,7 @@ def plan(
         empty_reduction: whether the reduced dimension may be 0.
         workspaces: dimension names of further tensors within the budget.
         scalars: defaults of the integer scalars that the shape class may name.
+        named_sizes: see `Plan`.
     """
     variadic = [len(p.names) for p in tensors.values() if p.variadic]
     leading = tuple(f"d{i}" for i in range(rank - max(variadic, default=rank)))
@@ -335,6 +340,7 @@ def plan(
         bounds=bounds,
         shape_class=shape_class,
         scalars=dict(scalars or {}),
+        named_sizes=named_sizes,
     )
 
 

@@ -82,13 +82,16 @@ def _landmarks(cap: int, *, large: bool) -> Iterator[int]:
 
 
 @lru_cache(maxsize=4096)
-def candidates(cap: int, within: Range, *, large: bool) -> tuple[int, ...]:
+def candidates(
+    cap: int, within: Range, *, large: bool, named: tuple[int, ...] = ()
+) -> tuple[int, ...]:
     """Return the positive sizes worth trying, simplest first, weighted by repeats.
 
     Args:
         cap: the greatest size that the budget leaves.
         within: the sizes that the kernel declares.
         large: whether this is the axis that gets the large sizes.
+        named: further sizes, which get a third of the draws.
     """
     if within.greatest is not None:
         cap = min(cap, within.greatest)
@@ -107,13 +110,24 @@ def candidates(cap: int, within: Range, *, large: bool) -> tuple[int, ...]:
         top = cap - (cap - within.remainder) % within.modulus
         marks += [top, top - within.modulus]
     found = [size for size in marks if 1 <= size <= cap and size in within]
+    further = [size for size in named if 1 <= size <= cap and size in within]
+    if further:
+        share = max(1, len(found) // (2 * len(further)))
+        found = found[:1] + further * share + found[1:]
     if not found and least is not None and least <= cap:
         found = [least]
     return tuple(found)
 
 
 @lru_cache(maxsize=4096)
-def sizes(cap: int, within: Range, *, large: bool, zero: bool) -> Weighted[int]:
+def sizes(
+    cap: int,
+    within: Range,
+    *,
+    large: bool,
+    zero: bool,
+    named: tuple[int, ...] = (),
+) -> Weighted[int]:
     """Return a strategy for one size; see `candidates`.
 
     Args:
@@ -122,8 +136,9 @@ def sizes(cap: int, within: Range, *, large: bool, zero: bool) -> Weighted[int]:
         within: the sizes that the kernel declares.
         large: whether this is the axis that gets the large sizes.
         zero: whether a few per cent are 0 (if `within` admits it).
+        named: see `candidates`.
     """
-    positive = candidates(cap, within, large=large)
+    positive = candidates(cap, within, large=large, named=named)
     if not zero or 0 not in within:
         return weighted(positive)
     zeros = max(1, round(len(positive) / _ZERO_SHARE))

@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits
+from kfuzz.core.dtypes import number_to_bits
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.families import (
     BOOL_FAMILIES,
@@ -18,6 +18,7 @@ from kfuzz.core.families import (
     INTEGER_FAMILIES,
 )
 from kfuzz.core.recipe import Plant
+from kfuzz.core.specials import specials
 from kfuzz.core.tiles import edges
 from kfuzz.strategies.weighted import Weighted, weighted
 
@@ -28,10 +29,14 @@ _TAME: Final = ("randn", "ones", "exact_int", "powers", "zeros")
 # What variances mostly hold: nothing negative.
 _POSITIVE: Final = ("uniform01", "ones", "uniform01", "zeros")
 # What an additive mask holds: -Inf whatever a kernel declares of its data.
-_MASKS: Final = (
+MASK_OPTIONS: Final = (
     "ninf_mask", "ninf_mask", "ninf_mask", "zeros", "ninf_all", "randn", "exact_int",
     "neg_logits", "negative",
 )  # fmt: skip
+INTEGER_OPTIONS: Final = ("int_uniform", *INTEGER_FAMILIES)
+TRUTH_OPTIONS: Final = tuple(BOOL_FAMILIES)
+# What indices hold where all are below their bound.
+INDEX_OPTIONS: Final = tuple(n for n, f in INDEX_FAMILIES.items() if f.group == "index")
 # How many tame draws come with one of each other finite family.
 _TAME_WEIGHT: Final = 30
 _MAX_PLANTS: Final = 3
@@ -118,6 +123,17 @@ def _data_families(
     correlated: bool,
     subtracts_mean: bool,
 ) -> Weighted[str]:
+    return weighted(data_options(allowed, partner, correlated, subtracts_mean))
+
+
+@lru_cache(maxsize=1024)
+def data_options(
+    allowed: tuple[str, ...],
+    partner: str | None,
+    correlated: bool,
+    subtracts_mean: bool,
+) -> tuple[str, ...]:
+    """Return the options of `data_families`, each as often as it is drawn."""
     names = [n for n in allowed if correlated or n != "transpose_of"]
     if correlated:
         related = [n for n in names if FAMILIES[n].group == "structured"]
@@ -128,63 +144,46 @@ def _data_families(
     exact = [n for n in names if FAMILIES[n].group == "exact"]
     if partner is not None and FAMILIES[partner].group == "exact" and exact:
         names += exact * max(1, len(names) // len(exact))
-    return weighted(names or ["randn"])
+    return tuple(names) or ("randn",)
 
 
 @lru_cache(maxsize=256)
 def weight_families(allowed: tuple[str, ...]) -> Weighted[str]:
     """Return a strategy for weights and biases: mostly tame, always finite."""
-    return _mostly(_TAME, allowed)
+    return weighted(weight_options(allowed))
 
 
 @lru_cache(maxsize=256)
 def variance_families(allowed: tuple[str, ...]) -> Weighted[str]:
     """Return a strategy for variances: mostly not negative, always finite."""
+    return weighted(variance_options(allowed))
+
+
+@lru_cache(maxsize=256)
+def weight_options(allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options of `weight_families`, each as often as it is drawn."""
+    return _mostly(_TAME, allowed)
+
+
+@lru_cache(maxsize=256)
+def variance_options(allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options of `variance_families`, each as often as it is drawn."""
     return _mostly(_POSITIVE, allowed)
 
 
-def _mostly(usual: tuple[str, ...], allowed: tuple[str, ...]) -> Weighted[str]:
+def _mostly(usual: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
     finite = [
         name
         for name in allowed
         if FAMILIES[name].group in ("plain", "exact", "order", "extreme")
     ]
     tame = [name for name in usual if name in finite] or list(usual)
-    return weighted(tame * _TAME_WEIGHT + finite)
+    return (*tame * _TAME_WEIGHT, *finite)
 
 
-masks: Final = weighted(_MASKS)
-integers: Final = weighted(("int_uniform", *INTEGER_FAMILIES))
-truths: Final = weighted(tuple(BOOL_FAMILIES))
-
-
-@lru_cache(maxsize=64)
-def specials(dtype: str, *, finite: bool) -> tuple[int, ...]:
-    """Return the bits of the values worth planting.
-
-    −0, the least subnormal and the greatest finite value of both signs, NaN of
-    both signs and the infinities; of integers 0, 1, −1 and the ends, of truth
-    values both.
-
-    Args:
-        dtype: any dtype.
-        finite: whether NaN and infinities are left out.
-    """
-    d = DTYPES[dtype]
-    if d.kind == "bool":
-        return (0, 1)
-    sign = 1 << (8 * d.itemsize - 1)
-    if d.kind != "float":
-        return (0, 1, 2 * sign - 1, sign - 1, sign)
-    infinity = ((1 << d.exponent_bits) - 1) << d.mantissa_bits
-    # Patterns ascend with magnitude: below the least NaN or infinity is the
-    # greatest finite value.
-    greatest = infinity - 1 if d.has_inf else canonical_nan(dtype) - 1
-    bits = [sign, 1, sign | 1, greatest, sign | greatest]
-    if not finite:
-        nan = canonical_nan(dtype)
-        bits += [nan, nan | sign, *((infinity, infinity | sign) if d.has_inf else ())]
-    return tuple(bits)
+masks: Final = weighted(MASK_OPTIONS)
+integers: Final = weighted(INTEGER_OPTIONS)
+truths: Final = weighted(TRUTH_OPTIONS)
 
 
 def plants(
@@ -233,9 +232,8 @@ def index_families(*, hostile: bool) -> Weighted[str]:
     Args:
         hostile: whether some draws hold indices that are not below the bound.
     """
-    valid = [n for n, f in INDEX_FAMILIES.items() if f.group == "index"]
     others = [n for n, f in INDEX_FAMILIES.items() if f.group == "hostile"]
-    return weighted(valid * _VALID_WEIGHT + (others if hostile else []))
+    return weighted((*INDEX_OPTIONS * _VALID_WEIGHT, *(others if hostile else ())))
 
 
 def ignored(

@@ -29,9 +29,10 @@ ALLOWED = {
     "torch": {"numerics", "execution", "targets", "contracts"},
     "numpy": {"numerics", "execution", "targets", "contracts"},
     "hypothesis": {"strategies", "engine"},
-    # Triton kernels live among the witnesses; the zygote imports triton before
-    # it forks.
-    "triton": {"contracts", "execution", "targets"},
+    "atheris": {"engine"},
+    # Triton kernels live among the witnesses, and kfuzz has some of its own; the
+    # zygote imports triton before it forks.
+    "triton": {"contracts", "execution", "numerics", "targets"},
     "typer": {"cli"},
     "rich": {"cli", "report"},
     "safetensors": set(),

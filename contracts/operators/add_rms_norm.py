@@ -29,10 +29,10 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     import torch
 
     from kfuzz.numerics.acceptance import around, classes_of
+    from kfuzz.numerics.elements import finite_or_zero
     from kfuzz.numerics.formats import round_to
     from kfuzz.numerics.normalisation import (
         RowArithmetic,
-        finite_or_zero,
         row_parameter,
     )
     from kfuzz.numerics.rms import Rows, rms_scaled

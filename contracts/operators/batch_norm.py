@@ -27,10 +27,10 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     import torch
 
     from kfuzz.numerics.acceptance import NAN, around, classes_of
+    from kfuzz.numerics.elements import finite_or_zero
     from kfuzz.numerics.normalisation import (
         RowArithmetic,
         affine,
-        finite_or_zero,
         inverse_root,
     )
 

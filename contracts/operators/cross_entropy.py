@@ -104,11 +104,15 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     reduction = problem.scalars["reduction"]
     if reduction != "none":
         count = kept.sum(-1)
-        rows = int(count.max()) if count.numel() else 0
-        steps = rows + 2 if reduction == "mean" else rows
         # Partial sums are intermediates too.
         bound = growth if problem.attribution else gamma
-        coefficient = max(acc.coefficient(steps), bound(steps, unit))
+        rows = count.tolist()
+        of_rows = {n: n + 2 if reduction == "mean" else n for n in set(rows)}
+        known = {
+            n: max(acc.coefficient(steps), bound(steps, unit))
+            for n, steps in of_rows.items()
+        }
+        coefficient = x.new_tensor([known[n] for n in rows])
         total, total_e, peak = total.sum(-1), total_e.sum(-1), peak.sum(-1)
         total_e = total_e + coefficient * (total + total_e)
         is_nan, is_inf = is_nan.any(-1), is_inf.any(-1)

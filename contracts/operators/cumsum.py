@@ -33,8 +33,8 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         fits_exactly,
         gamma,
     )
+    from kfuzz.numerics.elements import finite_or_zero
     from kfuzz.numerics.formats import lowest_bit_exponent
-    from kfuzz.numerics.normalisation import finite_or_zero
     from kfuzz.numerics.specials import sum_classes
 
     dim = problem.axis()

@@ -26,8 +26,9 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
 
     weight = problem.tensors["weight"]
     index, zero = resolved(problem, "indices", weight.shape[1])
-    rows = [reference(w, i) for w, i in zip(weight, index, strict=True)]
-    y = torch.stack(rows)
+    width = weight.shape[-1]
+    rows = index.reshape(index.shape[0], -1, 1).expand(-1, -1, width)
+    y = weight.gather(1, rows).reshape(*index.shape, width)
     y = torch.where(zero.unsqueeze(-1), torch.zeros_like(y), y)
     return {"y": moved(problem, y)}
 

@@ -26,7 +26,8 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
 
     from kfuzz.numerics.acceptance import NAN, between, classes_of
     from kfuzz.numerics.bounds import U64, gamma
-    from kfuzz.numerics.normalisation import RowArithmetic, finite_or_zero
+    from kfuzz.numerics.elements import finite_or_zero
+    from kfuzz.numerics.normalisation import RowArithmetic
 
     x, dim, eps = problem.tensors["x"], problem.axis(), problem.number("eps")
     n = x.shape[dim]

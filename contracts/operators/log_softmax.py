@@ -45,7 +45,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         error = error + 2 * unit * (e.top.abs() + e.log_total)
     if problem.declaration.subnormals != "preserve":
         error = error + 3 * e.flushed  # x or its maximum, the difference, the result
-    spoiled = (e.nan | e.plus | e.void).expand_as(x)
+    spoiled = ~e.plain.expand_as(x)
     result = torch.where(masked, torch.full_like(x, float("-inf")), y)
     result = torch.where(spoiled, torch.full_like(x, float("nan")), result)
     classes = torch.where(masked, NEGATIVE_INF, FINITE)

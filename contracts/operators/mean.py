@@ -34,9 +34,10 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         overflow_in_some_order,
         sum_error,
     )
+    from kfuzz.numerics.elements import finite_or_zero
     from kfuzz.numerics.formats import lowest_bit_exponent
     from kfuzz.numerics.functions import DIVISION_ERROR
-    from kfuzz.numerics.normalisation import RowArithmetic, finite_or_zero
+    from kfuzz.numerics.normalisation import RowArithmetic
     from kfuzz.numerics.specials import sum_classes
 
     x, dim = problem.tensors["x"], problem.axis()

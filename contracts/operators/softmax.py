@@ -26,35 +26,37 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     online rescalings; a result lies within exp(d - log S -/+ (rho + R + 5 u)),
     less one flushed subnormal.
     """
+    from math import inf
+
     import torch
 
     from kfuzz.numerics.acceptance import FINITE, NAN, between
+    from kfuzz.numerics.elements import code, not_a_number, zero
     from kfuzz.numerics.log_sum_exp import exponentials
 
     x, dim = problem.tensors["x"], problem.axis()
     if x.numel() == 0:
         return {"y": between(problem, x, x, x)}
     e = exponentials(problem, x, dim)
-    poisoned = e.nan | e.plus | e.void
-    masked = torch.isinf(e.depth) & ~poisoned
-    log_p = torch.where(poisoned, torch.zeros_like(x), e.depth) - e.log_total
+    plain = e.plain.expand_as(x)
+    masked = e.depth == -inf
+    log_p = e.depth - e.log_total
     # A division, or a reciprocal and a product; float64's own exp, log and division
     # are good to a few of its units.
-    relative = e.rho + e.spread + 5 * e.unit + 2.0**-48
-    low = torch.exp(log_p - relative) - e.flushed
+    relative = e.rho + (e.spread + (5 * e.unit + 2.0**-48))
+    # Where an element is masked, the exponentials are 0.
+    low = (torch.exp(log_p - relative) - e.flushed).clamp(min=0)
     high = torch.exp(log_p + relative) + e.flushed
-    zero = torch.zeros_like(low)
-    low = torch.where(masked, zero, low.clamp(min=0))
-    high = torch.where(masked, zero, high)
-    nan = torch.full_like(x, float("nan"))
-    admitted = torch.where(poisoned.expand_as(x), NAN, FINITE).to(torch.uint8)
     return {
         "y": between(
-            problem, torch.where(poisoned, nan, torch.exp(log_p)), low, high,
-            classes=admitted,
-            ambiguous=(e.ambiguous & ~poisoned).expand_as(x),
+            problem,
+            torch.where(plain, torch.exp(log_p), not_a_number(x)),
+            low,
+            torch.where(masked, zero(x), high),
+            classes=torch.where(plain, code(FINITE, x), code(NAN, x)),
+            ambiguous=e.ambiguous.expand_as(x),
         )
-    }  # fmt: skip
+    }
 
 
 softmax = Operator(

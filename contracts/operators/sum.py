@@ -24,11 +24,12 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
 
     from kfuzz.numerics.acceptance import around
     from kfuzz.numerics.bounds import Accumulation, overflow_in_some_order, sum_error
+    from kfuzz.numerics.elements import finite_or_zero
     from kfuzz.numerics.specials import sum_classes
 
     x, dim = problem.tensors["x"], problem.axis()
     acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
-    finite = torch.where(torch.isfinite(x), x, torch.zeros_like(x))
+    finite = finite_or_zero(x)
     total = finite.sum(dim)
     classes = sum_classes(
         x.isnan().any(dim),

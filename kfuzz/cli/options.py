@@ -14,6 +14,7 @@ DEVICES: Final = ("auto", "cpu", "cuda", "interpret")
 ISOLATION: Final = ("auto", "process", "none")
 FORMATS: Final = ("text", "json")
 FAIL_ON: Final = ("new", "any")
+ENGINES: Final = ("hypothesis", "atheris")
 PROFILES: Final = tuple(str(profile) for profile in Profile)
 
 # A week is the longest night; more is a slip of the keyboard.

@@ -14,10 +14,11 @@ from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.budget import Budget, Profile
+from kfuzz.core.burst import MEMBERS
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event, KernelFinished, RunFinished
 from kfuzz.core.verdict import State, Verdict
-from kfuzz.engine.config import RunConfig
+from kfuzz.engine.config import Engine, RunConfig
 
 DEFAULT_TIME = "60s"
 
@@ -63,6 +64,24 @@ def run(
             "that span gigabytes; on a GPU only.",
         ),
     ] = "quick",
+    burst: Annotated[
+        int,
+        typer.Option(
+            "--burst",
+            metavar="N",
+            help="Most members of a burst, which share a structure and are held to "
+            "the contracts that are always on; 1 for no bursts.",
+        ),
+    ] = MEMBERS,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="hypothesis|atheris",
+            help="What chooses the cases. atheris: libFuzzer, guided by the branches "
+            "of the wrapper and, interpreted, of the kernel; needs atheris installed.",
+        ),
+    ] = "hypothesis",
     contracts: Annotated[
         list[str] | None,
         typer.Option(
@@ -127,6 +146,7 @@ def run(
     device = options.device(device)
     options.choice(isolate, options.ISOLATION, "--isolate")
     options.choice(profile, options.PROFILES, "--profile")
+    options.choice(engine, options.ENGINES, "--engine")
     seed = options.seed(seed)
     project = open_project(corpus)
     config = RunConfig(
@@ -141,12 +161,16 @@ def run(
         contracts=tuple(contracts or ()),
         exclude=tuple(exclude or ()),
         profile=Profile(profile),
+        burst=options.count(burst, "--burst") or 1,
+        engine=Engine(engine),
     )
     given = {
         "--max-time": max_time,
         "--max-cases": max_cases,
         "--max-findings": max_findings,
         "--profile": profile if profile != "quick" else None,
+        "--burst": burst if burst != MEMBERS else None,
+        "--engine": engine if engine != "hypothesis" else None,
         "--contracts": contracts,
         "--exclude-contracts": exclude,
         "--device": device if device != "auto" else None,

@@ -128,6 +128,8 @@ class KernelFinished:
         operator: operator name.
         cases: cases run.
         cases_per_s: cases per second of this kernel's own time.
+        screened: of the cases those that ran in bursts, held to what is always on.
+        bursts: bursts of such cases; each has one structure.
         contracts: tally per contract class.
         refusals: what it declined.
         findings: the findings of this run.
@@ -146,6 +148,8 @@ class KernelFinished:
     paths: dict[str, str] = field(default_factory=dict)
     worst_ratio: float = 0.0
     notes: tuple[Note, ...] = ()
+    screened: int = 0
+    bursts: int = 0
 
 
 @dataclass(frozen=True)

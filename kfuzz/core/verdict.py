@@ -1,6 +1,6 @@
 """Verdicts, kinds of failure and signatures: the closed vocabularies of a judgement."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -221,6 +221,7 @@ class CaseReport:
         unsupported: why this backend cannot judge the case, None if it can.
         error: what failed in kfuzz or the machine, None if nothing did.
         ratio: largest |error| / tolerance over all outputs, 0 where exact.
+        ratios: the same of each output, by name, where there are several.
         friendly: "gone" if a miss vanishes at every friendly shape, "persists"
             if not, None if that was not probed.
         notes: what is suspicious about the case and violates nothing, one line
@@ -236,6 +237,14 @@ class CaseReport:
     unsupported: str | None = None
     error: str | None = None
     ratio: float = 0.0
+    ratios: dict[str, float] = field(default_factory=dict)
     friendly: str | None = None
     notes: tuple[str, ...] = ()
     beside: Allocation | None = None
+
+    def shows(self, signature: Signature) -> bool:
+        """Whether the case fails with a signature's symptom."""
+        failure = self.failure
+        if failure is None:
+            return False
+        return failure.signature(signature.kernel).symptom == signature.symptom

@@ -17,13 +17,15 @@ class Backend:
             a crash would print the same stack a hundred times.
     """
 
-    def __init__(self, device: str, *, isolate: str = "auto") -> None:
+    def __init__(
+        self, device: str, *, isolate: str = "auto", serve: str = SERVE
+    ) -> None:
         self.name, self.device = resolve_device(device)
         self.quiet = False
         self._zygote: Zygote | None = None
         if isolate != "none":
             self._zygote = Zygote(
-                SERVE,
+                serve,
                 env=self._environment(),
                 preload=("torch", "triton"),
                 output=self._forward,

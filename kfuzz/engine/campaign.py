@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
@@ -25,18 +25,25 @@ from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, State
 from kfuzz.corpus import Corpus
+from kfuzz.engine import coverage
 from kfuzz.engine.backend import Backend
+from kfuzz.engine.bursts import screen_round
 from kfuzz.engine.children import Place
-from kfuzz.engine.config import RunConfig
+from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.coverage import CoverageSearch
 from kfuzz.engine.falsify import round_seed, search_round, strategy_of
 from kfuzz.engine.filed import FiledFinding
+from kfuzz.engine.guidance import charge, is_climbed
 from kfuzz.engine.lifecycle import enter, process
 from kfuzz.engine.record import Record
-from kfuzz.engine.round import UNFENCED, KernelTurns, Round
+from kfuzz.engine.round import UNFENCED, KernelTurns, Round, unreached
 from kfuzz.engine.runner import HANG_SECONDS, Runner
 from kfuzz.engine.served import Stopped
 from kfuzz.execution import collectives, pages
 from kfuzz.targets.load import LoadedKernel, load_all
+
+if TYPE_CHECKING:  # imported for good, its storage is chosen: see `falsify`
+    from hypothesis.strategies import SearchStrategy
 
 # The first round is short, so that a gross fault shows in a second; later ones
 # give Hypothesis's target phase room. A round is never longer than this.
@@ -77,7 +84,10 @@ def run_kernels(
 ) -> Iterator[Event]:
     """Search kernels that are loaded already; otherwise as `run`."""
     classes = select_classes(config.contracts, config.exclude)
-    backend = Backend(config.device, isolate=config.isolate)
+    coverage.require(config)
+    backend = Backend(
+        config.device, isolate=config.isolate, serve=coverage.served_by(config)
+    )
     try:
         _require_device(config.profile, backend.name)
         yield from _Campaign(config, stop, backend, loaded, classes).events()
@@ -108,6 +118,15 @@ class _Campaign:
         if backend.name == "cuda" and backend.isolated and "C-ORD-03" in classes:
             self.no_collective = collectives.unavailable(backend.device)
         self.kernels = [self._prepare(kernel, classes) for kernel in loaded]
+        # By node id; empty where nothing but chance and error guides a search.
+        self.guided: dict[str, CoverageSearch] = {}
+        if config.engine is Engine.ATHERIS:
+            self.guided = {
+                k.node_id: CoverageSearch(
+                    k, backend.fork, config, expired=self._expired
+                )
+                for k in self.kernels
+            }
 
     def _prepare(self, loaded: LoadedKernel, classes: frozenset[str]) -> KernelTurns:
         operator, claims = loaded.kernel.operator, loaded.kernel.declaration
@@ -144,8 +163,10 @@ class _Campaign:
                 yield self._progress(kernel)
         finally:
             for kernel in self.kernels:
-                kernel.runner.close()
+                self._close(kernel)
         for kernel in self.kernels:
+            if not self.guided and (text := unreached(kernel)):
+                yield Notice(kernel.node_id, text)
             yield self._finished(kernel)
         elapsed = time.monotonic() - self.start
         interrupted = self.stop.is_set()
@@ -167,13 +188,17 @@ class _Campaign:
         return self.deadline - min(RESERVE_SECONDS, limit / 10)
 
     def _next(self) -> KernelTurns | None:
-        """Return the kernel that has had the least time, None if all are done."""
+        """Return the kernel whose turn it is, None if all are done.
+
+        Under a time limit the one that has had the least of its share: stride
+        scheduling (Waldspurger, 1995) with shares that follow what each discovers.
+        """
         open_kernels = [k for k in self.kernels if not k.done]
         if not open_kernels:
             return None
         if self.config.budget.max_time is None:
             return min(open_kernels, key=lambda k: k.rounds)
-        return min(open_kernels, key=lambda k: k.seconds)
+        return min(open_kernels, key=lambda k: k.charged)
 
     def _turn(self, kernel: KernelTurns) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
@@ -200,7 +225,14 @@ class _Campaign:
             kernel, self.backend, stop=self.stop, deadline=self._share(kernel, began)
         )
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
-        search_round(strategy, turn.judge, cases=cases, seed_value=number)
+        if guided := self.guided.get(kernel.node_id):
+            guided.search(turn, strategy, cases=cases, seed_value=number)
+        else:
+            search_round(
+                strategy, turn.judge, cases=cases, seed_value=number,
+                climb=is_climbed(kernel.rounds),
+            )  # fmt: skip
+            self._screen(kernel, strategy, turn)
         if self.no_collective == "":
             turn.judge_beside_collective()
         kernel.rounds += 1
@@ -213,7 +245,7 @@ class _Campaign:
             yield Notice(kernel.node_id, text)
         if turn.found is not None:
             yield from self._process(kernel, *turn.found)
-        kernel.seconds += time.monotonic() - began
+        self._charge(kernel, time.monotonic() - began)
         nothing = kernel.record.cases == before and turn.found is None
         kernel.done = (
             turn.error is not None
@@ -222,6 +254,30 @@ class _Campaign:
             or (self.config.budget.max_time is None and nothing)
         )
         self._retire(kernel)
+
+    def _charge(self, kernel: KernelTurns, seconds: float) -> None:
+        """Count the time of a round, and what it discovered."""
+        kernel.seconds += seconds
+        kernel.discovery.end_round()
+        open_kernels = [k for k in self.kernels if not k.done]
+        rates = [k.discovery.rate for k in open_kernels]
+        kernel.charged += charge(seconds, rates, open_kernels.index(kernel))
+
+    def _screen(
+        self, kernel: KernelTurns, strategy: "SearchStrategy[Case]", turn: Round
+    ) -> None:
+        """Give a kernel's round its bursts, unless it has found something."""
+        if turn.over or self.config.profile is not Profile.QUICK:
+            return
+        screen_round(
+            kernel,
+            turn,
+            strategy,
+            backend=self.backend.name,
+            members=self.config.burst,
+            limit=self.config.budget.max_cases,
+            seed_value=round_seed(self.config.seed, f"{kernel.name}:", kernel.rounds),
+        )
 
     def _share(self, kernel: KernelTurns, now: float) -> float:
         """Return when this round must end, so that shares stay fair."""
@@ -290,10 +346,16 @@ class _Campaign:
     def _retire(self, kernel: KernelTurns) -> None:
         """Close children beyond what may live at once, the current one last."""
         if kernel.done:
-            kernel.runner.close()
+            self._close(kernel)
         live = [k for k in self.kernels if k is not kernel]
         for other in live[: max(len(live) + 1 - LIVE_CHILDREN, 0)]:
-            other.runner.close()
+            self._close(other)
+
+    def _close(self, kernel: KernelTurns) -> None:
+        """End the children of a kernel."""
+        kernel.runner.close()
+        if guided := self.guided.get(kernel.node_id):
+            guided.close()
 
     def _count_findings(self) -> int:
         return sum(len(k.findings) for k in self.kernels)
@@ -321,6 +383,8 @@ class _Campaign:
             paths=dict(kernel.paths),
             worst_ratio=record.worst,
             notes=record.notes(),
+            screened=record.screened,
+            bursts=record.bursts,
         )
 
 

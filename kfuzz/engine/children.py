@@ -1,7 +1,8 @@
 """The children that serve one kernel: opened, proved, kept, replaced."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -77,7 +78,7 @@ class Children:
         self._fork = fork
         self._expired = expired
         self._standing: Served | None = None
-        self._spare: Served | None = None
+        self._spares: list[Served] = []
 
     @property
     def fences(self) -> bool:
@@ -103,7 +104,7 @@ class Children:
         return self._standing
 
     def fresh(self, count: int) -> list[Served]:
-        """Return children that are ready, the one that was prepared first.
+        """Return children that are ready, those that were prepared first.
 
         Raises:
             BackendError: if a device does no work in a fresh child either.
@@ -112,9 +113,8 @@ class Children:
         """
         started: list[Served] = []
         try:
-            if self._spare is not None:
-                started.append(self._spare)
-                self._spare = None
+            while self._spares and len(started) < count:
+                started.append(self._spares.pop(0))
             while len(started) < count:
                 started.append(self._start())
             for number, served in enumerate(started):
@@ -138,16 +138,27 @@ class Children:
         what the last one did.
         """
         stayed = served is self._standing and self.apart and self.place.on_device
-        if stayed and self._spare is None and not self._expired():
-            self._spare = self._start()
+        if stayed and not self._expired():
+            self.prepare(1)
         served.discard()
 
+    def discard(self, peers: Sequence[Served]) -> None:
+        """End several children at once: each takes a while to let go of a device."""
+        with ThreadPoolExecutor(max(len(peers), 1)) as pool:
+            list(pool.map(Served.discard, peers))
+
+    def prepare(self, count: int) -> None:
+        """Have children get ready, so many that at least `count` wait to be used."""
+        while len(self._spares) < count:
+            self._spares.append(self._start())
+
     def close(self) -> None:
-        """End the one that stays, and the one that was prepared."""
-        for served in (self._standing, self._spare):
-            if served is not None:
-                served.discard()
-        self._standing = self._spare = None
+        """End the one that stays, and those that were prepared."""
+        if self._standing is not None:
+            self._standing.discard()
+        for served in self._spares:
+            served.discard()
+        self._standing, self._spares = None, []
 
     def _worker(self) -> Worker:
         """Return a worker in this process; it has the kernel at hand."""

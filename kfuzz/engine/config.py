@@ -5,8 +5,20 @@ from enum import StrEnum
 from pathlib import Path
 
 from kfuzz.core.budget import Budget, Profile
+from kfuzz.core.burst import MEMBERS
 from kfuzz.core.finding import Finding
 from kfuzz.execution.sanitizer import SanitizerReport
+
+
+class Engine(StrEnum):
+    """What chooses the cases of a search.
+
+    HYPOTHESIS draws them at random and climbs error / tolerance. ATHERIS has libFuzzer
+    change what they are drawn from, guided by the branches that they reach.
+    """
+
+    HYPOTHESIS = "hypothesis"
+    ATHERIS = "atheris"
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,8 @@ class RunConfig:
         contracts: globs of contract classes; empty means all.
         exclude: globs of contract classes left out.
         profile: which sizes are searched.
+        burst: most members of a burst; 1 for no bursts.
+        engine: what chooses the cases.
         started: `time.monotonic()` from which `max_time` counts; the campaign's
             own start where it is None.
     """
@@ -38,6 +52,8 @@ class RunConfig:
     contracts: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     profile: Profile = Profile.QUICK
+    burst: int = MEMBERS
+    engine: Engine = Engine.HYPOTHESIS
     started: float | None = None
 
 

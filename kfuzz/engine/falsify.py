@@ -6,13 +6,12 @@ reduction is kfuzz's own. Every setting is explicit, because Hypothesis loads a
 derandomised profile where `CI` is set.
 """
 
-import math
 import os
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 # Hypothesis writes constants it finds in local source into its storage folder,
 # even without a database; that must not land in the user's working folder.
@@ -35,16 +34,27 @@ from hypothesis.strategies import SearchStrategy
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.cutting import row_axis
 from kfuzz.core.budget import Profile, SizeBudget
+from kfuzz.core.burst import Burst
 from kfuzz.core.finding import short_hash
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
+from kfuzz.engine.guidance import scores
+from kfuzz.strategies.bursts import Groups, bursts
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.large import large_cases
 
-# target() climbs the logarithm of error / tolerance; below this it is noise.
-LEAST_RATIO: Final = 2.0**-40
+Drawn = TypeVar("Drawn", Case, Burst)
 
-Judge = Callable[[Case], CaseReport | None]
+_SETTINGS: Final = settings(
+    database=None,
+    deadline=None,
+    derandomize=False,
+    phases=(Phase.generate, Phase.target),
+    suppress_health_check=list(HealthCheck),
+    verbosity=Verbosity.quiet,
+    print_blob=False,
+    report_multiple_bugs=False,
+)
 
 
 def strategy_of(
@@ -53,6 +63,7 @@ def strategy_of(
     *,
     without: Collection[str] = (),
     profile: Profile = Profile.QUICK,
+    sizes: Collection[int] = (),
 ) -> SearchStrategy[Case] | None:
     """Return the strategy of a kernel's cases; None if no dtype is left.
 
@@ -61,6 +72,7 @@ def strategy_of(
         budget: limits on sizes; those of the profile large are its own.
         without: declared dtypes that are not to be drawn.
         profile: which sizes are searched.
+        sizes: sizes to draw besides those at which kernels mostly go wrong.
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
@@ -83,6 +95,7 @@ def strategy_of(
             workspaces=operator.workspaces,
             subtracts_mean=operator.subtracts_mean,
             omitted=frozenset(n for n in operator.inputs if n not in named),
+            named_sizes=tuple(sizes),
         )
 
     if profile is Profile.QUICK:
@@ -95,38 +108,76 @@ def strategy_of(
     )
 
 
+def bursts_of(
+    kernel: BoundKernel,
+    strategy: SearchStrategy[Case],
+    *,
+    members: Callable[[Case], int],
+    wanted: Callable[[Case], Sequence[str]] = lambda case: (),
+) -> SearchStrategy[Burst]:
+    """Return the strategy of a kernel's bursts.
+
+    Args:
+        kernel: the bound kernel.
+        strategy: of its cases, which are the structures.
+        members: how many members a burst of a structure has.
+        wanted: families that members of a structure are to have besides those drawn.
+    """
+    operator = kernel.operator
+    groups = Groups(
+        operator.inputs,
+        kernel.declaration,
+        subtracts_mean=operator.subtracts_mean,
+    )
+    return bursts(strategy, groups, members=members, wanted=wanted)
+
+
+def fuzz_target(
+    strategy: SearchStrategy[Case], take: Callable[[Case], None]
+) -> Callable[[bytes], bytes | None]:
+    """Return a function that draws one case from bytes and passes it on.
+
+    It returns the bytes that were read, None if they give no case.
+    """
+
+    def once(case: Case) -> None:
+        take(case)
+
+    wrapped = _SETTINGS(given(strategy)(once))
+    target_of_bytes: Callable[[bytes], bytes | None] = wrapped.hypothesis.fuzz_one_input  # type: ignore[attr-defined]
+    return target_of_bytes
+
+
 def round_seed(run_seed: int, kernel: str, number: int) -> int:
     """Return the seed of one round: it depends on these three alone."""
     return int(short_hash(f"{run_seed} {kernel} {number}"), 16)
 
 
 def search_round(
-    strategy: SearchStrategy[Case], judge: Judge, *, cases: int, seed_value: int
+    strategy: SearchStrategy[Drawn],
+    judge: Callable[[Drawn], CaseReport | None],
+    *,
+    cases: int,
+    seed_value: int,
+    climb: bool = True,
 ) -> None:
-    """Draw and judge a number of cases.
+    """Draw and judge a number of cases, or submit a number of bursts.
 
     Args:
-        strategy: of the kernel's cases.
+        strategy: of the kernel's cases or bursts.
         judge: records what a case teaches; returns None once the round is over
             (a signal, the deadline), after which cases are only drawn.
         cases: how many to draw.
         seed_value: everything drawn depends on it.
+        climb: whether errors near the tolerance are followed up.
     """
 
-    def once(case: Case) -> None:
+    def once(case: Drawn) -> None:
         report = judge(case)
-        if report is not None and report.ratio > LEAST_RATIO:
-            target(math.log2(min(report.ratio, 2.0**60)), label="error / tolerance")
+        if not climb or report is None:
+            return
+        for label, score in scores(report).items():
+            target(score, label=label)
 
-    configured = settings(
-        max_examples=cases,
-        database=None,
-        deadline=None,
-        derandomize=False,
-        phases=(Phase.generate, Phase.target),
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-        print_blob=False,
-        report_multiple_bugs=False,
-    )
+    configured = settings(_SETTINGS, max_examples=cases)
     seed(seed_value)(configured(given(strategy)(once)))()

@@ -1,7 +1,7 @@
 """The life of a finding within a run: confirm, reduce, confirm, explain."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -14,13 +14,16 @@ from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.explain import explain
 from kfuzz.engine.faults import is_beside_page, is_flush
 from kfuzz.engine.reduce import reduce_case
-from kfuzz.engine.runner import Runner
+from kfuzz.engine.runner import ENDS_CHILD, Runner
 
 # A contract that is confirmed by `reproduces` means runs in fresh children.
 CONFIRMATIONS: Final = 3
 # What follows from chance is `witnessed`: it shows in so many of at most so many.
 WITNESSES: Final = 2
 WITNESS_CHILDREN: Final = 20
+# Children that get ready on a device while others are asked, where each question
+# takes a fresh one, or may end the one that stays.
+AHEAD: Final = 3
 LARGE: Final = "a large case is kept as it was found"
 BASE: Final = "base"
 SEARCH: Final = "search"
@@ -31,7 +34,7 @@ _OF_HISTORY: Final = frozenset({Kind.STALE_RESULT, Kind.ALIASES_OUTPUT})
 # Kinds that one call does not show: they need the other poison, the programs in
 # reverse order, a second call, other batches, calls at once, an
 # autotuner that measures, or changed data.
-_BEYOND_BASE: Final = _OF_HISTORY | {
+BEYOND_BASE: Final = _OF_HISTORY | {
     Kind.SEED_DEPENDENT,
     Kind.UNWRITTEN,
     Kind.RACE,
@@ -63,13 +66,23 @@ class Confirmation:
     instead: Failure | None = None
 
 
-def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
-    """Run a case in fresh children and compare the symptom."""
+def confirm(
+    runner: Runner, case: Case, signature: Signature, *, told: bool = False
+) -> Confirmation:
+    """Run a case in fresh children and compare the symptom.
+
+    Args:
+        runner: of the kernel.
+        case: the case, pinned.
+        signature: with the symptom.
+        told: whether the classes have been told apart on this case, so that no child
+            needs to do so.
+    """
     if _is_by_chance(signature):
         return _witnessed(runner, case, signature)
-    depths = [FULL, *[SEARCH] * (CONFIRMATIONS - 1)]
+    depths = [SEARCH if told else FULL, *[SEARCH] * (CONFIRMATIONS - 1)]
     reports = runner.judge_fresh(case, depths)
-    same = [r for r in reports if shows(r, signature)]
+    same = [r for r in reports if r.shows(signature)]
     note = f"{len(same)} of {len(reports)} fresh children"
     if len(same) == len(reports):
         # The first child told the classes apart.
@@ -93,7 +106,7 @@ def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation
     while tried < WITNESS_CHILDREN and len(same) < WITNESSES:
         reports = runner.judge_fresh(case, [FULL, FULL])
         tried += len(reports)
-        same += [r for r in reports if shows(r, signature)]
+        same += [r for r in reports if r.shows(signature)]
     note = f"{len(same)} of {tried} fresh children"
     if len(same) >= WITNESSES:
         first = same[0]
@@ -106,14 +119,6 @@ def _is_by_chance(signature: Signature) -> bool:
     """Whether chance decides if a fault of this kind shows."""
     protocol = CLASSES[signature.contract].protocol
     return signature.kind in protocol.by_chance
-
-
-def shows(report: CaseReport, signature: Signature) -> bool:
-    """Whether a report shows a signature's symptom."""
-    failure = report.failure
-    if failure is None:
-        return False
-    return failure.signature(signature.kernel).symptom == signature.symptom
 
 
 def process(
@@ -142,7 +147,8 @@ def process(
         # The runner calls nothing a hang that two fresh children did not show.
         first = Confirmation(State.CONFIRMED, finding.failure)
     else:
-        first = confirm(runner, finding.case, finding.signature)
+        # The search has told the classes apart on this very case, in one child.
+        first = confirm(runner, finding.case, finding.signature, told=True)
         if first.state is not State.CONFIRMED and first.instead is not None:
             # Found as a wrong value; it is wrong at times only.
             signature = first.instead.signature(finding.signature.kernel)
@@ -153,7 +159,9 @@ def process(
         return save(enter(finding, first.state, note))
     note = "2 of 2 fresh children" if hangs else first.note
     finding = enter(finding, State.CONFIRMED, note)
-    finding = save(_charged(finding, first.failure))
+    if _is_by_chance(finding.signature):
+        finding = _charged(finding, first.failure)
+    finding = save(finding)
     if finding.case.large:  # its values are not at hand, and each run takes seconds
         kept = replace(finding, reduction=Reduction(0, LARGE))
         return save(replace(kept, explanation=Explanation(complete=False)))
@@ -178,55 +186,115 @@ def _minimise(
 ) -> Finding:
     kernel = runner.loaded.kernel
     signature = finding.signature
-    depth = SEARCH if signature.kind in _BEYOND_BASE else BASE
-
-    def fails(case: Case) -> bool | None:
-        if stopped():
-            return None
-        if signature.kind in _OF_HISTORY:
-            # What a child called before may be why: a minimum has to fail alone.
-            [report] = runner.judge_fresh(case, [depth])
-        else:
-            report = runner.judge(case, depth)
-        if report.error or report.unsupported or report.refusal:
-            return None
-        if runner.fault and not report.failure and not _is_flush(runner, case):
-            return None
-        return shows(report, signature)
-
+    shown = _Shown(runner, signature, stopped)
+    if signature.kind is not Kind.HANG:
+        runner.prepare(CONFIRMATIONS)
     minimum, reduction = reduce_case(
         finding.case,
-        lambda case: bool(fails(case)),
+        shown.first,
         lambda case: kernel.operator.admits(case, kernel.declaration),
         deadline=deadline,
     )
-    settled = first
     if minimum.destinations:
         minimum = runner.pin(minimum)  # their shapes followed those of the arguments
+    settled = None
     if minimum != finding.case:
         settled = confirm(runner, minimum, signature)
         if settled.state is State.CONFIRMED and settled.failure is not None:
-            reduced = replace(finding, case=minimum, reduction=reduction)
-            finding = _charged(reduced, settled.failure)
+            finding = _charged(replace(finding, case=minimum), settled.failure)
         else:
             # Keep what is known to reproduce rather than a smaller guess.
-            settled = first
-            kept = Reduction(reduction.evaluations, "the minimum did not reproduce")
-            finding = replace(finding, reduction=kept)
-    else:
-        finding = replace(finding, reduction=reduction)
+            settled = None
+            reduction = replace(reduction, stopped="the minimum did not reproduce")
+    finding = replace(finding, reduction=reduction)
     if stopped():
         return save(replace(finding, explanation=Explanation(complete=False)))
+    if settled is None:
+        settled = _told(runner, finding, first)
+        if settled.state is not State.CONFIRMED or settled.failure is None:
+            note = f"did not fail in every fresh child: {settled.note}"
+            return save(enter(finding, settled.state, note))
+        finding = _charged(finding, settled.failure)
     explained = explain(
         finding.case,
         lambda case: (
-            fails(case) if kernel.operator.admits(case, kernel.declaration) else None
+            shown.fate(case)
+            if kernel.operator.admits(case, kernel.declaration)
+            else None
         ),
         dtypes=kernel.declaration.dtypes,
         friendly=settled.friendly,
         deadline=max(deadline, time.monotonic() + 1.0),
     )
     return save(replace(finding, explanation=explained))
+
+
+def _told(runner: Runner, finding: Finding, first: Confirmation) -> Confirmation:
+    """Return the confirmation of a case that stays as it was found, its class told."""
+    signature = finding.signature
+    if signature.kind is Kind.HANG or _is_by_chance(signature):
+        return first  # told apart already
+    return confirm(runner, finding.case, signature)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Whether cases show the symptom of a finding that is being reduced.
+
+    Attributes:
+        runner: of its kernel.
+        signature: with the symptom.
+        stopped: whether a signal asks to stop.
+    """
+
+    runner: Runner
+    signature: Signature
+    stopped: Callable[[], bool]
+
+    def fate(self, case: Case) -> bool | None:
+        """Return whether a case shows the symptom; None if that cannot be said."""
+        if self.stopped():
+            return None
+        if self._takes_children:
+            self.runner.prepare(AHEAD)
+        if self.signature.kind in _OF_HISTORY:
+            # What a child called before may be why: a minimum has to fail alone.
+            [report] = self.runner.judge_fresh(case, [self._depth])
+        else:
+            report = self.runner.judge(case, self._depth)
+        return self._fate_of(case, report)
+
+    def first(self, cases: Sequence[Case]) -> int | None:
+        """Return the place of the first case that shows the symptom."""
+        if self._takes_children:
+            return next((i for i, case in enumerate(cases) if self.fate(case)), None)
+        done = 0
+        while done < len(cases) and not self.stopped():
+            left = cases[done:]
+            reports = self.runner.judge_each(left, self._depth, self.signature)
+            for i, report in enumerate(reports):
+                if self._fate_of(left[i], report):
+                    return done + i
+            done += len(reports)
+        return None
+
+    @property
+    def _takes_children(self) -> bool:
+        """Whether a candidate takes a fresh child, or may end the one that stays."""
+        of_child = _OF_HISTORY | ENDS_CHILD
+        return self.signature.kind in of_child or self.runner.fault is not None
+
+    @property
+    def _depth(self) -> str:
+        return SEARCH if self.signature.kind in BEYOND_BASE else BASE
+
+    def _fate_of(self, case: Case, report: CaseReport) -> bool | None:
+        if report.error or report.unsupported or report.refusal:
+            return None
+        fault = self.runner.fault
+        if fault and not report.failure and not _is_flush(self.runner, case):
+            return None
+        return report.shows(self.signature)
 
 
 def _is_flush(runner: Runner, case: Case) -> bool:

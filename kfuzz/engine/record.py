@@ -7,6 +7,7 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
+from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CaseReport, State, Verdict
 
 _REMEDIES: Final = {
@@ -27,7 +28,9 @@ class Record:
     Attributes:
         classes: ids of the contract classes that bind the kernel and are in force.
         dtypes: the dtypes that it declares.
-        cases: cases judged.
+        cases: cases judged, and members of bursts that passed.
+        screened: of these the members of bursts.
+        bursts: bursts screened.
         errors: cases that kfuzz or the machine could not judge.
         worst: greatest |error| / tolerance of a case without failure.
         notices: what a person should know, and whether it was told.
@@ -36,6 +39,8 @@ class Record:
     classes: frozenset[str]
     dtypes: tuple[str, ...]
     cases: int = 0
+    screened: int = 0
+    bursts: int = 0
     errors: int = 0
     worst: float = 0.0
     notices: dict[str, bool] = field(default_factory=dict)
@@ -68,7 +73,7 @@ class Record:
             count, example = self._refusals.get(report.refusal, (0, report.example))
             self._refusals[report.refusal] = (count + 1, example)
         for note in report.notes:
-            self._notes[note] = self._notes.get(note, 0) + 1
+            self.note(note)
         for name, verdict in report.verdicts.items():
             counts = {
                 Verdict.CONFORMS: self._kept,
@@ -77,6 +82,24 @@ class Record:
             counts[name] = counts.get(name, 0) + 1
         if report.failure is None:
             self.worst = max(self.worst, min(report.ratio, 1.0))
+
+    def screen(self, case: Case, made: Screened) -> None:
+        """Count what the members of a burst teach that passed; suspects are cases."""
+        if made.unsupported or made.error or made.lost:
+            return
+        self.cases += made.passed
+        self.screened += made.passed
+        self.bursts += 1
+        self._judged.add(case.data.dtype)
+        counted = ((made.conforms, self._kept), (made.undecided, self._undecided))
+        for told, counts in counted:
+            for name, n in told.items():
+                counts[name] = counts.get(name, 0) + n
+        self.worst = max(self.worst, min(made.ratio, 1.0))
+
+    def note(self, text: str) -> None:
+        """Count something suspicious that violates nothing."""
+        self._notes[text] = self._notes.get(text, 0) + 1
 
     def notice(self, text: str) -> None:
         """Keep something to tell, once."""

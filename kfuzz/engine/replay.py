@@ -15,7 +15,7 @@ from kfuzz.engine.backend import Backend
 from kfuzz.engine.children import Place
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult
 from kfuzz.engine.faults import is_beside_page
-from kfuzz.engine.lifecycle import SEARCH, shows
+from kfuzz.engine.lifecycle import SEARCH
 from kfuzz.engine.runner import Runner
 from kfuzz.engine.served import Stopped
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve
@@ -149,7 +149,7 @@ def _result(
     finding: Finding, path: Path, reports: Sequence[CaseReport], runner: Runner
 ) -> ReplayResult:
     failing = [r for r in reports if r.failure is not None]
-    same = [r for r in failing if shows(r, finding.signature)]
+    same = [r for r in failing if r.shows(finding.signature)]
     runs = len(reports)
     if len(same) == runs:
         failure = same[0].failure

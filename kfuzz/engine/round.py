@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -14,15 +15,20 @@ from kfuzz.core.verdict import CaseReport, Failure, Signature, Verdict
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.deaths import is_fault
 from kfuzz.engine.faults import charged
+from kfuzz.engine.guidance import Discovery
+from kfuzz.engine.lifecycle import CONFIRMATIONS
 from kfuzz.engine.record import Record
 from kfuzz.engine.runner import Runner
 from kfuzz.engine.served import Stopped
+from kfuzz.execution.branches import source_of
 from kfuzz.targets.load import LoadedKernel
 
 UNFENCED: Final = "loads outside arguments go unseen"
 # One symptom can have several causes, but a broken kernel shows its one cause in
 # every case: these occurrences, then each power of two, are diagnosed.
 DIAGNOSED: Final = 4
+# Lines named in the notice of branches that never ran.
+SHOWN_LINES: Final = 12
 # Classes that further probes may tell apart.
 _DIAGNOSABLE: Final = frozenset(
     c.id
@@ -37,7 +43,10 @@ class KernelTurns:
 
     Attributes:
         rounds: rounds given.
+        unscreened: rounds of bursts in a row in which none could be screened.
         seconds: time spent.
+        charged: time spent, in which that of a kernel with a larger share counts less.
+        discovery: what its search has discovered.
         symptoms: occurrences of each symptom, as its child showed it.
         seen: signatures that are findings already.
         findings: by id.
@@ -51,7 +60,10 @@ class KernelTurns:
     budget: SizeBudget
     record: Record
     rounds: int = 0
+    unscreened: int = 0
     seconds: float = 0.0
+    charged: float = 0.0
+    discovery: Discovery = field(default_factory=Discovery)
     symptoms: dict[tuple[object, ...], int] = field(default_factory=dict)
     seen: set[Signature] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
@@ -68,6 +80,26 @@ class KernelTurns:
     def name(self) -> str:
         """The name that it is bound to."""
         return self.loaded.kernel.name
+
+
+def unreached(kernel: KernelTurns) -> str:
+    """Return which branches of a kernel's file never ran, "" where that is unknown.
+
+    Those of functions that were entered: the others may belong to other kernels.
+    """
+    reached = kernel.runner.reached
+    missing = reached.missing()
+    if not missing:
+        return ""
+    shown = ", ".join(map(str, missing[:SHOWN_LINES]))
+    more = len(missing) - SHOWN_LINES
+    lines = f"{shown} and {more} more" if more > 0 else shown
+    name = Path(source_of(kernel.loaded.kernel.function)).name
+    word = "line" if len(missing) == 1 else "lines"
+    return (
+        f"{len(missing)} of {len(reached.entered)} branches in {name} never ran: "
+        f"{word} {lines}"
+    )
 
 
 class Round:
@@ -95,10 +127,15 @@ class Round:
         self.passed: Case | None = None
         self.error: KfuzzError | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be judged."""
+        ended = self.found is not None or self.error is not None
+        return ended or self._stop.is_set() or time.monotonic() >= self._deadline
+
     def judge(self, case: Case) -> CaseReport | None:
         """Judge a case, or return None once the round is over; never raises."""
-        over = self.found is not None or self.error is not None
-        if over or self._stop.is_set() or time.monotonic() >= self._deadline:
+        if self.over:
             return None
         try:
             report = self._kernel.runner.judge(case, "search")
@@ -107,9 +144,7 @@ class Round:
             due = report.failure is not None and self._is_due(report.failure)
             if due and is_fault(report):
                 case, report = self._located(case, report)
-            self._kernel.record.take(case, report)
-            if report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
-                self.passed = case
+            self._learn(case, report)
             if due:
                 report = self._diagnosed(case, report)
         except Stopped:
@@ -118,6 +153,29 @@ class Round:
             self.error = error
             return None
         return report
+
+    def take(self, case: Case, report: CaseReport) -> None:
+        """Take what a child besides the runner's says of a case; never raises.
+
+        A failure whose symptom is due, and what that child could not judge, is judged
+        anew: nothing is charged on its word.
+        """
+        if self.over:
+            return
+        failure = report.failure
+        if failure is not None:
+            symptom = failure.signature(self._kernel.name).symptom
+            times = self._kernel.symptoms.get(symptom, 0)
+            if _is_diagnosed(times + 1):
+                self.judge(case)
+                if self._kernel.symptoms.get(symptom, 0) == times:  # not shown there
+                    self._kernel.symptoms[symptom] = times + 1
+                return
+            self._kernel.symptoms[symptom] = times + 1
+        if report.error is not None:
+            self.judge(case)
+            return
+        self._learn(case, report)
 
     def judge_beside_collective(self) -> None:
         """Judge the last case that conforms once more, beside a collective.
@@ -136,7 +194,15 @@ class Round:
         symptom = failure.signature(self._kernel.name).symptom
         times = self._kernel.symptoms.get(symptom, 0) + 1
         self._kernel.symptoms[symptom] = times
-        return times <= DIAGNOSED or times & (times - 1) == 0
+        return _is_diagnosed(times)
+
+    def _learn(self, case: Case, report: CaseReport) -> None:
+        """Count what a case teaches."""
+        self._kernel.record.take(case, report)
+        branches = len(self._kernel.runner.reached.run)
+        self._kernel.discovery.take(case, report, branches=branches)
+        if report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
+            self.passed = case
 
     def _located(self, case: Case, report: CaseReport) -> tuple[Case, CaseReport]:
         """Return a case that died of a fault, and its report, as what they are."""
@@ -152,6 +218,8 @@ class Round:
         """Tell the classes apart and keep what is new."""
         kernel = self._kernel
         assert report.failure is not None
+        if report.failure.signature(kernel.name) not in kernel.seen:
+            kernel.runner.prepare(CONFIRMATIONS)  # they will confirm it
         if report.failure.contract in _DIAGNOSABLE:
             full = kernel.runner.judge(case, "full")
             report = full if full.failure is not None else report
@@ -159,3 +227,8 @@ class Round:
         if report.failure.signature(kernel.name) not in kernel.seen:
             self.found = (case, report)
         return report
+
+
+def _is_diagnosed(times: int) -> bool:
+    """Whether an occurrence of a symptom, counted from 1, is diagnosed."""
+    return times <= DIAGNOSED or times & (times - 1) == 0

@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kfuzz.core.branches import Branches, Reached
+from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError, HarnessError
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure
+from kfuzz.core.screened import Screened
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature
 from kfuzz.engine import faults
 from kfuzz.engine.children import OPEN_SECONDS, Children, Place
 from kfuzz.engine.deaths import (
@@ -37,6 +40,8 @@ SUSPECT_FACTOR: Final = 20.0
 # Once a hang is established, its reduction need not wait long; the minimum is
 # confirmed under the full limit.
 REDUCING_SECONDS: Final = 1.0
+# Kinds of failure after which a child is not there any more.
+ENDS_CHILD: Final = frozenset({Kind.CRASH, Kind.HANG, Kind.DEVICE_FAULT})
 
 
 class Runner:
@@ -48,6 +53,7 @@ class Runner:
         predicted: seconds that a run is expected to take.
         hanging: whether a hang of this kernel is established, so that time-outs
             while reducing are short.
+        reached: the branches of the kernel's own file that are known to have run.
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
 
@@ -66,8 +72,11 @@ class Runner:
         self.place = place
         self.predicted = 0.0
         self.hanging = False
+        self.reached = Reached()
         self.fault: Failure | None = None
         self._passed: dict[str, Any] | None = None
+        # Whether several cases asked for at once have ended a child, or kept it busy.
+        self._died = False
         self._children = Children(loaded, place, fork, expired)
 
     @property
@@ -99,6 +108,27 @@ class Runner:
             return faults.charged(report, self.fault)
         return report
 
+    def judge_each(
+        self, cases: Sequence[Case], depth: str, until: Signature
+    ) -> list[CaseReport]:
+        """Judge cases in order, up to the first that shows a symptom.
+
+        They go out in one message where none of them is expected to end the child.
+
+        Returns:
+            The reports of all of them, or of the first ones up to that case.
+
+        Raises:
+            BindingError: if the kernel cannot be opened any more.
+            HarnessError: if kfuzz's own side fails.
+        """
+        reports = self._judge_together(cases, depth, until)
+        while len(reports) < len(cases):
+            if reports and reports[-1].shows(until):
+                break
+            reports.append(self.judge(cases[len(reports)], depth))
+        return reports
+
     def judge_fresh(self, case: Case, depths: Sequence[str]) -> list[CaseReport]:
         """Run and judge one case in fresh children, at the full time limit.
 
@@ -122,6 +152,14 @@ class Runner:
         alignment = self.loaded.kernel.declaration.alignment
         failure = faults.measure(*found, self._ask, alignment)
         return [faults.charged(r, failure) if is_fault(r) else r for r in reports]
+
+    def prepare(self, children: int) -> None:
+        """Have fresh children get ready on a device, for questions soon to come.
+
+        Creating contexts there takes seconds, and meanwhile another child can judge.
+        """
+        if self._children.apart and self.place.on_device:
+            self._children.prepare(children)
 
     def locate(self, case: Case) -> tuple[Case, Failure] | None:
         """Return the fence to blame for a case that died of a fault, if one is.
@@ -152,11 +190,49 @@ class Runner:
         reply = peer.wait(OPEN_SECONDS)
         return decode(Case, reply["case"], "case")
 
+    def submit(self, burst: Burst) -> None:
+        """Ask for a burst to be screened; `screened` is to be called before all else.
+
+        Raises:
+            BindingError: if the kernel cannot be opened any more.
+        """
+        self._send({"do": "screen", "burst": encode(burst)})
+
+    def screened(self) -> Screened:
+        """Return what the screening of the burst submitted last says.
+
+        Of one that ends its process, or takes too long, only that is known.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+            HarnessError: if kfuzz's own side fails.
+        """
+        peer = self._children.standing()
+        try:
+            reply = self._reply(peer, self._suspect_limit())
+        except ChildTimeout:
+            self._children.replace(peer)
+            return Screened(lost="it takes too long", spent=True)
+        except ChildDied as died:
+            self._children.replace(peer)
+            return Screened(lost=str(died), spent=True)
+        except ChildRaised as raised:
+            if raised.type == "BindingError":
+                raise BindingError(raised.message) from None
+            if raised.type == "MemoryError" or self.place.on_device:
+                self._children.replace(peer)
+            return Screened(error=f"{raised.type}: {raised.message}")
+        made = decode(Screened, reply["screened"], "screened")
+        if made.spent:
+            self._children.replace(peer)
+        return made
+
     def close(self) -> None:
         """End the children that are kept."""
         self._children.close()
 
-    def _judge(self, message: dict[str, Any], limit: float) -> CaseReport:
+    def _send(self, message: dict[str, Any]) -> Served:
+        """Send a request to the child that stays, and return it."""
         peer = self._children.standing()
         try:
             peer.send(message)
@@ -165,6 +241,10 @@ class Runner:
             self._children.close()
             peer = self._children.standing()
             peer.send(message)
+        return peer
+
+    def _judge(self, message: dict[str, Any], limit: float) -> CaseReport:
+        peer = self._send(message)
         start = time.perf_counter()
         report = self._take(peer, limit, established=False)
         if not peer.lost:
@@ -173,6 +253,44 @@ class Runner:
         if report.error == _SUSPECT:
             return self._verify_hang(message)
         return report
+
+    def _judge_together(
+        self, cases: Sequence[Case], depth: str, until: Signature
+    ) -> list[CaseReport]:
+        """Return what one message for several cases brings, as far as it goes.
+
+        Nothing where each has to be asked for alone: who ended the child, or kept it
+        busy, does not show in an answer that does not come.
+        """
+        mortal = self._died or self.hanging or self.fault or until.kind in ENDS_CHILD
+        if len(cases) < 2 or mortal or any(case.large for case in cases):
+            return []
+        peer = self._send(
+            {
+                "do": "judge_each",
+                "cases": [encode(case) for case in cases],
+                "depth": depth,
+                "until": encode(until),
+            }
+        )
+        start = time.perf_counter()
+        try:
+            reply = self._reply(peer, self._suspect_limit())
+        except (ChildTimeout, ChildDied):
+            self._children.replace(peer)
+            self._died = True
+            return []
+        except ChildRaised as raised:
+            if raised.type == "MemoryError" or self.place.on_device:
+                self._children.replace(peer)
+            return []
+        if reply["spent"]:  # its device context can be used no more
+            self._children.replace(peer)
+        reports = [decode(CaseReport, r, "reports") for r in reply["reports"]]
+        self._learn((time.perf_counter() - start) / len(reports))
+        if lost_memory(reports[-1]):
+            peer.discard()
+        return reports
 
     def _verify_hang(self, message: dict[str, Any]) -> CaseReport:
         """Decide a suspicion in two fresh children under the full limit."""
@@ -221,8 +339,7 @@ class Runner:
                 peer.send(message)
             return [self._take(peer, limit, established=True) for peer in peers]
         finally:
-            for peer in peers:
-                peer.discard()
+            self._children.discard(peers)
 
     def _asked(self, peer: Served, message: dict[str, Any], limit: float) -> CaseReport:
         """Return the report of a request that a fresh child is sent."""
@@ -232,7 +349,7 @@ class Runner:
     def _take(self, peer: Served, limit: float, *, established: bool) -> CaseReport:
         """Return the report of the request under way, whatever happens."""
         try:
-            reply = peer.wait(limit)
+            reply = self._reply(peer, limit)
         except ChildTimeout:
             ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
             stack = peer.stack() if established else ""
@@ -263,6 +380,17 @@ class Runner:
         if lost_memory(report):
             peer.discard()
         return report
+
+    def _reply(self, peer: Served, limit: float) -> dict[str, Any]:
+        """Wait for a reply and take what it says of branches."""
+        told = None
+        try:
+            reply = peer.wait(limit)
+            if reply.get("branches") is not None:
+                told = decode(Branches, reply["branches"], "branches")
+        finally:
+            self.reached.take(told)
+        return reply
 
     def _suspect_limit(self) -> float:
         if self.hanging:

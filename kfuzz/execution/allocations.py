@@ -183,7 +183,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func in _ALLOCATORS:
             made = func(*args, **kwargs)
             if not kwargs.get("pin_memory"):
-                self._guard(made)
+                self.guard(made)
             return made
         if func is _RESIZE:
             return self._resize(args, kwargs)
@@ -223,18 +223,24 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return []
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        changed = [
-            (zone != value).any()
-            for made in allocations
-            for zone, value in self._zones(made)
-        ]
-        flags = torch.stack(changed).tolist()
+        flags = torch.stack(self._flags()).tolist()
         return [
             touch
             for number, made in enumerate(allocations)
             if flags[2 * number] or flags[2 * number + 1]
             for touch in self._compare(number, made)
         ]
+
+    def changed(self) -> Tensor:
+        """Return whether there are such writes: a bool on the device, not awaited."""
+        if not self._allocations:
+            return torch.zeros((), dtype=torch.bool, device=self.device)
+        return torch.stack(self._flags()).any()
+
+    @property
+    def made(self) -> int:
+        """Guarded allocations so far."""
+        return len(self._allocations)
 
     def regions(self) -> list[AllocatedRegion]:
         """Return the storage of every allocation so far."""
@@ -281,19 +287,13 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
                         storage = value.untyped_storage()
                         self._owned[storage.data_ptr()].writes.mark_all()
 
-    def _guard(self, made: Tensor) -> None:
+    def guard(self, made: Tensor) -> None:
         """Move a fresh tensor to guarded storage of the same size, if it qualifies."""
-        if made.numel() and self._covers(made):
+        if is_guarded(made, self.device):
             self._adopt(made, keep=0)
 
     def _covers(self, tensor: Tensor) -> bool:
-        device = tensor.device
-        return (
-            type(tensor) is Tensor
-            and tensor.layout is torch.strided
-            and device.type == self.device.type
-            and self.device.index in (None, device.index)
-        )
+        return _lies_on(tensor, self.device)
 
     def _owns(self, value: object) -> bool:
         return (
@@ -374,6 +374,14 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         parts = ((slot.start, slot.base), (slot.stop, slot.end))
         return [(made.block[a:b].view(word), value) for a, b in parts]
 
+    def _flags(self) -> list[Tensor]:
+        """Return per allocation, before and after it, whether a zone has changed."""
+        return [
+            (zone != value).any()
+            for made in self._allocations
+            for zone, value in self._zones(made)
+        ]
+
     def _compare(self, number: int, made: _Allocation) -> list[AllocationTouch]:
         """Locate the changed elements around one allocation."""
         found = []
@@ -392,6 +400,25 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     )
                 )
         return found
+
+
+def is_guarded(made: Tensor, device: torch.device) -> bool:
+    """Whether a tensor that was just allocated gets guarded storage.
+
+    Args:
+        made: the tensor.
+        device: whose allocations are guarded.
+    """
+    return bool(made.numel()) and _lies_on(made, device)
+
+
+def _lies_on(tensor: Tensor, device: torch.device) -> bool:
+    return (
+        type(tensor) is Tensor
+        and tensor.layout is torch.strided
+        and tensor.device.type == device.type
+        and device.index in (None, tensor.device.index)
+    )
 
 
 def _refused(error: RuntimeError) -> bool:

@@ -1,6 +1,6 @@
 """The finite value families of `kfuzz.core.families`, as functions of a grid.
 
-Each function returns float64 that broadcasts to (rows, n) of its grid. Those in
+Each function returns float64 that broadcasts to the shape of its grid. Those in
 `EXACT` return values of the grid's format; those in `ROUNDED` are rounded to it
 afterwards. Streams are numbered within
 each function; a family never draws more than one value from a stream.
@@ -10,11 +10,20 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from kfuzz.core.tiles import edges
-from kfuzz.execution.generator import Grid, greatest_exponent, signs
+from kfuzz.execution.generator import (
+    Grid,
+    coprime,
+    entry,
+    greatest_exponent,
+    signs,
+    two_to,
+    uploaded,
+)
 from kfuzz.numerics.formats import power_of_two
 
 Builder = Callable[[Grid], Tensor]
@@ -25,6 +34,8 @@ ROUNDED: Final[dict[str, Builder]] = {}
 # where every order of a float32 accumulator is exact.
 _EXACT_PRODUCTS: Final = 1 << 22
 _EXACT_INT_LIMIT: Final = 8
+# Of the tensors of some families one in four is turned round.
+_QUARTER_NEGATIVE: Final = (1.0, 1.0, 1.0, -1.0)
 # Peak of exact_walk: times 8 (an exact_int operand) and twice (up and down
 # again) it is within 2**24 too.
 _WALK_PEAK: Final = 1 << 19
@@ -71,24 +82,25 @@ def _zeros(grid: Grid) -> Tensor:
 def _all_equal(grid: Grid) -> Tensor:
     """One value per row, of every significand, within a factor 8 of 1."""
     word = grid.row_words(0)
-    magnitude = (1.0 + _real(word) * 2.0**-32) * 2.0 ** (grid.pick(1, 7) - 3)
+    factor = grid.laid(two_to(grid.pick(1, 7) - 3))
+    magnitude = (1.0 + _real(word) * 2.0**-32) * factor
     return magnitude * signs(grid.row_words(2) >> 31)
 
 
 @_family("negative", ROUNDED)
 def _negative(grid: Grid) -> Tensor:
-    return -(1.0 + grid.normal(0).abs()) * 2.0 ** grid.pick(3, 4)
+    return -(1.0 + grid.normal(0).abs()) * grid.laid(two_to(grid.pick(3, 4)))
 
 
 @_family("exact_int", EXACT)
 def _exact_int(grid: Grid) -> Tensor:
     """Integers, of both signs or none negative, with small sums of products."""
     limit = min(_EXACT_INT_LIMIT, math.isqrt(_EXACT_PRODUCTS // grid.n))
-    limit = max(1, (1, min(3, limit), limit, limit)[grid.pick(1, 4)])
-    word = grid.words(0)
-    if grid.pick(2, 2):
-        return _real(word % (limit + 1))
-    return _real(word % (2 * limit + 1) - limit)
+    limits = [max(1, x) for x in (1, min(3, limit), limit, limit)]
+    greatest = entry(limits, grid.pick(1, 4))
+    least = greatest * (grid.pick(2, 2) - 1)
+    count = grid.laid(greatest - least + 1)
+    return _real(grid.words(0) % count + grid.laid(least))
 
 
 @_family("exact_walk", EXACT)
@@ -121,7 +133,7 @@ def _balanced(grid: Grid) -> Tensor:
     sign = signs((grid.words_at(1, position >> 1) + position) & 1)
     values = scale * sign
     if grid.n % 2:
-        values[:, -1] = 0.0
+        values[..., -1] = 0.0
     return values
 
 
@@ -133,10 +145,11 @@ def _ties(grid: Grid) -> Tensor:
     """
     word = grid.words(0)
     below = torch.clamp((word & 3) - 1, min=0)
-    if grid.pick(1, 4) == 0:
-        zero = torch.where((word & 4) > 0, -0.0, 0.0).to(torch.float64)
-        return torch.where(below == 0, zero, -_real(below))
-    return _real(grid.row_words(2) % 5 - 2 - below)
+    pick = grid.pick(1, 4)
+    flat = grid.laid((pick == 0) * 1)
+    top = (grid.row_words(2) % 5 - 2) * (1 - flat)
+    negative = (((word >> 2) & flat) > 0) & (below == 0)
+    return torch.where(negative, -0.0, _real(top - below))
 
 
 @_family("absorb", EXACT)
@@ -148,13 +161,16 @@ def _absorb(grid: Grid) -> Tensor:
     """
     # A float16 kernel that narrows its sums narrows them to float16.
     exponents = (11, 11) if grid.fmt.name == "float16" else (11, 8)
-    exponent = min(exponents[grid.pick(0, 2)], greatest_exponent(grid.fmt))
-    head = 2.0**exponent
-    values = torch.ones((1, grid.n), dtype=torch.float64, device=grid.device)
-    values[:, 0] = head
-    if grid.n >= 3 and grid.pick(1, 2):
-        values[:, -1] = -head
-    return values * (1.0, 1.0, 1.0, -1.0)[grid.pick(2, 4)]
+    greatest = greatest_exponent(grid.fmt)
+    heads = [2.0 ** min(e, greatest) for e in exponents]
+    head = entry(heads, grid.pick(0, 2))
+    values = torch.ones(
+        (*grid.shape[:-2], 1, grid.n), dtype=torch.float64, device=grid.device
+    )
+    values[..., :1] = grid.laid(head)
+    if grid.n >= 3:
+        values[..., -1:] = grid.laid(1.0 - (1.0 + head) * grid.pick(1, 2))
+    return values * grid.laid(entry(_QUARTER_NEGATIVE, grid.pick(2, 4)))
 
 
 @_family("cancel", ROUNDED)
@@ -176,18 +192,21 @@ def _cancel(grid: Grid) -> Tensor:
 @_family("ramp", ROUNDED)
 def _ramp(grid: Grid) -> Tensor:
     """Rising along the axis in equal steps, over 8, 64 or 1024 in all."""
-    top = min((3, 6, 10)[grid.pick(0, 3)], greatest_exponent(grid.fmt) - 1)
-    step = 2.0 ** (top - (grid.n - 1).bit_length())
-    start = grid.n // 2 if grid.pick(1, 2) else 0
+    greatest = greatest_exponent(grid.fmt) - 1
+    tops = [min(e, greatest) - (grid.n - 1).bit_length() for e in (3, 6, 10)]
+    step = grid.laid(two_to(entry(tops, grid.pick(0, 3))))
+    start = grid.laid(grid.n // 2 * grid.pick(1, 2))
     phase = grid.row_words(2) & 1
     return _real(grid.position - start + phase) * step
 
 
 @_family("tail_big", ROUNDED)
 def _tail_big(grid: Grid) -> Tensor:
-    top = min((4, 6, 9)[grid.pick(3, 3)], greatest_exponent(grid.fmt) - 1)
+    greatest = greatest_exponent(grid.fmt) - 1
+    tops = [2.0 ** min(e, greatest) for e in (4, 6, 9)]
+    sign = entry(_QUARTER_NEGATIVE, grid.pick(4, 4))
     values = grid.normal(0)
-    values[:, -1] = 2.0**top * (1.0, 1.0, 1.0, -1.0)[grid.pick(4, 4)]
+    values[..., -1:] = grid.laid(entry(tops, grid.pick(3, 3)) * sign)
     return values
 
 
@@ -201,7 +220,7 @@ def _onehot_tail(grid: Grid) -> Tensor:
 @_family("onehot_edge", EXACT)
 def _onehot_edge(grid: Grid) -> Tensor:
     """Zeros; one element of each row, where two tiles may meet, is 1 to 4."""
-    places = torch.tensor(edges(grid.n), device=grid.device)
+    places = uploaded(np.array(edges(grid.n)), grid.device)
     place = places[grid.row_words(0) % len(places)]
     return _real(torch.where(grid.position == place, grid.row_words(1) % 4 + 1, 0))
 
@@ -215,18 +234,21 @@ def _offset(grid: Grid) -> Tensor:
     precision, greatest = grid.fmt.precision, greatest_exponent(grid.fmt)
     least = min(3, precision - 1)
     d = least + grid.pick(3, max(1, precision - 4 - least + 1))
-    m = min((0, 3, 6, 10)[grid.pick(4, 4)], greatest - 2)
-    sign = (1.0, 1.0, 1.0, -1.0)[grid.pick(5, 4)]
-    return (2.0**m + grid.normal(0) * 2.0 ** (m - d)) * sign
+    m = entry([min(e, greatest - 2) for e in (0, 3, 6, 10)], grid.pick(4, 4))
+    sign = entry(_QUARTER_NEGATIVE, grid.pick(5, 4))
+    mean, deviation = grid.laid(two_to(m) * sign), grid.laid(two_to(m - d) * sign)
+    return mean + grid.normal(0) * deviation
 
 
 @_family("offset_ulp", EXACT)
 def _offset_ulp(grid: Grid) -> Tensor:
     """A mean per row plus 0 to 3 units in its last place."""
     precision = grid.fmt.precision
-    m = min((0, 4, 8)[grid.pick(2, 3)], greatest_exponent(grid.fmt) - 1)
+    greatest = greatest_exponent(grid.fmt) - 1
+    ulps = [2.0 ** (min(e, greatest) - precision + 1) for e in (0, 4, 8)]
     base = (1 << (precision - 1)) + grid.row_words(0) % (1 << (precision - 2))
-    return _real(base + grid.words(1) % 4) * 2.0 ** (m - precision + 1)
+    ulp = grid.laid(entry(ulps, grid.pick(2, 3)))
+    return _real(base + grid.words(1) % 4) * ulp
 
 
 @_family("expspread", ROUNDED)
@@ -256,7 +278,8 @@ def _nearmax(grid: Grid) -> Tensor:
     """Half to all of the greatest finite value over n; one sign for 3 of 4 seeds."""
     share = grid.fmt.max_finite / grid.n
     values = share * (0.5 + 0.5 * grid.fraction(0))
-    return values * grid.signs(2) if grid.pick(3, 4) == 0 else values
+    mixed = grid.laid((grid.pick(3, 4) == 0) * 1)
+    return values * signs((grid.words(2) >> 31) & mixed)
 
 
 @_family("halfway", EXACT)
@@ -267,20 +290,20 @@ def _halfway(grid: Grid) -> Tensor:
     one significand bit less.
     """
     narrower = [p for p in (11, 8) if p < grid.fmt.precision]
-    p = narrower[grid.pick(2, len(narrower))] if narrower else grid.fmt.precision - 1
+    narrower = narrower or [grid.fmt.precision - 1]
+    p = entry(narrower, grid.pick(2, len(narrower)))
+    half = grid.laid(1 << (p - 1))
     word = grid.words(0)
-    twice = (1 << p) + 2 * (word % (1 << (p - 1))) + 1
+    twice = (half + word % half) * 2 + 1
     exponent = (word >> 24) % 8 - 2
-    return _real(twice) * power_of_two(exponent - p) * grid.signs(1)
+    return _real(twice) * power_of_two(exponent - grid.laid(p)) * grid.signs(1)
 
 
 @_family("permutation", EXACT)
 def _permutation(grid: Grid) -> Tensor:
     """One 1 per row, in different places for up to n rows."""
-    multiplier = 1 + grid.pick(0, grid.n)
-    while math.gcd(multiplier, grid.n) != 1:
-        multiplier += 1
-    place = (grid.row * multiplier + grid.pick(1, grid.n)) % grid.n
+    multiplier = grid.laid(coprime(1 + grid.pick(0, grid.n), grid.n))
+    place = (grid.row * multiplier + grid.laid(grid.pick(1, grid.n))) % grid.n
     return _real(grid.position == place)
 
 
@@ -288,7 +311,7 @@ def _permutation(grid: Grid) -> Tensor:
 def _hadamard(grid: Grid) -> Tensor:
     """Rows of a Sylvester-Hadamard matrix in a shuffled order, cut to n."""
     shuffle = grid.pick(0, 1 << (grid.n - 1).bit_length())
-    parity = (grid.row ^ shuffle) & grid.position
+    parity = (grid.row ^ grid.laid(shuffle)) & grid.position
     for shift in (16, 8, 4, 2, 1):
         parity = parity ^ (parity >> shift)
     return signs(parity & 1)

@@ -7,14 +7,20 @@ device or a torch version may round in its own way.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kfuzz.numerics.formats import Format
+
+# A number of one grid (int or float), or an array of those of several (`grids`).
+Number: TypeAlias = Any
 
 _MASK32: Final = (1 << 32) - 1
 _MASK64: Final = (1 << 64) - 1
@@ -26,7 +32,7 @@ _MULTIPLIERS: Final = (0x21F0AAAD, 0x735A2D97)
 _BELL_CENTRE: Final = 2 * 0xFFFF
 
 
-def _splitmix64(state: int) -> int:
+def splitmix64(state: int) -> int:
     """Return one output of SplitMix64 (Steele, Lea, Flood 2014)."""
     z = (state + 0x9E3779B97F4A7C15) & _MASK64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
@@ -45,14 +51,19 @@ def words(seed: int, stream: int, counter: Tensor) -> Tensor:
     Returns:
         int64 in [0, 2**32), of the counter's shape and device.
     """
-    key = _splitmix64(_splitmix64(seed & _MASK64) ^ stream)
+    key = splitmix64(splitmix64(seed & _MASK64) ^ stream)
+    return mixed(counter, key & _MASK32, key >> 32)
+
+
+def mixed(counter: Tensor, low: int | Tensor, high: int | Tensor) -> Tensor:
+    """Return a word per counter from the halves of a key; they broadcast."""
     # Half of the key enters between the rounds: with the other half alone all
     # streams would be windows of one and the same sequence.
-    x = counter + (key & _MASK32)
+    x = counter + low
     x &= _MASK32
     x ^= x >> 16
     x *= _MULTIPLIERS[0]
-    x += key >> 32
+    x += high
     x &= _MASK32
     x ^= x >> 15
     x *= _MULTIPLIERS[1]
@@ -61,9 +72,21 @@ def words(seed: int, stream: int, counter: Tensor) -> Tensor:
     return x
 
 
+def uploaded(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Return an array on a device, without a wait for what the device is doing."""
+    made = torch.from_numpy(array)
+    if device.type == "cpu":
+        return made
+    return made.pin_memory().to(device, non_blocking=True)
+
+
 @dataclass(frozen=True)
 class Grid:
     """The logical elements of a tensor as rows along its structured axis.
+
+    What is written for a grid holds for `kfuzz.execution.grids.Grids` too, many
+    tensors at once, if it lays out what is one number per tensor (`pick`) before that
+    meets tensors, and counts axes from the end.
 
     Attributes:
         rows: product of the sizes outside the axis, at least 1.
@@ -96,25 +119,49 @@ class Grid:
 
     @property
     def _counters(self) -> Tensor:
-        """Two counters per element, fresh memory of shape (2, rows, n)."""
+        """Two counters per element, (2, rows, n)."""
         count = 2 * self.rows * self.n
         return torch.arange(count, device=self.device).view(2, self.rows, self.n)
 
-    def pick(self, stream: int, count: int) -> int:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the elements: (rows, n)."""
+        return (self.rows, self.n)
+
+    def pick(self, stream: int, count: int) -> Number:
         """Return one integer of 0..count-1 for the whole tensor."""
-        return _splitmix64(_splitmix64(~self.seed & _MASK64) ^ stream) % count
+        return splitmix64(splitmix64(~self.seed & _MASK64) ^ stream) % count
+
+    def laid(self, number: Number) -> Tensor:
+        """Return a number per tensor such that it broadcasts with tensors.
+
+        Of one tensor it stays the plain number that it is.
+        """
+        made: Tensor = number
+        return made
+
+    def select(self, pick: Number, builders: Sequence[Callable[[], Tensor]]) -> Tensor:
+        """Return what the builder of number `pick` makes."""
+        return builders[pick]()
+
+    def put(self, raw: Tensor, row: Number, place: Number, bits: Number) -> None:
+        """Overwrite one element of the contiguous integers `raw`."""
+        raw[row, place] = bits
+
+    def _mixed(self, stream: int, counter: Tensor) -> Tensor:
+        return words(self.seed, stream, counter)
 
     def words(self, stream: int) -> Tensor:
         """Return a 32-bit word per element, (rows, n)."""
-        return words(self.seed, stream, self._counter)
+        return self._mixed(stream, self._counter)
 
     def words_at(self, stream: int, position: Tensor) -> Tensor:
         """Return words that repeat wherever `position` (1, n) repeats."""
-        return words(self.seed, stream, self.row * self.n + position)
+        return self._mixed(stream, self.row * self.n + position)
 
     def row_words(self, stream: int) -> Tensor:
         """Return a 32-bit word per row, (rows, 1)."""
-        return words(self.seed, stream, self.row)
+        return self._mixed(stream, self.row)
 
     def wide(self, first: Tensor, stream: int) -> Tensor:
         """Return 52-bit integers whose upper 32 bits are `first` (rows, n)."""
@@ -139,7 +186,7 @@ class Grid:
         bits would make sums exact and hide rounding errors. All lie in (-4, 4).
         """
         # Both words from one call: on small tensors calls are what costs.
-        both = words(self.seed, stream, self._counters)
+        both = self._mixed(stream, self._counters)
         fields = (both & 0xFFFF) + (both >> 16)
         bell = fields[0] + fields[1]
         low = (both[0] ^ (both[1] >> 8)) & 0xFFFF
@@ -177,6 +224,30 @@ class Stretch(Grid):
         return torch.stack((self._counter, self._counter + self.total))
 
 
+def entry(table: Sequence[int] | Sequence[float], pick: Number) -> Number:
+    """Return the entry of a table that each tensor has picked."""
+    return table[pick] if isinstance(pick, int) else np.asarray(table)[pick]
+
+
+def two_to(exponent: Number) -> Number:
+    """Return 2.0**exponent of a number per tensor, exactly."""
+    if isinstance(exponent, int):
+        return math.ldexp(1.0, exponent)
+    return np.ldexp(1.0, exponent)
+
+
+def coprime(least: Number, n: int) -> Number:
+    """Return the least number from `least` on that has no factor in common with n."""
+    if isinstance(least, int):
+        while math.gcd(least, n) != 1:
+            least += 1
+        return least
+    found = least.copy()
+    while (common := np.gcd(found, n) != 1).any():
+        found[common] += 1
+    return found
+
+
 def signs(bit: Tensor) -> Tensor:
     """Return float64 +1 where the int64 bit is 0, -1 where it is 1."""
     return 1.0 - 2.0 * bit.to(torch.float64)
@@ -202,13 +273,26 @@ def narrow(x: Tensor, fmt: Format) -> Tensor:
     Returns:
         The rounded values in the format's dtype.
     """
+    return narrowed(x, fmt).to(fmt.dtype)
+
+
+def narrowed(x: Tensor, fmt: Format) -> Tensor:
+    """Return as float64 what one conversion to a format's dtype leaves as it is.
+
+    Args:
+        x: as for `narrow`.
+        fmt: as for `narrow`.
+
+    Returns:
+        `x` itself where the conversion rounds once, else the rounded values.
+    """
     if fmt.precision >= 24:
         # One conversion of IEEE 754, or none.
-        return x.to(fmt.dtype)
+        return x
     exponent = (x.contiguous().view(torch.int64) >> 52) & 0x7FF
     exponent.clamp_(min=fmt.emin + 1023)
     exponent += 53 - fmt.precision
     exponent <<= 52
     exponent |= 1 << 51
     magic = exponent.view(torch.float64)
-    return (x + magic).sub_(magic).to(fmt.dtype)
+    return (x + magic).sub_(magic)

@@ -1,30 +1,31 @@
 """The index families of `kfuzz.core.families`: integers below a bound, or not.
 
-Each function returns int64 that broadcasts to (rows, n) of its grid. Streams
+Each function returns int64 that broadcasts to the shape of its grid. Streams
 are numbered within each function.
 """
 
-import math
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from kfuzz.core.tiles import edges
-from kfuzz.execution.generator import Grid
-from kfuzz.numerics.formats import FORMATS
+from kfuzz.execution.generator import Grid, Number, coprime, uploaded
 
 Builder = Callable[[Grid, int], Tensor]
 
 # Of so many seeds of a hostile family one replaces every element.
 _ALL_SHARE: Final = 4
-# No index depends on the format that a grid has.
-_FORMAT: Final = FORMATS["float64"]
 
 
 def _constant(grid: Grid, value: int) -> Tensor:
     return torch.full((1, 1), value, dtype=torch.int64, device=grid.device)
+
+
+def _one(grid: Grid, value: Number) -> Tensor:
+    return _constant(grid, 0) + grid.laid(value)
 
 
 def _uniform(grid: Grid, bound: int) -> Tensor:
@@ -38,15 +39,13 @@ def _sorted(grid: Grid, bound: int) -> Tensor:
 
 def _permuted(grid: Grid, bound: int) -> Tensor:
     """Consecutive elements step through all values before one repeats."""
-    multiplier = 1 + grid.pick(0, bound)
-    while math.gcd(multiplier, bound) != 1:
-        multiplier += 1
+    multiplier = grid.laid(coprime(1 + grid.pick(0, bound), bound))
     flat = grid.row * grid.n + grid.position
-    return (flat * multiplier + grid.pick(1, bound)) % bound
+    return (flat * multiplier + grid.laid(grid.pick(1, bound))) % bound
 
 
 def _edges(grid: Grid, bound: int) -> Tensor:
-    places = torch.tensor(edges(bound), device=grid.device)
+    places = uploaded(np.array(edges(bound)), grid.device)
     return places[grid.words(0) % len(places)]
 
 
@@ -56,7 +55,7 @@ _VALID: Final[dict[str, Builder]] = {
     "index_last": lambda grid, bound: _constant(grid, bound - 1),
     "index_sorted": _sorted,
     "index_reversed": lambda grid, bound: bound - 1 - _sorted(grid, bound),
-    "index_equal": lambda grid, bound: _constant(grid, grid.pick(0, bound)),
+    "index_equal": lambda grid, bound: _one(grid, grid.pick(0, bound)),
     "index_permuted": _permuted,
     "index_edges": _edges,
 }
@@ -70,39 +69,37 @@ _HOSTILE: Final[dict[str, Callable[[int, torch.iinfo], int]]] = {
     "index_greatest": lambda bound, limits: limits.max,
 }
 
+HOSTILE: Final = frozenset(_HOSTILE)
 FAMILIES: Final = frozenset({*_VALID, *_HOSTILE})
 
 
-def index_rows(
-    family: str,
-    rows: int,
-    n: int,
-    *,
-    bound: int,
-    seed: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
-    """Return the indices of a family, (rows, n), contiguous.
+def index_values(grid: Grid, family: str, bound: int) -> Tensor:
+    """Return the indices of a family, those of a hostile one before they are spoilt.
 
     Args:
+        grid: of any format: no index depends on it.
         family: one of `FAMILIES`.
-        rows: product of the sizes outside the structured axis, at least 1.
-        n: size of the structured axis, at least 1.
         bound: valid indices lie in [0, bound); at least 1.
-        seed: 64-bit seed.
-        dtype: an integer dtype.
-        device: where the values are made.
+
+    Returns:
+        int64 that broadcasts to the shape of the grid.
     """
-    grid = Grid(rows, n, _FORMAT, seed, device)
-    values = _VALID.get(family, _uniform)(grid, bound)
-    made = values.to(dtype).expand(rows, n).contiguous()
-    if family in _HOSTILE:
-        value = _HOSTILE[family](bound, torch.iinfo(dtype))
-        places = edges(n)
-        row = (0, rows - 1, rows // 2)[grid.pick(2, 3)]
-        if grid.pick(3, _ALL_SHARE) == 0:
-            made.fill_(value)
-        else:
-            made[row, places[grid.pick(1, len(places))]] = value
-    return made
+    return _VALID.get(family, _uniform)(grid, bound)
+
+
+def spoil(grid: Grid, family: str, bound: int, made: Tensor) -> None:
+    """Overwrite one index, or all, by the value of a hostile family.
+
+    Args:
+        grid: of one tensor.
+        family: one of `HOSTILE`.
+        bound: valid indices lie in [0, bound).
+        made: contiguous, of the shape of the grid.
+    """
+    value = _HOSTILE[family](bound, torch.iinfo(made.dtype))
+    places = edges(grid.n)
+    row = (0, grid.rows - 1, grid.rows // 2)[grid.pick(2, 3)]
+    if grid.pick(3, _ALL_SHARE) == 0:
+        made.fill_(value)
+    else:
+        made[row, places[grid.pick(1, len(places))]] = value

@@ -1,6 +1,6 @@
 """The families of integer data and of truth values in `kfuzz.core.families`.
 
-Each function returns int64 that broadcasts to (rows, n) of its grid. Streams are
+Each function returns int64 that broadcasts to the shape of its grid. Streams are
 numbered within each function.
 """
 
@@ -11,14 +11,11 @@ import torch
 from torch import Tensor
 
 from kfuzz.execution.generator import Grid
-from kfuzz.numerics.formats import FORMATS
 
 # Small integers lie in [-8, 8): as a significand of four bits holds them.
 _SMALL: Final = 8
 # One element in so many differs in a row that is mostly one value.
 _RARE: Final = 16
-# No integer depends on the format that a grid has.
-_FORMAT: Final = FORMATS["float64"]
 
 
 def _constant(grid: Grid, value: int) -> Tensor:
@@ -60,28 +57,25 @@ _TRUTHS: Final[dict[str, Callable[[Grid], Tensor]]] = {
     "bool_all_true": lambda grid: _constant(grid, 1),
     "bool_all_false": lambda grid: _constant(grid, 0),
     "bool_one_true": lambda grid: grid.position == grid.row_words(0) % grid.n,
-    "bool_alternating": lambda grid: (grid.row + grid.position + grid.pick(0, 2)) & 1,
+    "bool_alternating": lambda grid: (
+        (grid.row + grid.position + grid.laid(grid.pick(0, 2))) & 1
+    ),
     "bool_tail": lambda grid: grid.position == grid.n - 1,
 }
 
 
-def integer_rows(
-    family: str, rows: int, n: int, *, seed: int, dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:  # fmt: skip
-    """Return the integers or truth values of a family, (rows, n), contiguous.
+def integer_values(grid: Grid, family: str, dtype: torch.dtype) -> Tensor:
+    """Return the integers or truth values of a family.
 
     Args:
+        grid: of any format: no integer depends on it.
         family: one of `INTEGER_FAMILIES`, or of `BOOL_FAMILIES` for bool.
-        rows: product of the sizes outside the structured axis, at least 1.
-        n: size of the structured axis, at least 1.
-        seed: 64-bit seed.
         dtype: an integer dtype or bool.
-        device: where the values are made.
+
+    Returns:
+        Integers or bool that broadcast to the shape of the grid. Those that a
+        conversion to `dtype` leaves are meant: the lower bits.
     """
-    grid = Grid(rows, n, _FORMAT, seed, device)
     if dtype is torch.bool:
-        made = _TRUTHS[family](grid)
-    else:
-        made = _INTEGERS[family](grid, torch.iinfo(dtype))
-    return made.to(dtype).expand(rows, n).contiguous()
+        return _TRUTHS[family](grid)
+    return _INTEGERS[family](grid, torch.iinfo(dtype))

@@ -205,7 +205,7 @@ def place(
         _check_values(name, spec, values)
         dtype: torch.dtype = getattr(torch, spec.dtype)
         size = dtype.itemsize
-        span, reach = _extent(name, spec)
+        span, reach = extent(name, spec)
         nbytes, guard = (spec.offset + span) * size, guard_bytes(reach * size)
         want = _Wanted(name, spec, dtype, nbytes, guard, max(alignment, size))
         if is_sparse(spec, size, arena.device):
@@ -282,10 +282,13 @@ def _check_values(name: str, spec: TensorSpec, values: Mapping[str, Tensor]) -> 
         raise HarnessError(what, where=name)
 
 
-def _extent(name: str, spec: TensorSpec) -> tuple[int, int]:
+def extent(name: str, spec: TensorSpec) -> tuple[int, int]:
     """Return the span of a view and how far a stray index may reach, in elements.
 
     Stray indices: one row too many, or all elements where a stride of 0 was ignored.
+
+    Raises:
+        HarnessError: if elements overlap other than by a stride of 0.
     """
     numel = math.prod(spec.shape)
     if numel == 0:

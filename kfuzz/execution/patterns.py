@@ -5,7 +5,7 @@ these families are written into the storage as integers.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits
 from kfuzz.core.tiles import edges
-from kfuzz.execution.generator import Grid
+from kfuzz.execution.generator import Grid, entry
 
 # Integer dtype of the same width, by bytes per element.
 INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -87,21 +87,23 @@ def _fill_where(grid: Grid, raw: Tensor, mask: Tensor, bits: int) -> None:
     raw.masked_fill_(mask, as_signed(bits, DTYPES[grid.fmt.name].itemsize))
 
 
-def _one(grid: Grid, raw: Tensor, bits: int) -> None:
+def _one(grid: Grid, raw: Tensor, patterns: Sequence[int]) -> None:
     """Write one element: an edge of the axis, in the first, last or middle row."""
     places = edges(grid.n)
-    place = places[grid.pick(_FIRST, len(places))]
-    row = (0, grid.rows - 1, grid.rows // 2)[grid.pick(_FIRST + 1, 3)]
-    raw[row, place] = as_signed(bits, DTYPES[grid.fmt.name].itemsize)
+    place = entry(places, grid.pick(_FIRST, len(places)))
+    row = entry((0, grid.rows - 1, grid.rows // 2), grid.pick(_FIRST + 1, 3))
+    itemsize = DTYPES[grid.fmt.name].itemsize
+    signed = [as_signed(bits, itemsize) for bits in patterns]
+    grid.put(raw, row, place, entry(signed, grid.pick(_FIRST + 2, len(signed))))
 
 
 def _nan1(grid: Grid, raw: Tensor) -> None:
-    _one(grid, raw, nan_bits(grid.fmt.name, grid.pick(_FIRST + 2, 4)))
+    _one(grid, raw, [nan_bits(grid.fmt.name, variant) for variant in range(4)])
 
 
 def _inf1(grid: Grid, raw: Tensor) -> None:
-    negative = bool(grid.pick(_FIRST + 2, 2))
-    _one(grid, raw, infinity_bits(grid.fmt.name, negative=negative))
+    name = grid.fmt.name
+    _one(grid, raw, [infinity_bits(name, negative=sign) for sign in (False, True)])
 
 
 def _infmix(grid: Grid, raw: Tensor) -> None:
@@ -121,13 +123,18 @@ def _mask(grid: Grid) -> Tensor:
     By seed: half of the places at random, a tail of random length, or a tail
     that grows shorter from row to row (a causal mask).
     """
-    kind = grid.pick(_FIRST, 3)
-    if kind == 0:
+
+    def scattered() -> Tensor:
         keep = grid.row_words(_FIRST + 1) % grid.n
         return (grid.words(_FIRST + 2) >> 31 > 0) & (grid.position != keep)
-    if kind == 1:
+
+    def tails() -> Tensor:
         return grid.position > grid.row_words(_FIRST + 1) % grid.n
-    return grid.position > grid.row % grid.n
+
+    def causal() -> Tensor:
+        return grid.position > grid.row % grid.n
+
+    return grid.select(grid.pick(_FIRST, 3), (scattered, tails, causal))
 
 
 def _ninf_mask(grid: Grid, raw: Tensor) -> None:

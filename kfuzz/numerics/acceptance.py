@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
+from kfuzz.numerics.elements import code, is_finite, zero
 from kfuzz.numerics.formats import FORMATS, Format
 
 # Classes of a value, as bits of `Acceptance.classes`.
@@ -129,10 +130,10 @@ def tightened(acceptance: Acceptance) -> Acceptance:
 
 def classes_of(x: Tensor) -> Tensor:
     """Return the class bit of every element of a float64 tensor, uint8."""
-    out = torch.full(x.shape, FINITE, dtype=torch.uint8, device=x.device)
-    out = torch.where(torch.isnan(x), NAN, out)
-    out = torch.where(x == float("inf"), POSITIVE_INF, out)
-    return torch.where(x == float("-inf"), NEGATIVE_INF, out).to(torch.uint8)
+    finite, nan = code(FINITE, x), code(NAN, x)
+    out = torch.where(x == float("inf"), code(POSITIVE_INF, x), finite)
+    out = torch.where(x == float("-inf"), code(NEGATIVE_INF, x), out)
+    return torch.where(x.isnan(), nan, out)
 
 
 def around(
@@ -156,10 +157,12 @@ def around(
         undecidable: elements that cannot be judged besides the vacuous ones.
         output: format of the result; the problem's by default.
     """
-    width = torch.as_tensor(error, dtype=torch.float64, device=reference.device)
-    width = width.expand_as(reference)
+    # A number and not a tensor of it: to be brought to a device it would wait.
+    low = high = reference
+    if isinstance(error, Tensor) or error:
+        low, high = reference - error, reference + error
     return between(
-        problem, reference, reference - width, reference + width,
+        problem, reference, low, high,
         classes=classes, ambiguous=ambiguous, undecidable=undecidable,
         output=output,
     )  # fmt: skip
@@ -186,20 +189,29 @@ def between(
 ) -> Acceptance:
     """Return the acceptance of an interval; arguments as in `around`."""
     stored = problem.output if output is None else output
-    none = torch.zeros_like(reference, dtype=torch.bool)
+    if ambiguous is None:
+        ambiguous = torch.zeros_like(reference, dtype=torch.bool)
     admitted = classes_of(reference) if classes is None else classes
-    bounded = torch.isfinite(low) & torch.isfinite(high)
-    vacuous = ((admitted & FINITE) != 0) & ~bounded
+    if low is high:
+        bounded = is_finite(low)
+        low = high = torch.where(bounded, low, zero(low))
+    else:
+        # Finite where both are; their difference is far below what overflows.
+        bounded = is_finite(high - low)
+        low = torch.where(bounded, low, zero(low))
+        high = torch.where(bounded, high, zero(high))
+    # FINITE is 1, and more than the 0 of what is not bounded.
+    vacuous = torch.gt(admitted & FINITE, bounded)
     if undecidable is not None:
         vacuous = vacuous | undecidable
     d = problem.declaration
     return Acceptance(
         reference=reference,
-        low=torch.where(bounded, low, torch.zeros_like(low)),
-        high=torch.where(bounded, high, torch.zeros_like(high)),
+        low=low,
+        high=high,
         classes=admitted,
         undecidable=vacuous,
-        ambiguous=none if ambiguous is None else ambiguous,
+        ambiguous=ambiguous,
         output=stored,
         overflow=d.overflow,
         store=d.store,

@@ -30,6 +30,7 @@ from kfuzz.numerics.acceptance import FINITE, NAN, Acceptance, Problem, around
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64
 from kfuzz.numerics.dots import Dots, dots
+from kfuzz.numerics.elements import finite_or_zero
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.functions import FAST_EXP_ERROR
 from kfuzz.numerics.specials import sum_classes
@@ -168,11 +169,11 @@ def _beyond(
     single, stored = FORMATS["float32"].max_finite, problem.output.max_finite
     limit = min(single, stored) if arithmetic.unfused else single
     # A margin for the errors of both; log2(e) = 1.44... may be multiplied in too.
-    found = 1.5 * torch.maximum(size, _finite(products.value).abs()) > limit
+    found = 1.5 * torch.maximum(size, finite_or_zero(products.value).abs()) > limit
     limit = min(single, stored) if arithmetic.operands else single
     root = math.sqrt(scale)
-    high_q = _finite(q).abs() * max(1.5 * scale, root) > limit
-    high_k = _finite(k).abs() * root > limit
+    high_q = finite_or_zero(q).abs() * max(1.5 * scale, root) > limit
+    high_k = finite_or_zero(k).abs() * root > limit
     found = found | high_q.any(-1, keepdim=True)
     return found | high_k.any(-1).unsqueeze(-2)
 
@@ -202,8 +203,8 @@ def _score_error(
     error = error + (5 * fine + 2.0**-50) * size
     if arithmetic.operands:
         # Scaled operands that underflow where they are stored.
-        tiny = _finite(k).abs().sum(-1).unsqueeze(-2)
-        tiny = tiny + _finite(q).abs().sum(-1, keepdim=True)
+        tiny = finite_or_zero(k).abs().sum(-1).unsqueeze(-2)
+        tiny = tiny + finite_or_zero(q).abs().sum(-1, keepdim=True)
         error = error + arithmetic.least * max(1.0, math.sqrt(scale)) * tiny
     if arithmetic.unfused:
         error = error + 3 * (arithmetic.unfused * size + arithmetic.least)
@@ -236,7 +237,7 @@ def _weighted(
     divisor = torch.where(void, 1.0, total)
     excess = torch.where(scores.gone, 0.0, torch.exp(d + shift) - weight) / divisor
 
-    p, fv = weight / divisor, _finite(v)
+    p, fv = weight / divisor, finite_or_zero(v)
     size = fv.abs()
     out, spread = p @ fv, p @ size
     r = excess.sum(-1, keepdim=True) + acc.summation(keys) + coarse
@@ -305,7 +306,3 @@ def _meets(keys: Tensor, values: Tensor) -> Tensor:
         shape = (*keys.shape[:-1], values.shape[-1])
         return torch.zeros(shape, dtype=torch.bool, device=keys.device)
     return keys.to(torch.float64) @ values.to(torch.float64) > 0
-
-
-def _finite(x: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(x), x, torch.zeros_like(x))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.accumulation import Accumulation, gamma, growth
+from kfuzz.numerics.elements import zero
 from kfuzz.numerics.formats import FORMATS, Format, lowest_bit_exponent
 
 __all__ = [
@@ -79,7 +80,7 @@ def sum_error(
     exact = exactly_summable(terms, dim, acc, flush=flush)
     if coarse:
         exact = torch.zeros_like(exact)
-    return torch.where(exact, torch.zeros_like(error), error + reference)
+    return torch.where(exact, zero(error), error + reference)
 
 
 def exactly_summable(

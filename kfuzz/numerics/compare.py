@@ -5,7 +5,8 @@ tests, scaling by powers of two, comparisons, boolean algebra), so the outcomes
 are equal bit for bit; `tests/gpu` holds it to that.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import torch
@@ -108,7 +109,7 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
     beyond_bottom = expects_finite & (low == float("-inf"))
     to_top = ((a.classes & POSITIVE_INF) != 0) | beyond_top
     to_bottom = ((a.classes & NEGATIVE_INF) != 0) | beyond_bottom
-    policies = _policies(a)
+    policies = policies_of(a)
     admitted = torch.where((a.classes & NAN) != 0, NAN, 0).to(torch.uint8)
     if "inf" in policies:
         admitted = torch.where(to_top, admitted | POSITIVE_INF, admitted)
@@ -145,7 +146,48 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
     return Comparison(outcomes, error, tolerance, low, high)
 
 
-def _policies(a: Acceptance) -> frozenset[str]:
+def compare_members(
+    outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
+) -> dict[str, Comparison]:
+    """Hold all outputs of one or more members against what is admitted.
+
+    The relation between the results, if there is one, refuses elements that the
+    intervals admit; where these are range-limited they are undecided.
+
+    Args:
+        outputs: stored results by name, [members, *shape].
+        accepted: of the same names and shapes.
+
+    Raises:
+        BindingError: if the operator's relation is malformed.
+    """
+    made = {name: compare(outputs[name], a) for name, a in accepted.items()}
+    for name, mask in related_masks(outputs, accepted).items():
+        outcomes = made[name].outcomes
+        refused, limited = (outcomes == Outcome.OK) & ~mask, accepted[name].ambiguous
+        unrelated = refused & ~limited
+        missed = torch.where(unrelated, int(Outcome.VALUE), outcomes)
+        missed = torch.where(refused & limited, int(Outcome.UNDECIDED), missed)
+        made[name] = replace(
+            made[name], outcomes=missed.to(torch.uint8), unrelated=unrelated
+        )
+    return made
+
+
+def related_masks(
+    outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
+) -> Mapping[str, Tensor]:
+    """Return where the outputs that a relation judges are admitted; {} without one.
+
+    Args:
+        outputs: stored results by name, [members, *shape].
+        accepted: of the same names and shapes.
+    """
+    relation = next((a.relation for a in accepted.values() if a.relation), None)
+    return {} if relation is None else relation(outputs)
+
+
+def policies_of(a: Acceptance) -> frozenset[str]:
     """Return the overflow policies in force.
 
     A format without Inf admits NaN and saturation unless the kernel declares

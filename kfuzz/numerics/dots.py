@@ -4,6 +4,7 @@ All are matrix products of finite operands in float64, with a bound on what an
 admissible kernel may add to them, and classes found without doing the arithmetic.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from kfuzz.numerics.acceptance import NAN, Acceptance, Problem, around
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.bounds import U32, U64, can_overflow, fits_exactly, gamma
+from kfuzz.numerics.elements import finite_or_zero, is_finite, zero
 from kfuzz.numerics.formats import lowest_bit_exponent
 from kfuzz.numerics.specials import SumClasses, sum_classes
 
@@ -99,19 +101,31 @@ def dots(
     inner = a.shape[-1]
     terms = inner + (addend is not None)
     acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
-    fa, fb = _finite(a), _finite(b)
-    value, magnitude = fa @ fb, fa.abs() @ fb.abs()
-    extra = torch.zeros((), dtype=torch.float64, device=a.device)
-    if addend is not None:
-        extra = _finite(addend)
-        value, magnitude = value + extra, magnitude + extra.abs()
     flush = problem.declaration.subnormals != "preserve"
     floor = acc.operand_floor(problem.format, flush=flush)
+    fa, fb = finite_or_zero(a), finite_or_zero(b)
+    size_a, size_b = fa.abs(), fb.abs()
+    small_a, small_b = _small(size_a, floor), _small(size_b, floor)
+    special, vanishes = _met(a, fa, small_a, b, fb, small_b)
+    value, magnitude = fa @ fb, size_a @ size_b
+    extra = zero(a)
+    if addend is not None:
+        extra = finite_or_zero(addend)
+        value, magnitude = value + extra, magnitude + extra.abs()
     coefficient = acc.products(terms, problem.format) + gamma(terms, U64)
     error = coefficient * magnitude + acc.lost(terms + 1, flush=flush)
-    error = error + _vanishing(fa, fb, floor) + _below(extra, floor)
-    exact = _exact(fa, fb, extra, magnitude, problem, acc, floor, flush=flush)
-    error = torch.where(exact, torch.zeros_like(error), error)
+    lossy = []
+    if vanishes:
+        lossy = [small_a.any(-1, keepdim=True), small_b.any(-2, keepdim=True)]
+        lost_a = torch.where(small_a, size_a, zero(a))
+        lost_b = torch.where(small_b, size_b, zero(a))
+        error = error + (lost_a @ size_b + size_a @ lost_b)
+    if floor and addend is not None:
+        small = _small(extra.abs(), floor)
+        lossy.append(small)
+        error = error + torch.where(small, extra.abs(), zero(a))
+    exact = _exact(fa, fb, extra, magnitude, problem, acc, lossy, flush=flush)
+    error = torch.where(exact, zero(a), error)
 
     # P + N = S and P - N = value for the sums P, N of terms of either sign.
     positive = (magnitude + value).clamp(min=0) / 2
@@ -119,15 +133,16 @@ def dots(
     overflows = can_overflow(positive, negative, terms, acc)
     limit = acc.operand_limit(problem.format)
     if problem.format.max_finite > limit:
-        overflows = overflows | (fa.abs() > limit).any(-1, keepdim=True)
-        overflows = overflows | (fb.abs() > limit).any(-2, keepdim=True)
-    classes, loose = _classes(a, b, addend, present, overflows)
+        overflows = overflows | (size_a > limit).any(-1, keepdim=True)
+        overflows = overflows | (size_b > limit).any(-2, keepdim=True)
+    classes, loose = _classes(a, b, addend, present, overflows, special=special)
     admitted = classes.admitted
-    if floor:
-        loose = loose | _vanishes_by_infinity(a, b, floor)
-    if acc.splits(problem.format):
-        loose = loose | _splits_infinity(a, b)
-    admitted = torch.where(loose, admitted | NAN, admitted)
+    if special:
+        if floor:
+            loose = loose | _vanishes_by_infinity(a, b, small_a, small_b)
+        if acc.splits(problem.format):
+            loose = loose | _splits_infinity(a, b)
+        admitted = torch.where(loose, admitted | NAN, admitted)
     return Dots(value, magnitude, error, classes, admitted)
 
 
@@ -145,7 +160,7 @@ def rounded_before(problem: Problem, made: Dots, addend: Tensor) -> Dots:
     if problem.declaration.intermediates != "output" or out.unit <= U32:
         return made
     flush = problem.declaration.subnormals != "preserve"
-    size = (made.value - _finite(addend)).abs() + made.error
+    size = (made.value - finite_or_zero(addend)).abs() + made.error
     error = made.error + out.unit * size
     error = error + (out.min_normal if flush else out.min_subnormal)
     beyond = (size * (1 + out.unit) > out.max_finite) & made.classes.finite
@@ -153,21 +168,21 @@ def rounded_before(problem: Problem, made: Dots, addend: Tensor) -> Dots:
     return replace(made, error=error, classes=classes)
 
 
-def _finite(x: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(x), x, torch.zeros_like(x))
+def _small(size: Tensor, floor: float) -> Tensor:
+    """Return where magnitudes are below `floor` and not 0."""
+    return (size != 0) & (size < floor)
 
 
-def _below(x: Tensor, floor: float) -> Tensor:
-    magnitude = x.abs()
-    return torch.where(magnitude < floor, magnitude, torch.zeros_like(magnitude))
+def _met(
+    a: Tensor, fa: Tensor, small_a: Tensor, b: Tensor, fb: Tensor, small_b: Tensor
+) -> tuple[bool, bool]:
+    """Return whether any operand is NaN or infinite, and whether any may vanish.
 
-
-def _vanishing(a: Tensor, b: Tensor, floor: float) -> Tensor | float:
-    """Return what is lost with operands below `floor`."""
-    small_a, small_b = _below(a, floor), _below(b, floor)
-    if not floor or not bool(small_a.any() | small_b.any()):
-        return 0.0
-    return small_a @ b.abs() + a.abs() @ small_b
+    On either depend further matrix products; a device is waited for once.
+    """
+    special = (fa != a).any() | (fb != b).any()
+    found = torch.stack((special, small_a.any() | small_b.any())).tolist()
+    return bool(found[0]), bool(found[1])
 
 
 def _exact(
@@ -177,39 +192,43 @@ def _exact(
     magnitude: Tensor,
     problem: Problem,
     acc: Accumulation,
-    floor: float,
+    lossy: Sequence[Tensor],
     *,
     flush: bool,
 ) -> Tensor:
-    """Return where no order of the sums rounds."""
+    """Return where no order of the sums rounds, and no operand may vanish."""
     bits = acc.exact_products(problem.format)
     if not bits or not a.shape[-1]:
         return magnitude == 0
     low_a = lowest_bit_exponent(a).amin(-1).unsqueeze(-1)
     low_b = lowest_bit_exponent(b).amin(-2).unsqueeze(-2)
     lowest = (low_a + low_b).clamp(max=_NO_BIT)
-    lowest = torch.minimum(lowest, lowest_bit_exponent(addend))
+    if addend.dim():
+        lowest = torch.minimum(lowest, lowest_bit_exponent(addend))
     exact = fits_exactly(magnitude, lowest, acc, flush=flush, bits=bits)
-    if floor:
-        exact = exact & ~((a != 0) & (a.abs() < floor)).any(-1, keepdim=True)
-        exact = exact & ~((b != 0) & (b.abs() < floor)).any(-2, keepdim=True)
-        exact = exact & ~((addend != 0) & (addend.abs() < floor))
+    for mask in lossy:
+        exact = exact & ~mask
     return exact
 
 
-def _count(left: Tensor, right: Tensor) -> Tensor:
-    """Return the number of pairs in which both hold: exact in float64."""
-    return left.to(torch.float64) @ right.to(torch.float64)
+def _meets(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+    """Return in which sums some term has what both masks of a pair say.
+
+    Args:
+        left: bool [..., M, K] each, of the left operand.
+        right: bool [..., K, N], of the right one, as many.
+    """
+    every_left = torch.cat(tuple(left), -1).to(torch.float64)
+    # Their number is exact in float64.
+    return every_left @ torch.cat(tuple(right), -2).to(torch.float64) > 0
 
 
-def _vanishes_by_infinity(a: Tensor, b: Tensor, floor: float) -> Tensor:
+def _vanishes_by_infinity(
+    a: Tensor, b: Tensor, small_a: Tensor, small_b: Tensor
+) -> Tensor:
     """Return where an operand that may vanish meets an infinity: 0 * Inf is NaN."""
     inf_a, inf_b = torch.isinf(a), torch.isinf(b)
-    if not bool(inf_a.any() | inf_b.any()):
-        return torch.zeros((), dtype=torch.bool, device=a.device)
-    small_a = (a != 0) & (a.abs() < floor)
-    small_b = (b != 0) & (b.abs() < floor)
-    return _count(small_a, inf_b) + _count(inf_a, small_b) > 0
+    return _meets((small_a, inf_a), (inf_b, small_b))
 
 
 def _splits_infinity(a: Tensor, b: Tensor) -> Tensor:
@@ -218,8 +237,6 @@ def _splits_infinity(a: Tensor, b: Tensor) -> Tensor:
     The low part of Inf as two TF32 numbers is Inf - Inf.
     """
     inf_a, inf_b = torch.isinf(a), torch.isinf(b)
-    if not bool(inf_a.any() | inf_b.any()):
-        return torch.zeros((), dtype=torch.bool, device=a.device)
     return inf_a.any(-1, keepdim=True) | inf_b.any(-2, keepdim=True)
 
 
@@ -229,29 +246,31 @@ def _classes(
     addend: Tensor | None,
     present: Tensor | None,
     overflows: Tensor,
+    *,
+    special: bool,
 ) -> tuple[SumClasses, Tensor]:
     """Return the classes of the sums, and where NaN is admitted besides.
 
-    A class-only matrix product: pairs of terms are counted, not multiplied.
+    Class-only matrix products: pairs of terms are counted, not multiplied.
     """
     shape, device = overflows.shape, overflows.device
     none = torch.zeros(shape, dtype=torch.bool, device=device)
     nan, plus, minus, loose = none, none, none, none
-    if not bool(torch.isfinite(a).all() & torch.isfinite(b).all()):
+    if special:
         inf = float("inf")
         there = torch.ones_like(b, dtype=torch.bool) if present is None else present
         there = there.expand_as(b)
-        a_nan, some_a = a.isnan(), torch.ones_like(a)
-        zero_b = (b == 0) & there
-        count = _count(a_nan, there) + _count(some_a, b.isnan())
-        count = count + _count(a == 0, b.abs() == inf) + _count(a.abs() == inf, zero_b)
-        nan = count > 0
-        up = _count(a == inf, b > 0) + _count(a == -inf, b < 0)
-        plus = up + _count(a > 0, b == inf) + _count(a < 0, b == -inf) > 0
-        down = _count(a == inf, b < 0) + _count(a == -inf, b > 0)
-        minus = down + _count(a > 0, b == -inf) + _count(a < 0, b == inf) > 0
+        every_a = torch.ones_like(a, dtype=torch.bool)
+        inf_a, inf_b, zero_b = a.abs() == inf, b.abs() == inf, (b == 0) & there
+        nan = _meets(
+            (a.isnan(), every_a, a == 0, inf_a), (there, b.isnan(), inf_b, zero_b)
+        )
+        left = (a == inf, a == -inf, a > 0, a < 0)
+        up, down, top, bottom = b > 0, b < 0, b == inf, b == -inf
+        plus = _meets(left, (up, down, top, bottom))
+        minus = _meets(left, (down, up, bottom, top))
         if present is not None:
-            loose = _count(~torch.isfinite(a), ~there) > 0
+            loose = _meets((~is_finite(a),), (~there,))
     if addend is not None:
         nan = nan | addend.isnan()
         plus = plus | (addend == float("inf"))

@@ -164,11 +164,11 @@ def lowest_bit_exponent(x: Tensor) -> Tensor:
         which are multiples of every power.
     """
     bits = x.contiguous().view(torch.int64)
-    field = (bits >> 52) & 0x7FF
-    fraction = bits & ((1 << 52) - 1)
-    significand = torch.where(field > 0, fraction | (1 << 52), fraction)
+    # The hidden bit is the lowest one only where no other is; subnormal numbers, which
+    # have none, have another.
+    significand = (bits & ((1 << 52) - 1)) | (1 << 52)
     lowest = significand & -significand
     # The lowest set bit is a power of two below 2**53: exact as float64.
-    trailing = exponent_of(lowest.to(torch.float64))
-    exponent = torch.clamp(field, min=1) - 1075 + trailing
-    return torch.where(significand == 0, torch.full_like(exponent, 1 << 20), exponent)
+    trailing = lowest.to(torch.float64).view(torch.int64) >> 52
+    field = torch.clamp((bits >> 52) & 0x7FF, min=1)
+    return torch.where(x == 0, 1 << 20, field + trailing - (1075 + 1023))

@@ -97,10 +97,9 @@ class Interval:
             below, above = condition, condition
         else:
             below, above = self.low < condition, self.high > -condition
-        zero = torch.zeros((), dtype=torch.float64, device=self.low.device)
         return Interval(
-            torch.where(below, torch.minimum(self.low, zero), self.low),
-            torch.where(above, torch.maximum(self.high, zero), self.high),
+            torch.where(below, self.low.clamp(max=0.0), self.low),
+            torch.where(above, self.high.clamp(min=0.0), self.high),
         )
 
 
@@ -161,9 +160,11 @@ class Arithmetic:
 
     def constant(self, value: float, like: Tensor) -> Interval:
         """Return a number of the formula: itself, or rounded to the arithmetic."""
-        exact = torch.full((), value, dtype=torch.float64, device=like.device)
+        exact = torch.full((), value, dtype=torch.float64)
+        # Asked on the host: a device is not waited for.
         held = bool(round_to(exact, self.format) == exact)
-        return Interval.exact(exact).widened(0.0 if held else self.unit)
+        made = torch.full_like(exact, value, device=like.device)
+        return Interval.exact(made).widened(0.0 if held else self.unit)
 
     def rounded(self, value: Interval, halves: float = 1) -> Interval:
         """Return a value after errors of so many half units in the last place.

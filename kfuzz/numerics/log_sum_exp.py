@@ -5,6 +5,7 @@ functions, IMA Journal of Numerical Analysis 2021; the budgets of exp and log ar
 of `bounds` and `functions`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,13 @@ from torch import Tensor
 
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64, Accumulation, gamma
+from kfuzz.numerics.elements import (
+    finite_or_zero,
+    infinity,
+    is_finite,
+    one,
+    zero,
+)
 from kfuzz.numerics.functions import (
     FAST_EXP_ERROR,
     FAST_LOG_ABSOLUTE,
@@ -29,34 +37,63 @@ ONLINE_TILE: Final = 16
 class Exponentials:
     """exp(x - max) of every row along one dimension, and their sum.
 
+    What is special of a row is a NaN, +Inf, or -Inf throughout.
+
     Attributes:
-        nan: bool, the row holds a NaN; keeps the dimension, as all but `depth`.
-        plus: bool, the row holds +Inf.
-        void: bool, the row is -Inf throughout (or empty).
-        top: the row's maximum, 0 where one of these holds.
-        depth: x - top, -Inf where x is; 0 where NaN or +Inf are in the row.
+        greatest: the row's maximum, NaN where it holds one; keeps the dimension, as
+            all but `depth` and `rho`.
+        plain: bool, nothing of the row is special.
+        top: the maximum of a plain row, else 0.
+        depth: x - top in plain rows, -Inf where x is; else 0.
         log_total: log of the sum of the exponentials, in [0, log n].
         rho: bound on the relative error of a computed exponential.
         spread: bound on that of a computed sum of them; infinite where vacuous.
-        error: bound on the absolute error of a computed log(sum); infinite where
-            it is vacuous.
         unit: unit roundoff of intermediate results.
         flushed: greatest magnitude that an intermediate result may lose.
-        ambiguous: bool, the sum may overflow where it is held.
+        ambiguous: bool, the sum may overflow where it is held; only of plain rows.
+        fast: whether logarithms may be fast ones.
     """
 
-    nan: Tensor
-    plus: Tensor
-    void: Tensor
+    greatest: Tensor
+    plain: Tensor
     top: Tensor
     depth: Tensor
     log_total: Tensor
     rho: Tensor
     spread: Tensor
-    error: Tensor
     unit: float
     flushed: float
     ambiguous: Tensor
+    fast: bool
+
+    @property
+    def nan(self) -> Tensor:
+        """Bool, the row holds a NaN."""
+        return self.greatest.isnan()
+
+    @property
+    def plus(self) -> Tensor:
+        """Bool, the row holds +Inf and no NaN."""
+        return self.greatest == math.inf
+
+    @property
+    def void(self) -> Tensor:
+        """Bool, the row is -Inf throughout."""
+        return self.greatest == -math.inf
+
+    @property
+    def error(self) -> Tensor:
+        """Bound on the absolute error of a computed log(sum); infinite if vacuous.
+
+        The relative error of the sum, and beside 2 ulp of the logarithm the rounding
+        where it is held, and float64's own log.
+        """
+        unit = self.unit
+        of_log = (LOG_ERROR + 1) * unit + 8 * U64
+        error = self.spread + of_log * self.log_total
+        if self.fast:
+            error = error + FAST_LOG_ERROR * unit * self.log_total + FAST_LOG_ABSOLUTE
+        return error
 
 
 def exponentials(problem: Problem, x: Tensor, dim: int) -> Exponentials:
@@ -78,24 +115,21 @@ def exponentials(problem: Problem, x: Tensor, dim: int) -> Exponentials:
     n = x.shape[dim]
     unit = intermediate_unit(problem)
     acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
-    nan = x.isnan().any(dim, keepdim=True)
-    top = x.amax(dim, keepdim=True)
-    plus, void = top == float("inf"), top == float("-inf")
-    special = nan | plus | void
-    top = torch.where(special, torch.zeros_like(top), top)
-    depth = torch.where(nan | plus, torch.zeros_like(x), x) - top
-    shallow = torch.where(torch.isinf(depth), torch.zeros_like(depth), depth).abs()
+    greatest = x.amax(dim, keepdim=True)  # NaN where there is one
+    plain = is_finite(greatest)
+    top = torch.where(plain, greatest, zero(x))
+    depth = torch.where(plain, x, zero(x)) - top
+    # No difference is NaN or +Inf: -Inf alone is taken away.
+    shallow = finite_or_zero(depth)
     weight = torch.exp(depth)
-    total = weight.sum(dim, keepdim=True)
-    total = torch.where(special, torch.ones_like(total), total)
+    total = torch.where(plain, weight.sum(dim, keepdim=True), one(x))
     fast = problem.declaration.approx
     own = (FAST_EXP_ERROR if fast else EXP_ERROR) * unit
-    rho = EXP_ARGUMENT * unit * shallow + own
+    rho = shallow * (-EXP_ARGUMENT * unit) + own
     rescales = -(-n // ONLINE_TILE) - 1
     flushed = 2.0**-126 if unit <= U32 else problem.output.min_normal
-    spread = (
-        (weight / total * rho).sum(dim, keepdim=True)
-        + acc.summation(n)
+    spread = (weight / total * rho).sum(dim, keepdim=True) + (
+        acc.summation(n)
         + rescales * (unit + own)
         + n * flushed  # relative to the sum, which is 1 or more
         + (unit if unit > acc.format.unit else 0.0)
@@ -103,28 +137,20 @@ def exponentials(problem: Problem, x: Tensor, dim: int) -> Exponentials:
     )
     if not problem.attribution:
         # |log(1 + e)| <= e / (1 - e) for an error of that size either way.
-        vacuous = torch.full_like(spread, float("inf"))
-        spread = torch.where(spread < 0.5, spread / (1 - spread), vacuous)
-    log_total = torch.log(total)
-    # Beside 2 ulp the rounding where it is held, and float64's own log.
-    of_log = (LOG_ERROR + 1) * unit + 8 * U64
-    error = spread + of_log * log_total
-    if fast:
-        error = error + FAST_LOG_ERROR * unit * log_total + FAST_LOG_ABSOLUTE
+        spread = torch.where(spread < 0.5, spread / (1 - spread), infinity(x))
     held = acc.limit
     if unit > acc.format.unit:
         held = min(held, problem.output.max_finite)
     return Exponentials(
-        nan=nan,
-        plus=plus & ~nan,
-        void=void,
+        greatest=greatest,
+        plain=plain,
         top=top,
         depth=depth,
-        log_total=log_total,
+        log_total=torch.log(total),
         rho=rho,
         spread=spread,
-        error=error,
         unit=unit,
         flushed=flushed,
-        ambiguous=total * 2 > held,
+        ambiguous=total > held / 2,
+        fast=fast,
     )

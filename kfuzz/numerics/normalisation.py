@@ -7,12 +7,19 @@ class of algorithms admitted for a variance.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.acceptance import NAN, Acceptance, Problem, around, classes_of
+from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.bounds import U64, Accumulation, gamma
+from kfuzz.numerics.elements import (
+    finite_or_zero,
+    is_finite,
+    not_a_number,
+    zero,
+)
 from kfuzz.numerics.formats import FORMATS, Format
 from kfuzz.numerics.specials import intermediate_unit
 
@@ -92,20 +99,23 @@ def moments(x: Tensor, arithmetic: RowArithmetic) -> Moments:
     mean = x.mean(-1, keepdim=True)
     centred = x - mean
     variance = (centred * centred).mean(-1, keepdim=True)
-    mean_abs = x.abs().mean(-1, keepdim=True)
-    rms = (variance + mean * mean).sqrt()
+    size = x.abs()
+    mean_abs = size.mean(-1, keepdim=True)
+    square = variance + mean * mean
     height = acc.depth(n)
     depth = height + 3 + math.ceil(2 * math.log(n + 1))
     # Where intermediates are coarser than sums, mean and differences are rounded.
-    mean_error = acc.coefficient(depth) * mean_abs + coarse * mean.abs() + (n + 2) * eta
+    mean_error = acc.coefficient(depth) * mean_abs + (n + 2) * eta
+    if coarse:
+        mean_error = mean_error + coarse * mean.abs()
     variance_error = (
         (acc.coefficient(2 * (height + 7)) + 5 * coarse) * variance
-        + 2 * acc.coefficient(height + 3) * variance.sqrt() * rms
+        + 2 * acc.coefficient(height + 3) * (variance * square).sqrt()
         + mean_error * mean_error
         + 2 * eta
-        + gamma(4 * n + 8, U64) * rms * rms
+        + gamma(4 * n + 8, U64) * square
     )
-    top, biggest = acc.limit, x.abs().amax(-1, keepdim=True)
+    top, biggest = acc.limit, size.amax(-1, keepdim=True)
     ambiguous = n * biggest > top
     ambiguous = ambiguous | ((4 * x * x).sum(-1, keepdim=True) > top)
     if coarse:
@@ -122,7 +132,7 @@ class InverseRoot:
     low: Tensor
     high: Tensor
 
-    @property
+    @cached_property
     def error(self) -> Tensor:
         """The greater distance of an end from the exact value."""
         return torch.maximum(self.high - self.exact, self.exact - self.low)
@@ -180,26 +190,21 @@ def affine(
     of the product with r within 6 u. All arguments are finite and broadcast.
     """
     unit, eta = arithmetic.unit, arithmetic.eta
-    r, e_r = root.exact, root.error
-    d, g = x - mean, weight.abs()
-    size = x.abs() + mean.abs()
+    r, g = root.exact, weight.abs()
+    d = x - mean
+    reach_r, size_d = r + root.error, d.abs()
+    size, size_b = x.abs() + mean.abs(), bias.abs()
     y = d * r * weight + bias
+    product = size_d * r
     error = (
-        g * (d.abs() * e_r + (r + e_r) * (mean_error + 3 * unit * size))
-        + 6 * unit * g * d.abs() * r
-        + 2 * unit * bias.abs()
-        + 2 * unit * y.abs()
+        g * (size_d * root.error + reach_r * (mean_error + 3 * unit * size))
+        + 6 * unit * g * product
+        + 2 * unit * (size_b + y.abs())
         # Products d r, d g and r g that underflow, weights that are flushed.
-        + 2 * eta * (1 + (r + e_r) * g)
-        + 2 * eta * (g + r + d.abs() * r + size)
-    )  # fmt: skip
-    reach = (r + e_r) * g * (size + 1) + bias.abs()
+        + 2 * eta * (reach_r * g + g + (r + 1) + product + size)
+    )
+    reach = reach_r * g * (size + 1) + size_b
     return Affine(y, error * SECOND_ORDER, reach)
-
-
-def finite_or_zero(x: Tensor) -> Tensor:
-    """Return x with NaN and infinities replaced by 0."""
-    return torch.where(torch.isfinite(x), x, torch.zeros_like(x))
 
 
 def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acceptance:
@@ -218,8 +223,8 @@ def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acc
     if x.numel() == 0:
         return around(problem, x, 0.0)
     arithmetic = RowArithmetic.declared(problem)
-    broken = ~torch.isfinite(x).all(-1, keepdim=True)
-    safe = torch.where(broken, torch.zeros_like(x), x)
+    broken = ~is_finite(x).all(-1, keepdim=True)
+    safe = torch.where(broken, zero(x), x)
     m = moments(safe, arithmetic)
     root = inverse_root(
         m.variance,
@@ -238,13 +243,11 @@ def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acc
         ambiguous = ambiguous | (stored > arithmetic.held.max_finite)
     # An infinite weight times a normalised value near 0 has no agreed sign.
     unclear = torch.isinf(weight).expand_as(x) & ~broken
-    shifted = torch.where(torch.isfinite(bias), step.y, bias.expand_as(x))
+    shifted = torch.where(is_finite(bias), step.y, bias)
     spoiled = broken | torch.isnan(weight) | torch.isnan(bias)
-    result = torch.where(spoiled, torch.full_like(x, float("nan")), shifted)
-    classes = torch.where(spoiled, NAN, classes_of(result)).to(torch.uint8)
+    result = torch.where(spoiled, not_a_number(x), shifted)
     return around(
         problem, result, step.error,
-        classes=classes,
         ambiguous=ambiguous.expand_as(x),
         undecidable=unclear,
     )  # fmt: skip

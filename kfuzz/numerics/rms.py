@@ -7,11 +7,11 @@ from torch import Tensor
 
 from kfuzz.numerics.acceptance import NAN, Acceptance, Problem, between, classes_of
 from kfuzz.numerics.bounds import U64, gamma
+from kfuzz.numerics.elements import finite_or_zero
 from kfuzz.numerics.normalisation import (
     SECOND_ORDER,
     InverseRoot,
     RowArithmetic,
-    finite_or_zero,
     inverse_root,
 )
 

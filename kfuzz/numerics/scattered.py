@@ -8,8 +8,8 @@ from torch import Tensor
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.bounds import U64, can_overflow, fits_exactly, gamma
+from kfuzz.numerics.elements import finite_or_zero
 from kfuzz.numerics.formats import lowest_bit_exponent
-from kfuzz.numerics.normalisation import finite_or_zero
 from kfuzz.numerics.specials import sum_classes
 
 

@@ -12,6 +12,7 @@ from kfuzz.numerics.acceptance import (
     POSITIVE_INF,
     Problem,
 )
+from kfuzz.numerics.elements import code, infinity, not_a_number, zero
 from kfuzz.numerics.formats import FORMATS
 
 
@@ -45,14 +46,12 @@ def sum_classes(
             one infinity may then turn NaN; that too is undecided.
     """
     is_nan = nan | (plus & minus)
-    admitted = torch.full(nan.shape, FINITE, dtype=torch.uint8, device=nan.device)
-    admitted = torch.where(plus, POSITIVE_INF, admitted)
-    admitted = torch.where(minus, NEGATIVE_INF, admitted)
-    admitted = torch.where(is_nan, NAN, admitted).to(torch.uint8)
-    reference = torch.zeros(nan.shape, dtype=torch.float64, device=nan.device)
-    reference = torch.where(plus, float("inf"), reference)
-    reference = torch.where(minus, float("-inf"), reference)
-    reference = torch.where(is_nan, float("nan"), reference)
+    admitted = torch.where(plus, code(POSITIVE_INF, nan), code(FINITE, nan))
+    admitted = torch.where(minus, code(NEGATIVE_INF, nan), admitted)
+    admitted = torch.where(is_nan, code(NAN, nan), admitted)
+    reference = torch.where(plus, infinity(nan), zero(nan))
+    reference = torch.where(minus, -infinity(nan), reference)
+    reference = torch.where(is_nan, not_a_number(nan), reference)
     return SumClasses(
         admitted=admitted,
         reference=reference,

@@ -214,6 +214,8 @@ def _kernel(event: KernelFinished) -> Document:
         "operator": event.operator,
         "cases": event.cases,
         "cases_per_s": _rounded(event.cases_per_s),
+        "screened": event.screened,
+        "bursts": event.bursts,
         "worst_ratio": _finite(event.worst_ratio),
         "contracts": {name: _tally(t) for name, t in event.contracts.items()},
         "refusals": [asdict(refusal) for refusal in event.refusals],

@@ -48,6 +48,12 @@ def kernel_lines(kernel: KernelFinished) -> list[str]:
             lines.append(f"  {verdict:<{width}}  {texts}")
     if not any(t.decided for t in kernel.contracts.values()):
         lines.append("  nothing was decided: this run says nothing about this kernel")
+    if kernel.bursts:
+        structures = f"{kernel.bursts} structure{'s' if kernel.bursts != 1 else ''}"
+        lines.append(
+            f"  {kernel.screened} of {_cases(kernel.cases)} ran in bursts of "
+            f"{structures}, held to what is always on"
+        )
     lines += [f"  {_refusal(refusal)}" for refusal in kernel.refusals]
     lines += [f"  {_note(note)}" for note in kernel.notes]
     return lines

@@ -13,18 +13,23 @@ from typing import Any, Final
 import torch
 
 from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.screen import Screen
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Signature
 from kfuzz.execution import rooms
+from kfuzz.execution.branches import Watch, watch
 from kfuzz.execution.collectives import Collected
 from kfuzz.execution.compiling import beat_while_compiling
 from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.devices import device_name
 from kfuzz.execution.occupied import tell
+from kfuzz.execution.probes import is_child
 from kfuzz.execution.processes.limits import limit_memory
 from kfuzz.targets.load import Source, load
 
@@ -39,13 +44,15 @@ Reply = dict[str, Any]
 
 
 class Worker:
-    """Answers "open", "judge" and "pin" requests for one kernel."""
+    """Answers "open", "judge", "judge_each", "screen" and "pin" for one kernel."""
 
     def __init__(self) -> None:
         self._bench: Bench | None = None
+        self._screen: Screen | None = None
         self._pulse: mmap.mmap | None = None
         self._stacks: io.FileIO | None = None
         self._unfenced = ""
+        self._watch: Watch | None = None
 
     def __call__(self, message: dict[str, Any]) -> Reply:
         """Answer one request."""
@@ -55,13 +62,39 @@ class Worker:
             case "judge":
                 case = decode(Case, message["case"], "case")
                 bench = self._need()
+                self._next_is(None if case.pinned else case.seed)
                 report = bench.judge(case, Depth(message["depth"]))
-                return {"report": encode(report), "spent": bench.spent}
+                reply = {"report": encode(report), "spent": bench.spent}
+                return {**reply, "branches": self._branches()}
+            case "screen":
+                burst = decode(Burst, message["burst"], "burst")
+                self._next_is(None)
+                screened = self._screening().screen(burst)
+                return {"screened": encode(screened), "branches": self._branches()}
+            case "judge_each":
+                return self._judge_each(message)
             case "pin":
                 case = decode(Case, message["case"], "case")
                 return {"case": encode(self._need().pin(case))}
             case other:
                 raise ValueError(f"unknown request {other!r}")
+
+    def _judge_each(self, message: dict[str, Any]) -> Reply:
+        """Judge cases in order, up to the first that shows the symptom asked for.
+
+        One that cannot be judged, or after which nothing else can, is the last too.
+        """
+        bench, depth = self._need(), Depth(message["depth"])
+        wanted = decode(Signature, message["until"], "until")
+        self._next_is(None)
+        reports = []
+        for i, data in enumerate(message["cases"]):
+            report = bench.judge(decode(Case, data, f"cases[{i}]"), depth)
+            reports.append(encode(report))
+            if report.shows(wanted) or report.error or bench.spent:
+                break
+        reply = {"reports": reports, "spent": bench.spent}
+        return {**reply, "branches": self._branches()}
 
     def adopt(self, bench: Bench) -> None:
         """Serve a kernel that is already loaded (no importable home)."""
@@ -99,6 +132,10 @@ class Worker:
                 around.prepare()
             if message["pulse"]:
                 self._beat_into(message["pulse"])
+            if is_child():  # what follows every call ends with the process
+                self._watch = watch(loaded[0].kernel.function)
+                if self._watch is not None:
+                    tell(self._watch.occupied, role="branches")
         return {
             "device": device_name(message["device"]),
             "unfenced": self._unfenced if message["fences"] else "",
@@ -120,6 +157,24 @@ class Worker:
         self._need().on_run = beat
         beat_while_compiling(beat)
         tell(occupied)
+
+    def _screening(self) -> Screen:
+        """Return what screens bursts of the kernel that is open."""
+        bench = self._need()
+        if self._screen is None:
+            setting = bench.setting
+            self._screen = Screen(bench.kernel, setting.device, setting.classes)
+            self._screen.on_run = lambda: bench.on_run()
+        return self._screen
+
+    def _next_is(self, seed: int | None) -> None:
+        """Say that the case of a seed is next, or a burst (None)."""
+        if self._watch is not None:
+            self._watch.ask(seed)
+
+    def _branches(self) -> Any:
+        """Return what is new of the branches of the kernel's file."""
+        return None if self._watch is None else encode(self._watch.news())
 
     def _need(self) -> Bench:
         if self._bench is None:

@@ -1,10 +1,30 @@
 """A search from the outside: exit codes, the document, what is on disk."""
 
 import json
+import sys
 
 import kfuzz
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 
+# Two branches that no case takes, and one in a function that is not called at all.
+BRANCHING = """
+@kernel(ops.relu)
+def branching(x):
+    if x.dim() == 9:
+        return x
+    if x.dim() < 9:
+        return inner(x)
+
+def inner(x):
+    try:
+        return torch.relu(x)
+    except KeyError:
+        return x
+
+def unused(x):
+    if x is None:
+        return 1
+"""
 # What is guaranteed about a run's document.
 RUN_FIELDS = {"format", "seed", "device", "elapsed_s", "kernels"}
 KERNEL_FIELDS = {
@@ -54,6 +74,20 @@ def test_a_clean_kernel_ends_with_0_and_leaves_no_corpus(project: Project) -> No
     assert "no finding in 30 cases" in done.stdout.lower()
     assert project.findings() == []
     assert project.wait_until_alone() == []
+
+
+def test_branches_that_never_ran_are_named_where_that_is_known(
+    project: Project,
+) -> None:
+    project.write("kernels.py", HEADER + BRANCHING)
+    run = project.run("kernels.py", cases=30)
+    assert (run.code, run.kernel("branching")["findings"]) == (0, [])
+    told = [n for n in run.document["notices"] if "branch" in n["message"]]
+    if sys.version_info < (3, 12):  # only a few cases are watched
+        assert told == []
+    else:
+        text = "2 of 3 branches in kernels.py never ran: lines 9, 17"
+        assert told == [{"kernel": "kernels.py::branching", "message": text}]
 
 
 def test_a_module_and_one_of_its_names(project: Project) -> None:

@@ -257,7 +257,9 @@ def test_a_stale_result_is_found_in_every_case() -> None:
 
 def test_uninitialised_shared_memory_is_found() -> None:
     report = judged(ops.relu, lambda x: launched("relu_shared", x, 0), case_of(8, 64))
-    assert charged(report) == ("K-MEM-02", Kind.UNWRITTEN), report.failure
+    # What another process on the device leaves there varies from call to call.
+    found = (("K-MEM-02", Kind.UNWRITTEN), ("C-ORD-02", Kind.NONDETERMINISTIC))
+    assert charged(report) in found, report.failure
 
 
 def test_shared_memory_that_is_set_is_no_fault() -> None:

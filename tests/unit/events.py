@@ -40,6 +40,8 @@ def finished(*findings: Finding, **changes: object) -> KernelFinished:
         findings=findings,
         paths={f.id: f"corpus/{f.folder}" for f in findings},
         worst_ratio=0.5,
+        screened=256,
+        bursts=2,
     )
     return replace(made, **changes)
 

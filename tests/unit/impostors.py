@@ -18,12 +18,12 @@ from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
 from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case, Fill, Plant, Scalar, TensorSpec, is_dtype
+from kfuzz.core.specials import specials
 from kfuzz.execution.fills import logical_values
 from kfuzz.numerics.acceptance import FINITE, Acceptance, Problem, classes_of
 from kfuzz.numerics.compare import Comparison, Outcome, compare
 from kfuzz.numerics.formats import round_to
 from kfuzz.strategies.parameters import IndexParameter
-from kfuzz.strategies.values import specials
 
 CPU: Final = torch.device("cpu")
 DTYPES: Final = ("float32", "float16", "bfloat16")

@@ -15,10 +15,10 @@ from kfuzz.contracts.oracle import accept, pose
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case, Fill, Plant, Scalar, TensorSpec
+from kfuzz.core.specials import specials
 from kfuzz.execution.fills import logical_values
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.compare import Comparison, compare
-from kfuzz.strategies.values import specials
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 CPU: Final = torch.device("cpu")

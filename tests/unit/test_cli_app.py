@@ -181,8 +181,9 @@ def test_help_names_what_is_built_and_nothing_else() -> None:
     options = {o for p in command.commands["run"].params for o in p.opts}
     assert options == {
         "targets", "--max-time", "--max-cases", "--max-findings", "--seed", "--profile",
-        "--contracts", "--exclude-contracts", "--device", "--isolate", "--corpus",
-        "--fail-on", "--format", "-q", "--quiet", "-v", "--verbose",
+        "--burst", "--engine", "--contracts", "--exclude-contracts", "--device",
+        "--isolate", "--corpus", "--fail-on", "--format", "-q", "--quiet", "-v",
+        "--verbose",
     }  # fmt: skip
 
 

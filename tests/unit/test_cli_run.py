@@ -49,6 +49,17 @@ def test_defaults_are_a_minute_a_fresh_seed_and_the_projects_corpus(
     assert first.corpus == project / "corpus"
 
 
+def test_the_engine_is_hypothesis_unless_another_is_asked_for(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["run", "a.py"])
+    main(["run", "a.py", "--engine", "atheris"])
+    assert [str(run.engine) for run in engine.runs] == ["hypothesis", "atheris"]
+    assert "--engine atheris" in capsys.readouterr().out
+    assert main(["run", "a.py", "--engine", "atheri"]) == ExitCode.USAGE
+    assert "did you mean 'atheris'" in capsys.readouterr().err
+
+
 def test_cases_without_a_time_have_no_time_limit(engine: Engine) -> None:
     main(["run", "a.py", "--max-cases", "5"])
     assert engine.runs[0].budget.max_time is None

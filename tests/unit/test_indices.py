@@ -22,6 +22,7 @@ from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.tiles import edges
 from kfuzz.core.verdict import Feature
+from kfuzz.engine.descent import one_by_one
 from kfuzz.engine.explain import explain
 from kfuzz.engine.falsify import strategy_of
 from kfuzz.engine.reduce import reduce_case
@@ -288,7 +289,9 @@ def test_the_minimum_of_a_bad_index_is_one_element(hostile: int) -> None:
         )
 
     case = lookup([0, 3, hostile, 5], 6, 4)
-    minimum, reduction = reduce_case(case, fails, admits, deadline=float("inf"))
+    minimum, reduction = reduce_case(
+        case, one_by_one(fails), admits, deadline=float("inf")
+    )
     assert reduction.stopped == "minimal"
     assert minimum.tensors["weight"].shape == (1, 1)
     assert minimum.tensors["indices"].shape == (1,)
@@ -304,7 +307,7 @@ def test_reducing_widens_floats_and_leaves_indices() -> None:
 
     minimum, _ = reduce_case(
         case,
-        fails,
+        one_by_one(fails),
         lambda c: ops.embedding.admits(c, Declaration()),
         deadline=float("inf"),
     )

@@ -52,6 +52,8 @@ def test_a_run_has_the_documented_shape() -> None:
                 "operator": "softmax",
                 "cases": 412,
                 "cases_per_s": 88.1,
+                "screened": 256,
+                "bursts": 2,
                 "worst_ratio": 0.5,
                 "contracts": {
                     "C-PRC-01": {"verdict": "violates", "decided": 40, "undecided": 2},

@@ -1,9 +1,12 @@
-"""What the reducer keeps of a placement: a huge stride, an edge that is to blame."""
+"""What the reducer keeps of a placement, and what it shrinks together."""
 
 import math
+import struct
 import sys
 
+from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, Edge, TensorSpec
+from kfuzz.engine.descent import one_by_one
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.script import script
 from tests.unit.findings import finding
@@ -19,7 +22,7 @@ def pinned(shape, *, strides=None, offset=0):
 
 def reduced(case, fails):
     minimum, reduction = reduce_case(
-        case, fails, lambda case: True, deadline=float("inf")
+        case, one_by_one(fails), lambda case: True, deadline=float("inf")
     )
     assert reduction.stopped == "minimal"
     return minimum
@@ -67,3 +70,67 @@ def test_a_script_lays_a_huge_view_out_without_the_memory(monkeypatch):
     )
     assert x.stride() == (FAR, 1)
     assert x.tolist() == [[1.0, 1.0]] * 3
+
+
+def floats(values, shape, axes, dtype="float32"):
+    data = pack_bits([number_to_bits(v, dtype) for v in values], dtype)
+    return TensorSpec(shape, axes, dtype, values=data)
+
+
+def test_groups_go_with_the_channels_that_they_divide():
+    """One group of two channels is enough, wherever it was found."""
+
+    def spreads(case):
+        x, groups = case.tensors["x"], case.scalars["num_groups"]
+        numbers = unpack_numbers(x.values, x.dtype)
+        size = x.shape[0] // groups
+        parts = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+        return any(max(part) - min(part) > 40 for part in parts)
+
+    values = [100.0] * 16
+    values[10:12] = 379.0, 300.0
+    case = Case({"x": floats(values, (16,), ("C",))}, {"num_groups": 8})
+    minimum, _ = reduce_case(
+        case,
+        one_by_one(spreads),
+        lambda c: c.dims["C"] % c.scalars["num_groups"] == 0,
+        deadline=float("inf"),
+    )
+    assert minimum.dims == {"C": 2}
+    assert minimum.scalars == {"num_groups": 1}
+
+
+def test_a_dimension_shrinks_with_its_multiple():
+    case = Case(
+        {
+            "q": floats([1.0] * 12, (12,), ("H",)),
+            "k": floats([1.0] * 4, (4,), ("G",)),
+        }
+    )
+    minimum, _ = reduce_case(
+        case,
+        one_by_one(lambda c: True),
+        lambda c: c.dims.get("H") == 3 * c.dims.get("G", 0),
+        deadline=float("inf"),
+    )
+    assert minimum.dims == {"H": 3, "G": 1}
+
+
+def single(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def test_two_numbers_of_many_digits_are_less_than_three_of_few():
+    """A variance in one pass: of two short numbers nothing is rounded."""
+
+    def cancels(case):
+        x = case.tensors["x"]
+        n = unpack_numbers(x.values, x.dtype)
+        mean = single(sum(n) / len(n))
+        squares = single(sum(single(v * v) for v in n) / len(n))
+        exact = sum((v - sum(n) / len(n)) ** 2 for v in n) / len(n)
+        return abs(single(squares - single(mean * mean)) - exact) > exact / 4
+
+    case = Case({"x": floats([1001.0, 1001.0, 1002.0], (3,), ("N",))})
+    assert cancels(case)
+    assert reduced(case, cancels).dims == {"N": 2}

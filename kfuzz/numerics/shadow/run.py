@@ -82,7 +82,7 @@ def _accepted(
         problem, reference, width, ambiguous=limited & ~vague, undecidable=vague,
         output=output,
     )  # fmt: skip
-    named = unknown if bool(vague.any()) else ()
+    named = unknown if unknown and bool(vague.any()) else ()
     return replace(accepted, safety=factor, unknown=named)
 
 

@@ -1,0 +1,151 @@
+"""Strata: the kinds of cases there are, and which of them a search has visited.
+
+A stratum is what is drawn in a case but for its bits: shape class, layout, dtype and
+value family of its first floating argument. The ledger depends on the cases alone, in
+order, so that what it proposes is the same in every run of one seed.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.tiles import TILES
+from kfuzz.strategies.layouts import layout_name
+
+# Above this a row no longer fits the widest usual block.
+_LARGE: Final = 1024
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """One kind of case.
+
+    Attributes:
+        shape: class of the sizes, see `shape_class_of`.
+        layout: as `kfuzz.strategies.layouts.layout_name` calls it.
+        dtype: element type.
+        family: value family; "pinned" where all values are explicit.
+    """
+
+    shape: str
+    layout: str
+    dtype: str
+    family: str
+
+
+TRAITS: Final = tuple(f.name for f in fields(Stratum))
+"""The names of what a stratum is made of."""
+
+
+def stratum_of(case: Case) -> Stratum:
+    """Return the stratum of a case."""
+    spec = case.data
+    family = spec.fill.family if spec.fill else "pinned"
+    return Stratum(shape_class_of(spec), layout_name(spec), spec.dtype, family)
+
+
+def shape_class_of(spec: TensorSpec) -> str:
+    """Return the class of a tensor's sizes: the structured axis, then all others.
+
+    Returns:
+        "empty", "0-d", or two words: for the axis "one", "small" (below the least
+        tile), "tile", "beside" (one more or one less than tiles), "between" or
+        "large"; for the rows "one" or "several".
+    """
+    if not spec.shape:
+        return "0-d"
+    if not spec.numel:
+        return "empty"
+    axis = spec.fill.axis if spec.fill else -1
+    n = spec.shape[axis] if -len(spec.shape) <= axis < len(spec.shape) else 1
+    rows = "several" if spec.numel > n else "one"
+    return f"{_size_class(n)} {rows}"
+
+
+def _size_class(n: int) -> str:
+    least = TILES[0]
+    if n < least - 1:
+        return "one" if n == 1 else "small"
+    if n > _LARGE + 1:
+        return "large"
+    if n % least == 0:
+        return "tile"
+    return "beside" if n % least in (1, least - 1) else "between"
+
+
+class Ledger:
+    """How often each stratum of one kernel has been visited.
+
+    Attributes:
+        visits: cases, by stratum.
+        cases: over all strata.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing visited."""
+        self.visits: Counter[Stratum] = Counter()
+        self.cases = 0
+
+    def visit(self, case: Case, *, family: str = "") -> bool:
+        """Count one case.
+
+        The members of one group of a burst, which differ in bits only, are one case.
+
+        Args:
+            case: gives the stratum.
+            family: of its first floating argument, where it is not the case's own, as
+                in the groups of a burst.
+
+        Returns:
+            Whether the stratum is new.
+        """
+        stratum = stratum_of(case)
+        if family:
+            stratum = replace(stratum, family=family)
+        new = stratum not in self.visits
+        self.visits[stratum] += 1
+        self.cases += 1
+        return new
+
+    def wanting(
+        self,
+        trait: str,
+        among: Sequence[str],
+        *,
+        like: Case | None = None,
+        count: int = 1,
+    ) -> tuple[str, ...]:
+        """Return the values of one trait that were visited least.
+
+        Args:
+            trait: one of `TRAITS`, such as "family".
+            among: the values to choose from; among equals the first comes first.
+            like: count visits to the strata that differ from this case's in the trait
+                alone before visits to all strata.
+            count: how many values to return at most; none comes twice.
+        """
+        near: Counter[str] = Counter()
+        everywhere: Counter[str] = Counter()
+        here = None if like is None else replace(stratum_of(like), **{trait: ""})
+        for stratum, visits in self.visits.items():
+            value = getattr(stratum, trait)
+            everywhere[value] += visits
+            if here is not None and replace(stratum, **{trait: ""}) == here:
+                near[value] += visits
+        ranked = sorted(dict.fromkeys(among), key=lambda v: (near[v], everywhere[v]))
+        return tuple(ranked[:count])
+
+    @property
+    def discovery(self) -> float:
+        """The chance that the next case lies in a stratum not visited before.
+
+        Estimated by the share of the cases that were alone in their stratum (Good,
+        Biometrika 40, 1953; for fuzzing: Böhme, STADS, TOSEM 27, 2018); 1 before the
+        first case.
+        """
+        if not self.cases:
+            return 1.0
+        alone = sum(visits == 1 for visits in self.visits.values())
+        return alone / self.cases

@@ -1,0 +1,395 @@
+"""Running a burst: one kernel on many members, with one check for all of them."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.recipe import Case, Destination, TensorSpec
+from kfuzz.execution.allocations import GuardedAllocations
+from kfuzz.execution.destinations import write_maps
+from kfuzz.execution.device.surroundings import surroundings_of
+from kfuzz.execution.devices import fault_of
+from kfuzz.execution.interpreter import watch, watches
+from kfuzz.execution.member_results import MemberResults
+from kfuzz.execution.member_rows import BurstArena as BurstArena
+from kfuzz.execution.member_rows import MemberRows, fresh_poison
+from kfuzz.execution.member_rows import row_bytes as row_bytes
+from kfuzz.execution.occupied import by_kernel
+from kfuzz.execution.poison import Poison
+from kfuzz.execution.prepared import Prepared
+from kfuzz.execution.probes import Expected
+from kfuzz.execution.randomness import SEED, seeded
+from kfuzz.execution.reach import Reach
+from kfuzz.execution.suspects import Lost, Suspects, Unsupported
+from kfuzz.execution.windows import is_sparse
+
+STEP_SECONDS: Final = 0.01
+"""Time after which the watchdog is told that another call begins."""
+
+# Members whose calls are not as recorded, after which none is prepared any more.
+_DEVIATIONS: Final = 8
+
+
+@dataclass(frozen=True)
+class BurstRun:
+    """What the calls of a burst left.
+
+    Attributes:
+        outputs: results by output name, [members, *shape], on the device, contiguous;
+            rows of members that failed hold anything.
+        failed: per member that the host knows to be suspect, why.
+        touched: bool [members] on the device: bytes changed that are no result's.
+        unsupported: why the structure cannot be run as a burst; then nothing else
+            is valid.
+        lost: the fault for which the device can do nothing more, as
+            `devices.fault_of` names it; then nothing can be read. Only what came to
+            light during the calls: the device has not been waited for.
+    """
+
+    outputs: Mapping[str, Tensor] = field(default_factory=dict)
+    failed: Mapping[int, str] = field(default_factory=dict)
+    touched: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    unsupported: str = ""
+    lost: str = ""
+
+
+def run_burst(
+    call: Callable[..., Any],
+    case: Case,
+    values: Mapping[str, Tensor],
+    expected: Mapping[str, Expected],
+    *,
+    arena: BurstArena,
+    alignment: int,
+    around: Poison,
+    scalars: Mapping[str, object],
+    inplace: Sequence[str] = (),
+    destinations: Mapping[str, Destination] | None = None,
+    config: int = 0,
+    step: Callable[[], None],
+) -> BurstRun:
+    """Call a kernel once for each member, on guarded, poisoned memory.
+
+    A suspect is a member to judge alone (`probes.execute`); what is not suspect, and
+    whose outputs are right, would have passed there but for what a call leaves to the
+    ones after it. Fresh memory holds the NaN poison for even members, the finite one
+    for odd ones. Memory comes from `member_rows`; allocations are guarded as far as
+    `GuardedAllocations` does: by that mode in the first call, until bursts have shown
+    that it is like the others; in these by prepared memory (`prepared`), where the
+    first of them shows that all comes through torch's Python functions.
+
+    Nothing waits for the device unless a call raises. Whoever waits for it next should
+    do so under `occupied.by_kernel` and look for a fault.
+
+    Args:
+        call: takes the tensors, then the destinations positionally and the scalars
+            by keyword.
+        case: gives order and layout of the tensors.
+        values: per tensor [members, *shape], contiguous, on the arena's device.
+        expected: metadata of each output, in order.
+        arena: memory to use; it is overwritten.
+        alignment: bytes to which unsliced arguments are aligned.
+        around: what lies around and between the arguments' elements.
+        scalars: the scalars that the implementation takes.
+        inplace: arguments whose bytes become the result.
+        destinations: memory for the outputs, one for each in order, where the kernel is
+            given it; its elements hold what fresh memory does.
+        config: which autotune configuration runs, modulo their number.
+        step: called before the first call and whenever another begins and
+            `STEP_SECONDS` have passed.
+
+    Raises:
+        HarnessError: if values do not fit the recipe, or elements overlap other than by
+            a stride of 0.
+    """
+    given = {} if destinations is None else dict(destinations)
+    specs = {**case.tensors, **{n: d.spec() for n, d in given.items()}}
+    why = _unsupported(specs, arena.device)
+    if why:
+        return BurstRun(unsupported=why)
+    try:
+        with torch.no_grad():
+            return _Burst(
+                call, specs, values, expected, arena, alignment, around, scalars,
+                inplace, given, config, step,
+            ).run()  # fmt: skip
+    except Unsupported as error:
+        return BurstRun(unsupported=error.why)
+    except torch.OutOfMemoryError:
+        return BurstRun(unsupported="memory ran out for so many members at once")
+    except RuntimeError as error:
+        # The kernel's exceptions are dealt with: this is kfuzz's own work, which may
+        # be the first to meet what a launch did.
+        fault = fault_of(arena.device)
+        if fault:
+            return BurstRun(lost=fault)
+        if "DefaultCPUAllocator" in str(error):
+            return BurstRun(unsupported="memory ran out for so many members at once")
+        raise
+
+
+class _Burst:
+    """The calls of one burst."""
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        specs: Mapping[str, TensorSpec],
+        values: Mapping[str, Tensor],
+        expected: Mapping[str, Expected],
+        arena: BurstArena,
+        alignment: int,
+        around: Poison,
+        scalars: Mapping[str, object],
+        inplace: Sequence[str],
+        given: Mapping[str, Destination],
+        config: int,
+        step: Callable[[], None],
+    ) -> None:
+        self.members = len(next(iter(values.values())))
+        self.call = call
+        self.specs = specs
+        self.arena = arena
+        self.device = arena.device
+        self.surroundings = surroundings_of(arena.device)
+        self.around = around
+        self.scalars = scalars
+        self.given = given
+        self.config = config
+        self.step = step
+        self.free = (*inplace, *given)
+        self.rows = MemberRows(
+            arena, specs, values, members=self.members, alignment=alignment,
+            around=around, unwritten=tuple(given),
+        )  # fmt: skip
+        self.results = MemberResults(
+            self.rows, expected, device=self.device, inplace=inplace,
+            destinations=tuple(given),
+        )  # fmt: skip
+        self.arguments = list(zip(*self.rows.tensors.values(), strict=True))
+        self.suspects = Suspects(self.device)
+        self.strays: dict[int, Tensor] = {}
+        self.unchecked = ""
+        self.due = 0.0
+
+    def run(self) -> BurstRun:
+        """Call the kernel for all members."""
+        if self.surroundings is not None:
+            self.surroundings.forget_errors()
+        prepared = None
+        try:
+            with self._environment():
+                prepared = self._calls()
+        except Lost as lost:
+            return BurstRun(lost=lost.fault)
+        failed = {**self.results.failed, **self.suspects.why}
+        if self.unchecked:  # by one of them
+            failed = {n: failed.get(n, self.unchecked) for n in range(self.members)}
+        return BurstRun(
+            outputs=self.results.outputs,
+            failed=dict(sorted(failed.items())),
+            touched=self._touched(prepared),
+        )
+
+    @contextmanager
+    def _environment(self) -> Iterator[None]:
+        """What holds during all calls, as during one alone."""
+        with ExitStack() as stack:
+            stack.enter_context(watch(config=self.config))
+            stack.enter_context(by_kernel())
+            stack.enter_context(seeded(self.device, SEED))
+            yield
+
+    def _calls(self) -> Prepared | None:
+        """Call the kernel for all members, on prepared memory as soon as possible.
+
+        The first call may import, compile and fill caches; what the second one
+        allocates is what the others will. Once bursts have gone that way, the first
+        call is taken to be like the others, until it is not.
+
+        Returns:
+            The prepared memory, if there is any.
+        """
+        to_record = True
+        for number in range(self.members):
+            left = range(number, self.members)
+            if not self._goes_on(left):
+                return None
+            early = number > 0 or bool(self.arena.settled)
+            if to_record and early and not is_delicate():
+                prepared = Prepared(self.arena, number, len(left))
+                with prepared:
+                    returned: dict[int, object] = {}
+                    if not self._recorded_call(prepared, returned):
+                        continue  # it raised: the next one is recorded
+                    again: list[int] = []
+                    if prepared.sound:
+                        again = self._prepared_calls(prepared, returned)
+                if prepared.sound:
+                    self.unchecked = self._unchecked()
+                    self.results.gather(returned, prepared.columns)
+                    returned.clear()
+                    self._call_again(again)
+                    return prepared
+                to_record = False
+                self.rows.restore(number)
+            self._guarded_call(number)
+        return None
+
+    def _recorded_call(self, prepared: Prepared, returned: dict[int, object]) -> bool:
+        """Call the first of the members to prepare for; return whether it returned."""
+        number = prepared.first
+        try:
+            with prepared.recording():
+                returned[number] = self.call(*self.arguments[number], **self.scalars)
+        except BaseException as error:
+            self.suspects.raised(number, error)
+            return False
+        finally:
+            prepared.recorded()
+            if prepared.error is not None:
+                raise prepared.error
+        self.suspects.in_a_row = 0
+        if unchecked := self._unchecked():  # before a launch of kfuzz's raises it
+            self.suspects.why[number] = unchecked
+        return True
+
+    def _prepared_calls(
+        self, prepared: Prepared, returned: dict[int, object]
+    ) -> list[int]:
+        """Call the members left on prepared memory.
+
+        Args:
+            prepared: what the first of them asked for.
+            returned: takes what each returned.
+
+        Returns:
+            Whom to call again.
+        """
+        call, scalars, arguments = self.call, self.scalars, self.arguments
+        suspects = self.suspects
+        clock, first, count = time.perf_counter, prepared.first, prepared.count
+        again: list[int] = []
+        for number in range(first + 1, self.members):
+            if (suspects.in_a_row or clock() >= self.due) and not self._goes_on(
+                range(number, self.members)
+            ):
+                break
+            prepared.row, prepared.at = number - first, 0
+            try:
+                returned[number] = call(*arguments[number], **scalars)
+            except BaseException as error:
+                suspects.raised(number, error)
+                continue
+            suspects.in_a_row = 0
+            if prepared.at != count:
+                again.append(number)
+                if len(again) > _DEVIATIONS:
+                    again += range(number + 1, self.members)
+                    break
+        for number in again:
+            returned.pop(number, None)
+        self._settle(first, len(again) > _DEVIATIONS)
+        return again
+
+    def _settle(self, first: int, failed: bool) -> None:
+        """Note whether the first call of the next burst may be recorded."""
+        if failed and first == 0:
+            self.arena.settled = False
+        elif not failed and self.arena.settled is None:
+            self.arena.settled = True
+
+    def _call_again(self, again: Sequence[int]) -> None:
+        """Call members under guard whose calls were not as recorded."""
+        self.suspects.in_a_row = 0
+        for place, number in enumerate(again):
+            if not self._goes_on(again[place:]):
+                return
+            self.rows.restore(number)
+            self._guarded_call(number)
+
+    def _guarded_call(self, number: int) -> None:
+        """Call one member under the mode, and read what it returned."""
+        guard = GuardedAllocations(self.device, fresh_poison(number))
+        with ExitStack() as stack:
+            launches = None
+            if watches():
+                launches = stack.enter_context(
+                    watch(self._reach(number, guard), config=self.config)
+                )
+            stack.enter_context(guard)
+            try:
+                returned = self.call(*self.arguments[number], **self.scalars)
+            except BaseException as error:
+                stack.close()
+                self.suspects.raised(number, error)
+                return
+        self.suspects.in_a_row = 0
+        if unchecked := self._unchecked():  # before a launch of kfuzz's raises it
+            self.suspects.why[number] = unchecked
+        if launches is not None:
+            self.suspects.watched(number, launches)
+        self.results.take(number, returned)
+        self.strays[number] = guard.changed()
+
+    def _unchecked(self) -> str:
+        """Return which failed launch a call left behind, "" if none; clear it.
+
+        What need not be a launch's error is charged with wrong results only, which
+        show by themselves.
+        """
+        around = self.surroundings
+        left = None if around is None else around.take_unchecked()
+        if left is None or not left.certain:
+            return ""
+        return f"unchecked launch: {left.name}"
+
+    def _reach(self, number: int, guard: GuardedAllocations) -> Reach:
+        """Return what one member's launches may touch."""
+        return Reach(
+            self.specs,
+            {name: all_[number] for name, all_ in self.rows.tensors.items()},
+            guard,
+            owned=[(self.rows.low, self.rows.high)],
+            poison=self.around,
+            writes=write_maps(self.given, fresh_poison(number)),
+        )
+
+    def _goes_on(self, left: Sequence[int]) -> bool:
+        """Tell the watchdog of a call, or give up the members that are left."""
+        if self.suspects.give_up(left):
+            return False
+        now = time.perf_counter()
+        if now >= self.due:
+            self.step()
+            self.due = now + STEP_SECONDS
+        return True
+
+    def _touched(self, prepared: Prepared | None) -> Tensor:
+        """Return in whose calls bytes changed that are no result's."""
+        touched = self.rows.touched(free=self.free)
+        own = None if prepared is None else prepared.touched()
+        if prepared is not None and own is not None:
+            touched[prepared.first :].logical_or_(own)
+        for number, stray in self.strays.items():
+            touched[number].logical_or_(stray)
+        return touched
+
+
+def is_delicate() -> bool:
+    """Whether calls have to be watched one by one, or torch's functions are traced."""
+    return watches() or "torch._dynamo" in sys.modules
+
+
+def _unsupported(specs: Mapping[str, TensorSpec], device: torch.device) -> str:
+    """Return why the arguments cannot lie in rows, "" if they can."""
+    for name, spec in specs.items():
+        if is_sparse(spec, getattr(torch, spec.dtype).itemsize, device):
+            return f"{name} spans far more memory than it has elements"
+    return ""

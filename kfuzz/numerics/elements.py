@@ -1,0 +1,58 @@
+"""Tests and constants of float64 elements, in as few operations as a device can do.
+
+A burst's acceptance is a chain of operations on tensors, each of which costs a GPU's
+host more than the device: `torch.isfinite` is four of them, a constant that is filled
+anew is one.
+"""
+
+import math
+from functools import cache
+
+import torch
+from torch import Tensor
+
+
+def is_finite(x: Tensor) -> Tensor:
+    """Return where float64 elements are neither NaN nor infinite."""
+    return x.abs() < math.inf
+
+
+def finite_or_zero(x: Tensor) -> Tensor:
+    """Return float64 elements with +0 in place of NaN and infinities."""
+    return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def zero(like: Tensor) -> Tensor:
+    """Return 0 as a float64 tensor without dimensions, to choose or compare with."""
+    return _number(0.0, like.device)
+
+
+def one(like: Tensor) -> Tensor:
+    """Return 1 as a float64 tensor without dimensions."""
+    return _number(1.0, like.device)
+
+
+def infinity(like: Tensor) -> Tensor:
+    """Return infinity as a float64 tensor without dimensions."""
+    return _number(math.inf, like.device)
+
+
+def not_a_number(like: Tensor) -> Tensor:
+    """Return NaN as a float64 tensor without dimensions."""
+    return _number(math.nan, like.device)
+
+
+def code(value: int, like: Tensor) -> Tensor:
+    """Return a small number as an uint8 tensor without dimensions."""
+    return _code(value, like.device)
+
+
+# Kept per device and never written to.
+@cache
+def _number(value: float, device: torch.device) -> Tensor:
+    return torch.full((), value, dtype=torch.float64, device=device)
+
+
+@cache
+def _code(value: int, device: torch.device) -> Tensor:
+    return torch.full((), value, dtype=torch.uint8, device=device)

@@ -1,0 +1,73 @@
+"""Bursts: more inputs in the same time, the same findings, and the run says so."""
+
+from tests.e2e.project import HEADER, RIGHT, Project
+
+# In a few inputs in a thousand, and never at a size alone.
+RARE = """
+@kernel(ops.relu, dtypes="float32", layouts="contiguous")
+def rare(x):
+    y = torch.relu(x)
+    if x.numel() > 2 and 1.9 < float(x.flatten()[1]) < 2.1:
+        y = y + 1
+    return y
+"""
+# Ends its process where two elements say so.
+CRASHES = """
+import os
+
+@kernel(ops.relu, dtypes="float32", layouts="contiguous")
+def crashes(x):
+    if x.numel() > 2 and 1.8 < float(x.flatten()[1]) < 2.2:
+        os.abort()
+    return torch.relu(x)
+"""
+
+
+def test_what_few_values_show_is_found_as_a_case_of_its_own(project: Project) -> None:
+    project.write("kernels.py", HEADER + RARE)
+    run = project.run("kernels.py", "--max-findings", "1", cases=4000)
+    assert run.code == 1, run.err
+    [kernel] = run.document["kernels"]
+    [finding] = kernel["findings"]
+    assert (finding["contract"], finding["state"]) == ("K-VAL-01", "confirmed")
+    assert finding["input_elements"] == 3
+
+
+def test_a_right_kernel_passes_in_bursts_and_the_run_counts_them(
+    project: Project,
+) -> None:
+    project.write("kernels.py", HEADER + RIGHT)
+    [kernel], [again] = (
+        project.run("kernels.py", cases=900).document["kernels"] for _ in range(2)
+    )
+    assert kernel["findings"] == []
+    assert 200 <= kernel["screened"] <= kernel["cases"] - 400
+    assert kernel["cases"] <= 900
+    assert 1 <= kernel["bursts"] <= kernel["screened"]
+    told = kernel["contracts"]["K-VAL-01"]
+    assert told["verdict"] == "conforms"
+    assert told["decided"] > kernel["cases"] / 2
+    for name in ("cases", "screened", "bursts", "contracts", "worst_ratio"):
+        assert again[name] == kernel[name]
+
+
+def test_a_burst_that_ends_its_process_is_followed_to_its_member(
+    project: Project,
+) -> None:
+    project.write("kernels.py", HEADER + CRASHES)
+    run = project.run("kernels.py", "--max-findings", "1", cases=2500)
+    [kernel] = run.document["kernels"]
+    [finding] = kernel["findings"]
+    assert (finding["contract"], finding["kind"]) == ("K-LIV-01", "crash")
+    assert finding["state"] == "confirmed"
+
+
+def test_a_run_can_do_without(project: Project) -> None:
+    project.write("kernels.py", HEADER + RIGHT)
+    run = project.run("kernels.py", "--burst", "1", cases=600)
+    [kernel] = run.document["kernels"]
+    assert (kernel["screened"], kernel["bursts"]) == (0, 0)
+    assert kernel["cases"] == 600
+    wrong = project.run("kernels.py", "--burst", "0", cases=600)
+    assert wrong.code == 2
+    assert "--burst" in wrong.err

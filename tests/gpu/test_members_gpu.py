@@ -1,0 +1,146 @@
+"""Values of all members on a GPU: the CPU's bits, by one kernel and by torch."""
+
+import sys
+import time
+
+import pytest
+import torch
+
+from kfuzz.core.burst import Burst
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.families import (
+    BOOL_FAMILIES,
+    FAMILIES,
+    INDEX_FAMILIES,
+    INTEGER_FAMILIES,
+)
+from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.execution import members
+from kfuzz.execution.members import burst_values
+
+pytestmark = pytest.mark.gpu
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+FLOATS = [name for name, d in DTYPES.items() if d.kind == "float"]
+FUSED = ("float32", "float16", "bfloat16")
+WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+LAYOUTS = (
+    ((3, 37), -1, None),
+    ((), -1, None),
+    ((5, 4, 3), -2, None),
+    ((0, 4), -1, None),
+    ((6, 8), -1, (0, 1)),
+    ((2, 3, 4, 5), -3, None),
+    ((70, 30), -2, None),
+    ((2, 1025), -1, None),
+)
+EACH = 5
+
+
+def bits(x):
+    return x.contiguous().view(WIDTHS[x.element_size()]).cpu()
+
+
+def burst_of(shape, axis, strides, dtype, families, plants=(), **rest):
+    axes = tuple(f"d{i}" for i in range(len(shape)))
+    fill = Fill(families[0], 11, axis)
+    x = TensorSpec(shape, axes, dtype, strides, fill=fill, plants=plants)
+    groups = tuple({"x": family} for family in families[1:])
+    return Burst(Case({"x": x, **rest}), EACH * len(families), groups, ("x",))
+
+
+def assert_equal_bits(burst, families, what):
+    wanted, made = burst_values(burst, CPU), burst_values(burst, CUDA)
+    for name in wanted:
+        one, other = bits(wanted[name]), bits(made[name])
+        if torch.equal(one, other):
+            continue
+        unlike = (one != other).reshape(len(one), -1).any(1)
+        wrong = unlike.nonzero().flatten().tolist()
+        spoilt = sorted({families[burst.group(number)] for number in wrong})
+        first = (one != other).nonzero()[0].tolist()
+        at = tuple(first)
+        pytest.fail(
+            f"{what}: {name} differs in members {wrong}, of families {spoilt}; "
+            f"first at {first}: {one[at].item():#x} on the CPU, {other[at].item():#x}"
+        )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_cuda_makes_the_bits_of_the_cpu(layout, dtype):
+    families = [f for f in FAMILIES if f != "transpose_of"]
+    shape, axis, strides = layout
+    plants = (Plant((0,) * len(shape), 1),) if 0 not in shape else ()
+    burst = burst_of(shape, axis, strides, dtype, families, plants)
+    assert_equal_bits(burst, families, f"{dtype} {layout}")
+
+
+@pytest.mark.parametrize("dtype", FUSED)
+def test_torch_makes_them_too(dtype, monkeypatch):
+    assert members.is_fused(CUDA), "no kernel of kfuzz's own would run here"
+    monkeypatch.setattr(members, "is_fused", lambda device: False)
+    families = [f for f in FAMILIES if f != "transpose_of"]
+    for shape, axis, strides in LAYOUTS:
+        burst = burst_of(shape, axis, strides, dtype, families)
+        assert_equal_bits(burst, families, f"torch, {dtype} {shape}")
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_copies_of_another_argument(dtype):
+    a = TensorSpec((3, 40), ("M", "K"), dtype, fill=Fill("randn", 5))
+    b = TensorSpec((40, 6), ("K", "N"), dtype, fill=Fill("transpose_of", 1, -2, "a"))
+    groups = ({"a": "ties", "b": "randn"}, {"a": "nan1"}, {"a": "cancel"})
+    burst = Burst(Case({"b": b, "a": a}), 20, groups, ("a", "b"))
+    assert_equal_bits(burst, ["case", "randn", "nan1", "cancel"], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "bool"])
+def test_integers_and_masks(dtype):
+    families = list(BOOL_FAMILIES if dtype == "bool" else INTEGER_FAMILIES)
+    for shape, axis, strides in LAYOUTS:
+        burst = burst_of(shape, axis, strides, dtype, families)
+        assert_equal_bits(burst, families, f"{dtype} {shape}")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_indices(dtype):
+    table = TensorSpec((1025,), ("V",), "float32", fill=Fill("randn"))
+    for first in INDEX_FAMILIES:
+        families = [
+            first, *(n for n, f in INDEX_FAMILIES.items() if f.group == "index")
+        ]  # fmt: skip
+        x = TensorSpec((3, 37), ("a", "b"), dtype, fill=Fill(first, 7), below="V")
+        groups = tuple({"x": family} for family in families[1:])
+        burst = Burst(Case({"table": table, "x": x}), 4 * len(families), groups)
+        assert_equal_bits(burst, families, f"{dtype} {first}")
+
+
+@pytest.mark.parametrize("dtype", FUSED)
+def test_how_long_a_burst_takes(dtype, monkeypatch, capsys):
+    families = ["randn", "offset", "ninf_mask", "exact_int"]
+    shape = (64, 512)
+    axes = ("d0", "d1")
+    x = TensorSpec(shape, axes, dtype, fill=Fill(families[0], 1))
+    groups = tuple({"x": family} for family in families[1:])
+    burst = Burst(Case({"x": x}), 128, groups, ("x",))
+    told = []
+    for how in ("one kernel", "torch"):
+        monkeypatch.setattr(members, "is_fused", lambda device, h=how: h != "torch")
+        for _ in range(3):
+            made = burst_values(burst, CUDA)
+        torch.cuda.synchronize()
+        host, whole = [], []
+        for _ in range(20):
+            start = time.perf_counter()
+            made = burst_values(burst, CUDA)
+            host.append(time.perf_counter() - start)
+            torch.cuda.synchronize()
+            whole.append(time.perf_counter() - start)
+        assert made["x"].shape == (128, *shape)
+        told.append(
+            f"{how}: host {1e6 * sorted(host)[10]:.0f} us, "
+            f"to its end {1e6 * sorted(whole)[10]:.0f} us"
+        )
+    with capsys.disabled():
+        sys.stdout.write(f"\n128 members of {dtype} {shape}: {'; '.join(told)}\n")
