@@ -100,6 +100,7 @@ def searched(part: Slice) -> dict[str, Any]:
             shown["notices"].append(event.message)
         elif isinstance(event, KernelFinished):
             shown["cases"] = event.cases
+            shown["screened"] = event.screened
             shown["refusals"] = sum(r.cases for r in event.refusals)
     return shown
 
@@ -141,7 +142,7 @@ class Soak:
         self.seed = kept["seed"]
         self.kernels: dict[str, dict[str, Any]] = kept.get("kernels", {})
         for name in names:
-            empty = {"cases": 0, "slices": 0, "seconds": 0.0}
+            empty = {"cases": 0, "screened": 0, "slices": 0, "seconds": 0.0}
             self.kernels.setdefault(name, {**empty, "findings": [], "errors": []})
         self.names = names
 
@@ -169,6 +170,7 @@ class Soak:
             self._busy.discard(name)
             kept = self.kernels[name]
             kept["cases"] += shown["cases"]
+            kept["screened"] = kept.get("screened", 0) + shown.get("screened", 0)
             kept["slices"] += 1
             kept["seconds"] += seconds
             kept["findings"] += shown["findings"]
@@ -185,15 +187,20 @@ class Soak:
 
     def table(self) -> str:
         """Return what was searched, a line for each kernel."""
-        lines = ["| kernel | cases | cases/s | findings |", "|---|---|---|---|"]
+        lines = [
+            "| kernel | cases | of these in bursts | cases/s | findings |",
+            "|---|---|---|---|---|",
+        ]
         for name in sorted(self.names):
             kept = self.kernels[name]
             rate = kept["cases"] / kept["seconds"] if kept["seconds"] else 0.0
             found = len(kept["findings"])
-            lines.append(f"| {name} | {kept['cases']} | {rate:.1f} | {found} |")
+            cases, screened = kept["cases"], kept.get("screened", 0)
+            lines.append(f"| {name} | {cases} | {screened} | {rate:.1f} | {found} |")
         cases = sum(self.kernels[n]["cases"] for n in self.names)
+        screened = sum(self.kernels[n].get("screened", 0) for n in self.names)
         found = sum(len(self.kernels[n]["findings"]) for n in self.names)
-        return "\n".join([*lines, f"| **all** | {cases} |  | {found} |"])
+        return "\n".join([*lines, f"| **all** | {cases} | {screened} |  | {found} |"])
 
 
 def main() -> int:

@@ -1,0 +1,233 @@
+"""The parent's side: searches by peers and by kfuzz, each in processes of its own."""
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from unittest import mock
+
+from kfuzz.contracts.witnesses.roster import Entry
+from kfuzz.core.budget import Budget as Limits
+from kfuzz.core.codec import encode
+from kfuzz.core.event import FindingSaved, KernelFinished, Notice, RunStarted
+from kfuzz.core.finding import Target
+from kfuzz.engine import campaign
+from kfuzz.engine.backend import Backend
+from kfuzz.engine.config import RunConfig
+from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout, Zygote
+from kfuzz.targets.load import LoadedKernel, Source
+from peers.budgeted import LONGEST_MESSAGE, warm_up
+from peers.serving import SERVE
+from peers.subject import Budget, Found
+
+HERE: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = HERE.parents[1]
+# For the last input of a search, and for imports.
+GRACE_SECONDS: Final = 60.0
+# What every search needs; the last is what assert_close imports when it is first
+# called, which takes seconds.
+PRELOAD: Final = (
+    "torch",
+    "triton",
+    "hypothesis.extra.numpy",
+    "torch.distributed.tensor",
+)
+# How a campaign begins to tell that it can do nothing more with a kernel.
+GIVEN_UP: Final = "given up"
+
+
+class Unavailable(Exception):
+    """A peer is not installed, or does not import."""
+
+
+class SearchError(Exception):
+    """A search came to no result."""
+
+
+class Peers:
+    """Runs searches by peers, each in a child that the kernel may end.
+
+    A child that a kernel ends shows the kernel to be wrong, as it would end a run of
+    tests. Threads may search at once.
+    """
+
+    def __init__(self) -> None:
+        self._zygotes: dict[str, Zygote] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="tried-")
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for zygote in self._zygotes.values():
+            zygote.close()
+        self._folder.cleanup()
+
+    def search(self, peer: str, entry: Entry, budget: Budget, seed: int) -> Found:
+        """Search one kernel.
+
+        Raises:
+            Unavailable: if the peer cannot be imported.
+            SearchError: if it raised where it calls no kernel, or did not return.
+        """
+        with self._lock:  # threads start one process, and one file each
+            zygote = self._zygote(entry.backend)
+            self._number += 1
+            tried = Path(self._folder.name, f"{self._number}")
+        tried.write_bytes(bytes(8))
+        message = {
+            "peer": peer,
+            "witness": encode(entry.witness),
+            "cases": budget.cases,
+            "seconds": budget.seconds,
+            "seed": seed,
+            "tried": str(tried),
+            "device": "cuda:0" if entry.backend == "cuda" else "cpu",
+        }
+        with zygote.fork() as child:
+            began = time.perf_counter()
+            try:
+                reply = child.request(message, budget.seconds + GRACE_SECONDS)
+            except ChildDied as died:
+                cases = int.from_bytes(tried.read_bytes(), "little")
+                how = died.signal_name or f"exit status {died.exit_code}"
+                return Found(True, cases, time.perf_counter() - began, how)
+            except (ChildRaised, ChildTimeout) as error:
+                raise SearchError(
+                    f"{peer} on {entry.witness.kernel}: {error}"
+                ) from None
+        if "unavailable" in reply:
+            raise Unavailable(reply["unavailable"])
+        return Found(**reply)
+
+    def _zygote(self, backend: str) -> Zygote:
+        if backend not in self._zygotes:
+            self._zygotes[backend] = Zygote(
+                SERVE,
+                env=environment(os.environ, backend),
+                preload=PRELOAD,
+                output=lambda _: None,  # stacks of what crashes
+            )
+        return self._zygotes[backend]
+
+
+def environment(given: Mapping[str, str], backend: str) -> dict[str, str]:
+    """Return the environment of children: these modules, Triton interpreted or not."""
+    env = {k: v for k, v in given.items() if k != "TRITON_INTERPRET"}
+    env["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(HERE), env.get("PYTHONPATH")])
+    )
+    if backend == "interpret":
+        env["TRITON_INTERPRET"] = "1"
+    return env
+
+
+class Kfuzz:
+    """Runs searches by campaigns of kfuzz's, all of them forking from one process.
+
+    As for peers, no start of Python and torch counts in a search.
+    """
+
+    def __init__(self) -> None:
+        self._backends: dict[str, _Kept] = {}
+
+    def __enter__(self) -> Self:
+        warm_up()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for backend in self._backends.values():
+            backend.end()
+
+    def search(self, entry: Entry, budget: Budget, seed: int) -> Found:
+        """Search one kernel up to the first finding.
+
+        The time holds the fork of the child and the import of the kernel. The finding
+        is not reduced, and counts unconfirmed.
+
+        Raises:
+            SearchError: if the campaign gave up.
+        """
+        kernel = entry.load()
+        loaded = LoadedKernel(
+            kernel,
+            Target("", kernel.name, kernel.module),
+            Source(module=kernel.module, only=(kernel.name,)),
+        )
+        backend = self._backend(entry.backend)
+        with (
+            mock.patch.object(campaign, "Backend", return_value=backend),
+            tempfile.TemporaryDirectory(prefix="corpus-") as corpus,
+        ):
+            config = RunConfig(
+                targets=(),
+                root=ROOT,
+                corpus=Path(corpus),
+                seed=seed,
+                budget=Limits(max_time=None, max_cases=budget.cases),
+                device=entry.backend,
+            )
+            return _first_finding(config, loaded, budget.seconds)
+
+    def _backend(self, name: str) -> "_Kept":
+        if name not in self._backends:
+            made = self._backends[name] = _Kept(name)
+            made.fork().close()  # once it is there
+        return self._backends[name]
+
+
+class _Kept(Backend):
+    """Where kernels run in one campaign after the other; what they print is dropped."""
+
+    def _forward(self, data: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        """Leave the process there from which the next campaign's children come."""
+
+    def end(self) -> None:
+        super().close()
+
+
+def _first_finding(config: RunConfig, loaded: LoadedKernel, seconds: float) -> Found:
+    """Run a campaign up to its first finding, or until the time is up."""
+    stop = threading.Event()
+    timer = threading.Timer(seconds, stop.set)
+    began, cases = time.perf_counter(), 0
+    ended: float | None = None
+    message = ""
+    try:
+        for event in campaign.run_kernels(config, [loaded], stop=stop):
+            match event:
+                case RunStarted():
+                    began = time.perf_counter()
+                    timer.start()
+                case FindingSaved() if ended is None:
+                    ended = time.perf_counter()
+                    failure = event.finding.failure
+                    message = f"{failure.contract}: {failure.message}"
+                    stop.set()
+                case Notice() if event.message.startswith(GIVEN_UP):
+                    raise SearchError(f"kfuzz on {loaded.kernel.name}: {event.message}")
+                case KernelFinished():
+                    cases = event.cases
+    finally:
+        timer.cancel()
+    took = (ended or time.perf_counter()) - began
+    return Found(ended is not None, cases, took, message[:LONGEST_MESSAGE])

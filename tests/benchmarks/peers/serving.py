@@ -1,0 +1,40 @@
+"""The child's side: one search by one peer, in a process that it may end."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.core.codec import decode
+from peers import load
+from peers.budgeted import tell, warm_up
+from peers.subject import Budget, Subject
+
+SERVE = "peers.serving:serve"
+
+Message = dict[str, Any]
+
+
+def answer(message: Message) -> Message:
+    """Search one kernel; see `peers.asking.Peers.search`."""
+    torch.set_num_threads(1)
+    try:
+        search = load(message["peer"])
+    except ImportError as error:
+        return {"unavailable": f"{type(error).__name__}: {error}"}
+    witness = decode(Witness, message["witness"], "witness")
+    device = message["device"]
+    subject = Subject(witness.load(), witness.shapes, witness.dtype, device)
+    warm_up()
+    budget = Budget(message["seconds"], message["cases"])
+    tried = os.open(message["tried"], os.O_WRONLY)
+    tell(lambda number: os.pwrite(tried, number.to_bytes(8, "little"), 0))
+    found = search(subject, budget, message["seed"])
+    return vars(found)
+
+
+def serve() -> Callable[[Message], Message]:
+    """Return the handler of a fresh child."""
+    return answer

@@ -1,0 +1,1 @@
+"""What `throughput.py` measures, and how."""
