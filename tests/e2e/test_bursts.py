@@ -38,11 +38,11 @@ def test_a_right_kernel_passes_in_bursts_and_the_run_counts_them(
 ) -> None:
     project.write("kernels.py", HEADER + RIGHT)
     [kernel], [again] = (
-        project.run("kernels.py", cases=900).document["kernels"] for _ in range(2)
+        project.run("kernels.py", cases=640).document["kernels"] for _ in range(2)
     )
     assert kernel["findings"] == []
-    assert 200 <= kernel["screened"] <= kernel["cases"] - 400
-    assert kernel["cases"] <= 900
+    assert 50 <= kernel["screened"] <= kernel["cases"] - 350
+    assert kernel["cases"] <= 640
     assert 1 <= kernel["bursts"] <= kernel["screened"]
     told = kernel["contracts"]["K-VAL-01"]
     assert told["verdict"] == "conforms"
@@ -64,10 +64,10 @@ def test_a_burst_that_ends_its_process_is_followed_to_its_member(
 
 def test_a_run_can_do_without(project: Project) -> None:
     project.write("kernels.py", HEADER + RIGHT)
-    run = project.run("kernels.py", "--burst", "1", cases=600)
+    run = project.run("kernels.py", "--burst", "1", cases=420)
     [kernel] = run.document["kernels"]
     assert (kernel["screened"], kernel["bursts"]) == (0, 0)
-    assert kernel["cases"] == 600
+    assert kernel["cases"] == 420
     wrong = project.run("kernels.py", "--burst", "0", cases=600)
     assert wrong.code == 2
     assert "--burst" in wrong.err

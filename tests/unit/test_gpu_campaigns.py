@@ -89,7 +89,7 @@ def test_a_soak_goes_on_where_it_ended(tmp_path: Path) -> None:
     again = soak.Soak(state, ["a", "b"], 10, seed=99)
     assert again.take() == ("a", 7 + soak.SEED_STEP, 6)
     assert not again.is_complete()
-    assert "| a | 4 | 2.0 | 0 |" in again.table()
+    assert "| a | 4 | 0 | 2.0 | 0 |" in again.table()
     again.give("a", {"cases": 6, "findings": []}, 1.0)
     assert again.is_complete()
     assert again.take() is None
