@@ -90,10 +90,10 @@ def test_a_soak_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert again.take() == ("a", 7 + soak.SEED_STEP, 6)
     assert not again.is_complete()
     assert "| a | 4 | 0 | 2.0 | 0 |" in again.table()
-    again.give("a", {"cases": 6, "findings": []}, 1.0)
+    again.give("a", {"cases": 6, "screened": 5, "findings": []}, 1.0)
     assert again.is_complete()
     assert again.take() is None
-    assert "| **all** | 20 |  | 1 |" in again.table()
+    assert "| **all** | 20 | 5 |  | 1 |" in again.table()
 
 
 def test_a_kernel_that_cannot_be_searched_is_not_tried_for_ever(
