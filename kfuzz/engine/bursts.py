@@ -12,11 +12,13 @@ from kfuzz.contracts.screen import declined, member_case
 from kfuzz.core.burst import MEMBERS, Burst
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.screened import Screened
-from kfuzz.core.verdict import CaseReport
+from kfuzz.core.screened import Screened, Suspect
+from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.falsify import bursts_of, search_round
 from kfuzz.engine.round import KernelTurns, Round
+from kfuzz.engine.runner import ENDS_CHILD
 from kfuzz.engine.served import Stopped
+from kfuzz.execution.bursts import UNCHECKED
 from kfuzz.strategies.values import allowed_families
 
 # Members together have no more elements than this, of arguments: the oracle needs some
@@ -39,6 +41,8 @@ JUDGED: Final = 4
 # Bursts without a new finding, though with suspects, after which a round ends: what the
 # kernel does wrong is known.
 STALE: Final = 3
+# How what ends a child shows, a load beside a page that faults included.
+_FATAL: Final = ENDS_CHILD | {Kind.READ_OUTSIDE}
 # Rounds in a row in which nothing could be screened, after which nothing is tried.
 GIVEN_UP: Final = 2
 
@@ -188,27 +192,36 @@ class BurstRound:
             self._kernel.record.notice(f"a burst could not be screened: {made.error}")
             self._stale += 1
         if made.lost:
-            self._judge(burst, range(burst.members))
+            self._judge(burst, made.lost)
         elif made.suspects:
             self._judge_suspects(burst, made)
 
-    def _judge(self, burst: Burst, numbers: range) -> None:
-        """Judge members one by one until one of them shows why the child ended."""
-        for number in numbers:
+    def _judge(self, burst: Burst, why: str) -> None:
+        """Judge members one by one until one of them ends its process as well."""
+        for number in range(burst.members):
             self.members += 1
             case = member_case(self._kernel.loaded.kernel, burst, number)
             report = self._turn.judge(case)
-            if report is None or report.failure is not None:
+            if report is None or self._turn.found is not None:
+                return
+            if report.failure is not None and report.failure.kind in _FATAL:
                 break
-        self._stale += self._turn.found is None
+        else:
+            self._kernel.record.note(f"in a burst, not alone: {why}")
+        self._stale += 1
 
     def _judge_suspects(self, burst: Burst, made: Screened) -> None:
         """Judge some suspects, each kind of reason first."""
         kernel = self._kernel.loaded.kernel
-        first = {s.why: s for s in reversed(made.suspects)}.values()
+        kinds: dict[str, Suspect] = {}
+        for suspect in made.suspects:
+            kinds.setdefault(suspect.why.partition(":")[0], suspect)
+        first = list(kinds.values())
         others = [s for s in made.suspects if s not in first]
         self.members += len(made.suspects)
-        for suspect in [*first, *others][:JUDGED]:
+        # Which call left a failed launch behind is not known: all are suspect for it.
+        few = not any(kind.startswith(UNCHECKED) for kind in kinds)
+        for suspect in [*first, *others][: JUDGED if few else None]:
             case = member_case(kernel, burst, suspect.member)
             report = self._turn.judge(case)
             if report is not None and _is_clean(report):

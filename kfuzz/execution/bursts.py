@@ -29,6 +29,9 @@ from kfuzz.execution.reach import Reach
 from kfuzz.execution.suspects import Lost, Suspects, Unsupported
 from kfuzz.execution.windows import is_sparse
 
+UNCHECKED: Final = "unchecked launch"
+"""How the reason begins for which every member is suspect that one has failed."""
+
 STEP_SECONDS: Final = 0.01
 """Time after which the watchdog is told that another call begins."""
 
@@ -348,7 +351,7 @@ class _Burst:
         left = None if around is None else around.take_unchecked()
         if left is None or not left.certain:
             return ""
-        return f"unchecked launch: {left.name}"
+        return f"{UNCHECKED}: {left.name}"
 
     def _reach(self, number: int, guard: GuardedAllocations) -> Reach:
         """Return what one member's launches may touch."""

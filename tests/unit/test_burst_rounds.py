@@ -11,6 +11,7 @@ import torch
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel as bound
+from kfuzz.contracts.screen import member_case
 from kfuzz.core.burst import Burst
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
@@ -156,6 +157,50 @@ def test_a_burst_that_ends_its_child_is_judged_member_by_member() -> None:
     made.collect()
     fills = [c.tensors["x"].fill for c in runner.cases]
     assert len({f.seed for f in fills if f}) == 3
+    assert turn.found is not None
+
+
+def test_a_common_failure_does_not_hide_what_ended_the_child() -> None:
+    crash = replace(WRONG, contract="K-LIV-01", kind=Kind.CRASH)
+    ends = CaseReport({"K-LIV-01": Verdict.VIOLATES}, failure=crash)
+    lost = Screened(lost="the child died of SIGSEGV", spent=True)
+    made, _, turn, _ = round_of([lost], [FAILS, CLEAN, ends])
+    turn._kernel.seen.add(WRONG.signature(turn._kernel.name))
+    made.take(burst(2))
+    made.collect()
+    assert turn.found is not None
+    assert turn.found[1].failure == crash
+
+
+def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:
+    lost = Screened(lost="the child died of SIGSEGV", spent=True)
+    made, runner, _, record = round_of([lost], [CLEAN])
+    made.take(burst(2))
+    made.collect()
+    assert len(runner.cases) == 8
+    [note] = record.notes()
+    assert note.note == "in a burst, not alone: the child died of SIGSEGV"
+
+
+def test_messages_of_one_kind_do_not_crowd_out_others() -> None:
+    told = (
+        *(Suspect(i, f"raised ValueError: {i}") for i in range(6)),
+        Suspect(7, "y is wrong"),
+    )
+    made, runner, _, _ = round_of([Screened(suspects=told), PASSED], [REFUSED])
+    made.take(burst(2))
+    made.collect()
+    seeds = [c.tensors["x"].fill for c in runner.cases]
+    last = member_case(made._kernel.loaded.kernel, burst(2), 7).tensors["x"].fill
+    assert last in seeds[:2]
+
+
+def test_a_launch_that_failed_is_looked_for_in_every_member() -> None:
+    every = tuple(Suspect(i, "unchecked launch: cudaErrorX") for i in range(8))
+    reports = [*[CLEAN] * 12, FAILS]
+    made, _, turn, _ = round_of([Screened(suspects=every)], reports)
+    made.take(burst(2))
+    made.collect()
     assert turn.found is not None
 
 
