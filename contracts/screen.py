@@ -163,34 +163,35 @@ class Screen:
         total = sum(a.reference[0].numel() for a in accepted.values())
         decided = passed & (undecided < total)
         largest = table[1 + 4 * len(accepted) :].view(np.float64)
-        counts = {
-            "passed": int(passed.sum()),
-            "decided": int(decided.sum()),
-            "finite": int((decided & np.isfinite(largest).all(0)).sum()),
-        }
-        unsure_members = counts["passed"] - counts["decided"] if total else 0
-        conforms = self._conforming(case, counts)
+        finite = int((decided & np.isfinite(largest).all(0)).sum())
+        sure, right = int(decided.sum()), int(passed.sum())
+        open_ones = right - sure if total else 0
+        unsure_of = sorted(self._classes - set(_FREE_OF_VALUES)) if open_ones else ()
         return Screened(
-            passed=counts["passed"],
+            passed=right,
             suspects=tuple(Suspect(n, suspects[n]) for n in sorted(suspects)),
-            conforms={k: n for k, n in conforms.items() if n},
-            undecided={
-                k: unsure_members
-                for k in sorted(self._classes - set(_FREE_OF_VALUES))
-                if unsure_members
-            },
-            ratio=float(ratio[passed].max()) if counts["passed"] else 0.0,
+            conforms=self._conforming(case, passed=right, decided=sure, finite=finite),
+            undecided=dict.fromkeys(unsure_of, open_ones),
+            ratio=float(ratio[passed].max()) if right else 0.0,
         )
 
-    def _conforming(self, case: Case, counts: Mapping[str, int]) -> dict[str, int]:
-        """Return how many passed members each class says to conform."""
-        decided, finite = counts["decided"], counts["finite"]
-        made = dict.fromkeys(_FREE_OF_VALUES, counts["passed"])
+    def _conforming(
+        self, case: Case, *, passed: int, decided: int, finite: int
+    ) -> dict[str, int]:
+        """Return how many members each class says to conform, if any.
+
+        Args:
+            case: the structure.
+            passed: members in which nothing was seen.
+            decided: those of them of which an element could be judged.
+            finite: those of these whose arguments are finite.
+        """
+        made = dict.fromkeys(_FREE_OF_VALUES, passed)
         made |= dict.fromkeys(_VALUED, decided)
         made["C-PRC-02"] = finite
         made["C-EXC-01"] = decided - finite
         made["C-CMP-03"] = 0 if is_friendly(case) else decided
-        return {name: n for name, n in made.items() if name in self._classes}
+        return {name: n for name, n in made.items() if n and name in self._classes}
 
 
 def declined(kernel: BoundKernel, case: Case) -> str:
