@@ -18,6 +18,7 @@ from kfuzz.core.burst import MEMBERS
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event, KernelFinished, RunFinished
 from kfuzz.core.verdict import State, Verdict
+from kfuzz.engine import zygotes
 from kfuzz.engine.config import Engine, RunConfig
 
 DEFAULT_TIME = "60s"
@@ -178,6 +179,8 @@ def run(
         "--corpus": corpus,
     }
     outcome = Outcome(fail_on_known=fail_on == "any")
+    if isolate != "none" and config.engine is Engine.HYPOTHESIS:
+        zygotes.expect(device)  # it imports torch while this process does
     with report_stream() as out:
         _search(
             config,

@@ -2,13 +2,13 @@
 
 import os
 
+from kfuzz.engine import zygotes
 from kfuzz.execution.devices import resolve_device
-from kfuzz.execution.processes import Child, Zygote
-from kfuzz.targets.worker import SERVE
+from kfuzz.execution.processes import Child
 
 
 class Backend:
-    """Chooses where kernels run, and starts the zygote for it.
+    """Chooses where kernels run, and has the zygote for it.
 
     Attributes:
         name: "cpu", "interpret" or "cuda".
@@ -18,19 +18,13 @@ class Backend:
     """
 
     def __init__(
-        self, device: str, *, isolate: str = "auto", serve: str = SERVE
+        self, device: str, *, isolate: str = "auto", serve: str = zygotes.SERVE
     ) -> None:
         self.name, self.device = resolve_device(device)
         self.quiet = False
-        self._zygote: Zygote | None = None
+        self._lent: zygotes.Lent | None = None
         if isolate != "none":
-            self._zygote = Zygote(
-                serve,
-                env=self._environment(),
-                preload=("torch", "triton"),
-                output=self._forward,
-            )
-            self._zygote.start()
+            self._lent = zygotes.lend(self.name, serve, output=self._forward)
 
     def fork(self) -> Child:
         """Return a new child.
@@ -38,26 +32,20 @@ class Backend:
         Raises:
             ZygoteError: if none can be had.
         """
-        assert self._zygote is not None
-        return self._zygote.fork()
+        assert self._lent is not None
+        return self._lent.zygote.fork()
 
     @property
     def isolated(self) -> bool:
         """Whether kernels run in processes of their own."""
-        return self._zygote is not None
+        return self._lent is not None
 
     def _forward(self, data: bytes) -> None:
         if not self.quiet:
             os.write(2, data)
 
     def close(self) -> None:
-        """End the zygote and every child."""
-        if self._zygote is not None:
-            self._zygote.close()
-
-    def _environment(self) -> dict[str, str]:
-        env = dict(os.environ)
-        env.pop("TRITON_INTERPRET", None)
-        if self.name == "interpret":
-            env["TRITON_INTERPRET"] = "1"
-        return env
+        """End every child; the zygote waits for another campaign."""
+        if self._lent is not None:
+            self._lent.give_back()
+            self._lent = None

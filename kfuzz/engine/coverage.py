@@ -22,6 +22,7 @@ from kfuzz.core.codec import decode
 from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
+from kfuzz.engine import zygotes
 from kfuzz.engine.children import OPEN_SECONDS, Children
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.coverage_bytes import FRESH_BYTES
@@ -31,7 +32,6 @@ from kfuzz.engine.round import KernelTurns, Round
 from kfuzz.engine.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.served import Served, Stopped
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
-from kfuzz.targets.worker import SERVE
 
 # Not imported: what it serves with is for children alone.
 EXPLORE: Final = "kfuzz.engine.coverage_child:serve"
@@ -79,7 +79,7 @@ def require(config: RunConfig) -> None:
 
 def served_by(config: RunConfig) -> str:
     """Return what serves the children of a run."""
-    return EXPLORE if config.engine is Engine.ATHERIS else SERVE
+    return EXPLORE if config.engine is Engine.ATHERIS else zygotes.SERVE
 
 
 class CoverageSearch:

@@ -16,6 +16,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
+from kfuzz.engine import zygotes
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.children import Place
 from kfuzz.engine.deaths import is_fault
@@ -56,20 +57,22 @@ class Pool:
         on_cpu = not device.startswith("cuda")
         self._jobs = jobs or (os.cpu_count() or 1 if on_cpu else 1)
         # Natively on the CPU, Triton is not to interpret: some classes would not bind.
-        names = ("cpu", "interpret") if on_cpu else ("cuda",)
-        self._zygotes = {name: _zygote(name) for name in names}
+        self._names = ("cpu", "interpret") if on_cpu else ("cuda",)
+        self._zygotes: dict[str, Zygote] = {}
         self._backends: dict[str, Backend] = {}
         self._starting = threading.Lock()
         self._mine = threading.local()
 
     def __enter__(self) -> "Pool":
-        for zygote in self._zygotes.values():
-            zygote.start()
+        for name in self._names:
+            # What witnesses print as they die is what they are there for.
+            lent = zygotes.lend(name, SERVE, output=lambda _: None)
+            self._zygotes[name] = lent.zygote
         return self
 
     def __exit__(self, *exception: object) -> None:
         for zygote in self._zygotes.values():
-            zygote.close()
+            zygote.close()  # a thread may still be forking from it
         for backend in self._backends.values():
             backend.close()
 
@@ -182,15 +185,6 @@ class Pool:
         finally:
             runner.close()
         return outcome_of(entry, found, functional=functional)
-
-
-def _zygote(backend: str) -> Zygote:
-    """Return what children of a backend are forked from; not started."""
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    if backend == "interpret":
-        env["TRITON_INTERPRET"] = "1"
-    # What witnesses print as they die is what they are there for.
-    return Zygote(SERVE, env=env, preload=("torch", "triton"), output=lambda _: None)
 
 
 def _reply(child: Child, stop: threading.Event) -> dict[str, Any]:

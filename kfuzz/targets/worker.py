@@ -33,7 +33,6 @@ from kfuzz.execution.probes import is_child
 from kfuzz.execution.processes.limits import limit_memory
 from kfuzz.targets.load import Source, load
 
-SERVE: Final = "kfuzz.targets.worker:serve"
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second is 1
 # while the kernel has the process. What follows in its file are stacks, written when
 # the signal comes.

@@ -46,8 +46,8 @@ class Zygote:
             handler that is called once per request.
         env: the whole environment, to which only the place of kfuzz is added at
             the front of PYTHONPATH (and by Python LC_CTYPE, where no locale is set).
-        preload: modules to import before any child is forked. Importing them must
-            start no threads and touch no device.
+        preload: modules to import, and functions to call ("module:function"), before
+            any child is forked. They must start no threads and touch no device.
         output: takes what the zygote and its children print, from daemon threads
             and up to a cap for each; None writes it to file descriptor 2.
     """
@@ -102,6 +102,12 @@ class Zygote:
             except _Gone as gone:
                 self._stop()
                 raise gone.error from None
+
+    def end_children(self) -> None:
+        """End every child, so that the zygote can serve someone else."""
+        with self._lock:
+            if self._running is not None:
+                self._running.end_children()
 
     def close(self) -> None:
         """End the zygote and every child of it, at once."""
@@ -216,11 +222,17 @@ class _Running:
         with self._lock:
             self._children.pop(pid, None)
 
+    def end_children(self) -> None:
+        with self._lock:
+            for child in list(self._children.values()):
+                child.kill()
+
     def stop(self) -> None:
         """End everything; called once."""
         with self._lock:
             self._control.close()
-            self._bury(STOP_SECONDS)
+            # One that nobody waited for has no children, and may be busy importing.
+            self._bury(STOP_SECONDS if self.was_ready else 0.0)
             for child in list(self._children.values()):
                 child.abandon()
             self._output.finish()

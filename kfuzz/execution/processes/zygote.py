@@ -162,7 +162,10 @@ def main() -> None:
     signal.alarm(PRELOAD_SECONDS)
     try:
         for name in filter(None, arguments.preload.split(",")):
-            import_module(name)
+            if ":" in name:
+                serving.resolve(name)()
+            else:
+                import_module(name)
         serve = serving.resolve(arguments.serve)
     except (ImportError, HarnessError) as error:  # a person reads this: one line
         sys.exit(f"{type(error).__name__}: {error}")
