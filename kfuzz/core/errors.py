@@ -2,6 +2,10 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+# A longer list helps nobody; there are not as many options of any other kind.
+LISTED: Final = 40
 
 
 class KfuzzError(Exception):
@@ -47,9 +51,21 @@ class HarnessError(KfuzzError):
     """kfuzz or the machine failed, not the kernel (verdict `error`)."""
 
 
+class BuildError(HarnessError):
+    """What a kernel is made of cannot be built here: `what` are the compiler's words.
+
+    It ends the search of its kernel with the verdict `error`, wherever it is raised.
+    """
+
+
 def suggestion(word: str, valid: Iterable[str]) -> str:
-    """Return "valid: …" preceded by the nearest valid word, if one is near."""
+    """Return "valid: …" preceded by the nearest valid word, if one is near.
+
+    Of very many the nearest alone are listed, or the first where none is near.
+    """
     options = sorted(valid)
-    near = difflib.get_close_matches(word, options, n=1)
+    near = difflib.get_close_matches(word, options, n=LISTED)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}valid: {', '.join(options)}"
+    shown = options if len(options) <= LISTED else near or options[:LISTED]
+    rest = f", … ({len(options)} in all)" if len(shown) < len(options) else ""
+    return f"{hint}valid: {', '.join(shown)}{rest}"
