@@ -21,7 +21,12 @@ from kfuzz.core.dtypes import (
 from kfuzz.core.finding import Reduction
 from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides
 from kfuzz.engine.descent import Admits, Descent, FirstFailing, Spent
-from kfuzz.engine.reduce_dims import shrink_dims, shrink_refilled
+from kfuzz.engine.reduce_dims import (
+    merge_dims,
+    scan_sizes,
+    shrink_dims,
+    shrink_refilled,
+)
 from kfuzz.engine.reduce_values import patterns_of, simplify_values, with_patterns
 from kfuzz.engine.slices import filled, without_axis
 
@@ -50,6 +55,7 @@ def reduce_case(
         shrink_dims,
         _drop_axes,
         _simplify_layout,
+        merge_dims,
         _widen_dtype,
         _simplify_scalars,
         simplify_values,
@@ -60,6 +66,8 @@ def reduce_case(
             before = descent.best
             for step in passes:
                 step(descent)
+            if descent.best is before:
+                scan_sizes(descent)
             if descent.best is before:
                 shrink_refilled(descent)
     except Spent as spent:

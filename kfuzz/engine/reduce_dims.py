@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 from kfuzz.core.recipe import Case
 from kfuzz.engine.descent import Descent
 from kfuzz.engine.reduce_values import with_digits
 from kfuzz.engine.simplify import numbers
-from kfuzz.engine.slices import kept
+from kfuzz.engine.slices import kept, merged
 
 # Tile sizes whose remainders are tried first.
 TILES: Final = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16)
@@ -18,6 +19,10 @@ TILES: Final = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16)
 DELETIONS: Final = 32
 # The sizes that people call minimal, tried with all other dimensions 1.
 LEAST_SIZES: Final = (1, 2, 3)
+# Where a dimension stays larger than this, and no tile is why, the sizes up to the
+# second are tried one by one: what hangs on a remainder shows at the least of them.
+SCANNED_ABOVE: Final = 64
+SCANNED: Final = 128
 # What numbers are multiplied with to fill their digits, and whether equal ones are
 # made neighbours by that.
 FULLER: Final = ((4 / 3, False), (11 / 10, True), (7 / 5, True), (17 / 11, True))
@@ -111,6 +116,30 @@ def _with_fewer(case: Case) -> Iterator[Case]:
                     for start in dict.fromkeys((0, n - size, *places)):
                         yield kept(lowered, axis, range(start, start + size))
             yield lowered
+
+
+def merge_dims(descent: Descent) -> None:
+    """Make one dimension of two neighbours, as long as that fails alike."""
+
+    def pairs(case: Case) -> Iterator[Case]:
+        names = list(case.dims)
+        for one, other in pairwise(names):
+            if (made := merged(case, one, other)) is not None:
+                yield made
+
+    while descent.take_first(pairs(descent.best)):
+        pass
+
+
+def scan_sizes(descent: Descent) -> None:
+    """Try every small size where a large one is left that is not next to a tile's."""
+    for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
+        n = descent.best.dims[axis]
+        if n > SCANNED_ABOVE and n not in TILES and n - 1 not in TILES:
+            descent.take_first(
+                kept(descent.best, axis, range(size))
+                for size in range(LEAST_SIZES[-1] + 1, min(n, SCANNED + 1))
+            )
 
 
 def shrink_refilled(descent: Descent) -> None:

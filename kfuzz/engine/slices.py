@@ -126,3 +126,30 @@ def without_axis(case: Case, axis: str) -> Case | None:
             )
         tensors[name] = spec
     return replace(case, tensors=tensors, scalars=scalars)
+
+
+def merged(case: Case, one: str, other: str) -> Case | None:
+    """Return the case with two neighbouring dimensions as one; None where they differ.
+
+    They are one dimension where every tensor that has either has both, side by side and
+    without a step between them, and no scalar counts dimensions.
+    """
+    if case.scalars.get("dim") is not None:
+        return None
+    tensors = {}
+    for name, spec in case.tensors.items():
+        if spec.below in (one, other):
+            return None
+        if one in spec.axes or other in spec.axes:
+            at = spec.axes.index(one) if one in spec.axes else len(spec.axes)
+            if spec.axes[at + 1 : at + 2] != (other,) or not spec.is_contiguous:
+                return None
+            size = spec.shape[at] * spec.shape[at + 1]
+            spec = replace(
+                spec,
+                shape=(*spec.shape[:at], size, *spec.shape[at + 2 :]),
+                axes=(*spec.axes[: at + 1], *spec.axes[at + 2 :]),
+                strides=None,
+            )
+        tensors[name] = spec
+    return replace(case, tensors=tensors)

@@ -21,6 +21,10 @@ PRELOAD: Final = {
 }
 # Whatever of these is there, torch is likely to find a GPU.
 _DEVICE_FILES: Final = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+# Set while this process runs, and of no meaning to a child.
+_OF_THIS_PROCESS: Final = frozenset(
+    {"HYPOTHESIS_STORAGE_DIRECTORY", "PYTEST_CURRENT_TEST"}
+)
 # An idle one holds some hundred megabytes, most of them shared with the others.
 KEPT: Final = 2
 
@@ -105,8 +109,7 @@ def _environment(backend: str) -> dict[str, str]:
 def _key(backend: str, serve: str) -> tuple[str, str, dict[str, str]]:
     """Return what zygotes have to agree in to be put for each other."""
     env = _environment(backend)
-    # Where Hypothesis stores is set as the engine is imported; no child asks for it.
-    return backend, serve, {k: v for k, v in env.items() if k[:11] != "HYPOTHESIS_"}
+    return backend, serve, {k: v for k, v in env.items() if k not in _OF_THIS_PROCESS}
 
 
 def _to_stderr(data: bytes) -> None:
