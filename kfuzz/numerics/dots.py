@@ -5,7 +5,7 @@ admissible kernel may add to them, and classes found without doing the arithmeti
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -98,15 +98,83 @@ def dots(
         present: bool, broadcastable to [..., K, N]; False where b is padding, a
             zero that some kernels multiply by and others leave out.
     """
+    floor = _floor(problem)
+    hard = _met(a, b, floor)
+    members = len(hard[0])
+    some = [n for n in range(members) if hard[0][n] or hard[1][n]]
+    if not some or len(some) == members:
+        special, vanishes = any(hard[0]), any(hard[1])
+        return _dots(problem, a, b, addend, present, special, vanishes)
+    # Further matrix products for those alone that need them.
+    rest = sorted(set(range(members)) - set(some))
+
+    def of(chosen: list[int]) -> Dots:
+        index = torch.tensor(chosen, device=a.device)
+        special, vanishes = (any(flags[n] for n in chosen) for flags in hard)
+        return _dots(
+            problem, a[index], b[index], _of(addend, index, a), _of(present, index, a),
+            special, vanishes,
+        )  # fmt: skip
+
+    order = torch.tensor(rest + some, device=a.device).argsort()
+    return _joined(of(rest), of(some), order)
+
+
+def _of(x: Tensor | None, index: Tensor, like: Tensor) -> Tensor | None:
+    """Return some members of what is broadcast to the operands."""
+    whole = x is None or x.dim() < like.dim() or x.shape[0] == 1
+    return x if x is None or whole else x[index]
+
+
+def _joined(one: Dots, other: Dots, order: Tensor) -> Dots:
+    """Return the sums of all members, those of both put in order."""
+
+    def both(name: str, of: object, rest: object) -> Tensor:
+        joined: Tensor = torch.cat((getattr(of, name), getattr(rest, name)))[order]
+        return joined
+
+    classes = SumClasses(
+        *(both(f.name, one.classes, other.classes) for f in fields(SumClasses))
+    )
+    rest = ("value", "magnitude", "error", "admitted")
+    return Dots(**{n: both(n, one, other) for n in rest}, classes=classes)
+
+
+def _floor(problem: Problem) -> float:
+    """Return the magnitude below which an operand may vanish."""
+    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
+    flush = problem.declaration.subnormals != "preserve"
+    return acc.operand_floor(problem.format, flush=flush)
+
+
+def _dots(
+    problem: Problem,
+    a: Tensor,
+    b: Tensor,
+    addend: Tensor | None,
+    present: Tensor | None,
+    special: bool,
+    vanishes: bool,
+) -> Dots:
+    """Return what `dots` does.
+
+    Args:
+        problem: likewise, as the next four.
+        a: left operand.
+        b: right operand.
+        addend: one more term.
+        present: where `b` is no padding.
+        special: whether any operand is NaN or infinite.
+        vanishes: whether any may vanish.
+    """
     inner = a.shape[-1]
     terms = inner + (addend is not None)
     acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
     flush = problem.declaration.subnormals != "preserve"
-    floor = acc.operand_floor(problem.format, flush=flush)
+    floor = _floor(problem)
     fa, fb = finite_or_zero(a), finite_or_zero(b)
     size_a, size_b = fa.abs(), fb.abs()
     small_a, small_b = _small(size_a, floor), _small(size_b, floor)
-    special, vanishes = _met(a, fa, small_a, b, fb, small_b)
     value, magnitude = fa @ fb, size_a @ size_b
     extra = zero(a)
     if addend is not None:
@@ -173,16 +241,23 @@ def _small(size: Tensor, floor: float) -> Tensor:
     return (size != 0) & (size < floor)
 
 
-def _met(
-    a: Tensor, fa: Tensor, small_a: Tensor, b: Tensor, fb: Tensor, small_b: Tensor
-) -> tuple[bool, bool]:
-    """Return whether any operand is NaN or infinite, and whether any may vanish.
+def _met(a: Tensor, b: Tensor, floor: float) -> tuple[list[bool], list[bool]]:
+    """Return which members hold a NaN or infinite operand, and which one that vanishes.
 
     On either depend further matrix products; a device is waited for once.
+
+    Returns:
+        One entry each where the operands do not share a leading dimension of members.
     """
-    special = (fa != a).any() | (fb != b).any()
-    found = torch.stack((special, small_a.any() | small_b.any())).tolist()
-    return bool(found[0]), bool(found[1])
+    apart = a.dim() == b.dim() > 2 and a.shape[0] == b.shape[0]
+
+    def each(mask: Tensor) -> Tensor:
+        return mask.flatten(1).any(1) if apart else mask.any().reshape(1)
+
+    special = each(~is_finite(a)) | each(~is_finite(b))
+    small = each(_small(a.abs(), floor)) | each(_small(b.abs(), floor))
+    found = torch.stack((special, small)).tolist()
+    return found[0], found[1]
 
 
 def _exact(
