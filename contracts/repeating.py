@@ -45,13 +45,13 @@ def with_repeats(view: View, repeat: Repeat, classes: Collection[str]) -> View:
         view = _with_orders(view, repeat)
         if is_told(judge(view, classes)[1]):
             return view
-    stale = missed or bool(accesses(view, "unwritten"))
+    if not (missed or accesses(view, "unwritten")):
+        return view
     runs = dict(view.runs)
-    if stale and Probe.REPEAT not in runs:
+    if Probe.REPEAT not in runs:
         runs[Probe.REPEAT] = repeat()
-    if stale:
-        runs[Probe.OTHER_POISON] = repeat(other_poison=True)
-        runs[Probe.OTHER_REPEAT] = repeat(other_poison=True)
+    runs[Probe.OTHER_POISON] = repeat(other_poison=True)
+    runs[Probe.OTHER_REPEAT] = repeat(other_poison=True)
     if missed and "K-REF-01" in classes:
         runs[Probe.ELSEWHERE] = repeat(elsewhere=True)
     return replace(view, runs=runs)

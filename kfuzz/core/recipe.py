@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from kfuzz.core.dtypes import DTYPES
@@ -277,6 +278,7 @@ class Case:
         return replace(self, tensors={**self.tensors, name: spec})
 
 
+@lru_cache(maxsize=256)
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return C-order element strides; size-0 dims count as 1, as in torch."""
     strides: list[int] = []

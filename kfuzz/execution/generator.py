@@ -51,8 +51,14 @@ def words(seed: int, stream: int, counter: Tensor) -> Tensor:
     Returns:
         int64 in [0, 2**32), of the counter's shape and device.
     """
+    low, high = _halves(seed, stream)
+    return mixed(counter, low, high)
+
+
+def _halves(seed: int, stream: int) -> tuple[int, int]:
+    """Return the halves of the key of a stream."""
     key = splitmix64(splitmix64(seed & _MASK64) ^ stream)
-    return mixed(counter, key & _MASK32, key >> 32)
+    return key & _MASK32, key >> 32
 
 
 def mixed(counter: Tensor, low: int | Tensor, high: int | Tensor) -> Tensor:
@@ -68,6 +74,24 @@ def mixed(counter: Tensor, low: int | Tensor, high: int | Tensor) -> Tensor:
     x ^= x >> 15
     x *= _MULTIPLIERS[1]
     x &= _MASK32
+    x ^= x >> 15
+    return x
+
+
+def mixed_on_host(counter: Tensor, low: Any, high: Any) -> NDArray[np.uint32]:
+    """Return what `mixed` does: numpy has words of 32 bits that wrap around.
+
+    Args:
+        counter: int64 on the CPU.
+        low: lower half of a key, uint32; it broadcasts.
+        high: the other half.
+    """
+    x: NDArray[np.uint32] = counter.numpy().astype(np.uint32) + low
+    x ^= x >> 16
+    x *= np.uint32(_MULTIPLIERS[0])
+    x += high
+    x ^= x >> 15
+    x *= np.uint32(_MULTIPLIERS[1])
     x ^= x >> 15
     return x
 
@@ -149,7 +173,15 @@ class Grid:
         raw[row, place] = bits
 
     def _mixed(self, stream: int, counter: Tensor) -> Tensor:
+        """Return a word per counter, int64."""
+        if self.device.type == "cpu":
+            return torch.from_numpy(self._on_host(stream, counter).astype(np.int64))
         return words(self.seed, stream, counter)
+
+    def _on_host(self, stream: int, counter: Tensor) -> NDArray[np.uint32]:
+        """Return a word per counter; those lie on the CPU."""
+        low, high = _halves(self.seed, stream)
+        return mixed_on_host(counter, np.uint32(low), np.uint32(high))
 
     def words(self, stream: int) -> Tensor:
         """Return a 32-bit word per element, (rows, n)."""
@@ -186,12 +218,11 @@ class Grid:
         bits would make sums exact and hide rounding errors. All lie in (-4, 4).
         """
         # Both words from one call: on small tensors calls are what costs.
-        both = self._mixed(stream, self._counters)
-        fields = (both & 0xFFFF) + (both >> 16)
-        bell = fields[0] + fields[1]
-        low = (both[0] ^ (both[1] >> 8)) & 0xFFFF
-        total = ((bell - _BELL_CENTRE) << 16) + low - 0x8000
-        values = total.to(torch.float64) * 2.0**-31
+        if self.device.type == "cpu":
+            both = self._on_host(stream, self._counters)
+            values = torch.from_numpy(bell_on_host(both))
+        else:
+            values = bell(self._mixed(stream, self._counters))
         if self.fmt.precision > 24:
             # 32 bits more, rounded once by the addition.
             low = self.words(stream + 1).to(torch.float64) * 2.0**-63
@@ -222,6 +253,25 @@ class Stretch(Grid):
     @property
     def _counters(self) -> Tensor:
         return torch.stack((self._counter, self._counter + self.total))
+
+
+def bell(both: Tensor) -> Tensor:
+    """Return the numbers of `Grid.normal`, float64, from two words of each, int64."""
+    fields = (both & 0xFFFF) + (both >> 16)
+    low = (both[0] ^ (both[1] >> 8)) & 0xFFFF
+    total = ((fields[0] + fields[1] - _BELL_CENTRE) << 16) + low - 0x8000
+    return total.to(torch.float64) * 2.0**-31
+
+
+def bell_on_host(both: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Return what `bell` does: all of it is exact in float64."""
+    fields = (both & 0xFFFF) + (both >> 16)
+    low = (both[0] ^ (both[1] >> 8)) & 0xFFFF
+    values: NDArray[np.float64] = (fields[0] + fields[1]).astype(np.float64)
+    values -= _BELL_CENTRE + 0.5  # 0x8000 of the lower bits
+    values *= 2.0**-15
+    values += low * 2.0**-31
+    return values
 
 
 def entry(table: Sequence[int] | Sequence[float], pick: Number) -> Number:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kfuzz.execution.generator import Grid, Number, mixed, uploaded
+from kfuzz.execution.generator import Grid, Number, mixed, mixed_on_host, uploaded
 
 Words: TypeAlias = NDArray[np.uint64]
 
@@ -121,7 +121,14 @@ class Grids(Grid):
             2, 1, self.rows, self.n
         )
 
+    def _on_host(self, stream: int, counter: Tensor) -> NDArray[np.uint32]:
+        keys = self.streams.key(stream)[self.start : self.stop].reshape(-1, 1, 1)
+        low, high = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
+        return mixed_on_host(counter, low, high)
+
     def _mixed(self, stream: int, counter: Tensor) -> Tensor:
+        if self.device.type == "cpu":
+            return super()._mixed(stream, counter)
         number, place = divmod(stream, _CHUNK)
         if number not in self._chunks:
             mine = self.streams.chunk(number)[:, :, self.start : self.stop]

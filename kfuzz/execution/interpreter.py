@@ -11,18 +11,25 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Final
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from kfuzz.core.verdict import Access
-from kfuzz.execution import autotuning, low_precision, memory_hooks
+from kfuzz.execution import (
+    autotuning,
+    interpreter_tables,
+    low_precision,
+    memory_hooks,
+)
 from kfuzz.execution.access_log import Program
 from kfuzz.execution.addresses import AddressCheck
-from kfuzz.execution.patches import Patches
+from kfuzz.execution.patches import Again, Patches
 from kfuzz.execution.reach import Reach, tensors_in
 
 _MODULE: Final = "triton.runtime.interpreter"
@@ -97,8 +104,12 @@ class Launches:
         return place
 
 
+_no_dispatch: Final = torch._C._DisableTorchDispatch
+
 _current = Launches()
 _installed = False
+# By what is corrected: making all patches anew takes longer than most operations.
+_again: dict[frozenset[str], Again] = {}
 
 
 def interpreting() -> bool:
@@ -198,27 +209,39 @@ def _choose(patches: Patches) -> None:
 def _install(patches: Patches) -> None:
     """Hook and correct the interpreter."""
     module: Any = sys.modules[_MODULE]
+    corrected = low_precision.correctable(module)
+    again = _again.get(corrected)
+    if again is None or not again.make(patches):
+        _hook(module, corrected, patches)
+        _again[corrected] = patches.again()
+    _choose(patches)
+
+
+def _hook(module: Any, corrected: frozenset[str], patches: Patches) -> None:
+    """Make the patches that are the same in every session."""
     handle = module.TensorHandle
     created = handle.__post_init__
-    corrected = low_precision.correctable(module)
     wrong = _UNRELIABLE - corrected
+    known: set[tuple[str, int]] = set()
 
     def created_handle(self: Any) -> None:
+        kind = self.dtype.name, self.data.itemsize
+        if kind in known:
+            return
         created(self)
-        if not _current.unreliable:
-            name = str(self.get_element_ty())
-            if name in wrong:
-                hint = (
-                    " (ml_dtypes is missing?)" if name in low_precision.FORMATS else ""
-                )
-                _distrust(f"Triton's interpreter computes {name} wrongly{hint}")
+        name = str(self.get_element_ty())
+        if name not in wrong:
+            known.add(kind)
+        elif not _current.unreliable:
+            hint = " (ml_dtypes is missing?)" if name in low_precision.FORMATS else ""
+            _distrust(f"Triton's interpreter computes {name} wrongly{hint}")
 
     patches.set(handle, "__post_init__", created_handle)
     _follow_launches(module, patches)
     if corrected:
         low_precision.install(module, _distrust, patches)
     memory_hooks.install(module, lambda: _current.check, patches)
-    _choose(patches)
+    interpreter_tables.install(module, patches)
 
 
 def _follow_launches(module: Any, patches: Patches) -> None:
@@ -227,7 +250,11 @@ def _follow_launches(module: Any, patches: Patches) -> None:
     size, place = builder.set_grid_dim, builder.set_grid_idx
 
     def given(self: Any, *arguments: Any) -> Any:
-        positional, named = give(self, *arguments)
+        plain = all(type(t) is Tensor for t in tensors_in(arguments))
+        # The copies that it makes are no operators of the kernel's: no mode of torch's,
+        # which costs more than the copies do, has anything to see there.
+        with _no_dispatch() if plain else nullcontext():
+            positional, named = give(self, *arguments)
         _current.given([*positional, *named.values()])
         return positional, named
 

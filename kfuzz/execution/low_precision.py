@@ -31,8 +31,8 @@ _NEEDED: Final = {
     "_interpreter": ("load", "store", "atomic_cas"),
     "_ir": ("ATOMIC_OP", "ROUNDING_MODE"),
 }  # fmt: skip
-_MAXIMA: Final = (np.maximum, np.fmax)
-_MINIMA: Final = (np.minimum, np.fmin)
+_MINIMA: Final = frozenset({np.minimum, np.fmin})
+_EXTREMES: Final = _MINIMA | {np.maximum, np.fmax}
 
 Flag = Callable[[str], None]
 
@@ -92,7 +92,10 @@ def _binary(op: Any) -> Callable[[Any, Any, Any], Any]:
 
 def _signed_zeros(op: Any, left: Any, right: Any, result: Any) -> Any:
     """Return maxima and minima with PTX's signs: -0 < +0; NumPy returns either."""
-    if op not in _MAXIMA and op not in _MINIMA:
+    if op not in _EXTREMES:
+        return result
+    zeros = result == 0
+    if not zeros.any():
         return result
     least = np.logical_or if op in _MINIMA else np.logical_and
     # Where one operand is NaN the other is the result, sign and all.
@@ -100,7 +103,7 @@ def _signed_zeros(op: Any, left: Any, right: Any, result: Any) -> Any:
     second = np.signbit(np.where(np.isnan(right), left, right))
     negative = least(first, second)
     zero = np.where(negative, result.dtype.type(-0.0), result.dtype.type(0.0))
-    return np.where(result == 0, zero, result)
+    return np.where(zeros, zero, result)
 
 
 def _element_types(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -119,21 +122,26 @@ class _RawMemory:
     """The native part, which knows NumPy's own types only."""
 
     def __init__(self, native: Any) -> None:
+        from kfuzz.execution.narrow import DTYPES
+
         self._native = native
+        self._bits = {d: np.dtype(f"u{d.itemsize}") for d in DTYPES.values()}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
-        from kfuzz.execution.narrow import raw
-
-        bits = raw(np.empty(0, dtype)).dtype
-        return self._native.load(pointers, mask, raw(other), bits).view(dtype)
+        bits = self._bits.get(dtype)
+        if bits is None:
+            return self._native.load(pointers, mask, other, dtype)
+        # `other` may be of a type that the native part knows.
+        bare = other.view(bits) if other.dtype == dtype else other
+        return self._native.load(pointers, mask, bare, bits).view(dtype)
 
     def store(self, pointers: Any, values: Any, mask: Any) -> Any:
-        from kfuzz.execution.narrow import raw
-
-        return self._native.store(pointers, raw(values), mask)
+        bits = self._bits.get(values.dtype)
+        bare = values if bits is None else values.view(bits)
+        return self._native.store(pointers, bare, mask)
 
     def atomic_cas(self, pointers: Any, cmp: Any, value: Any, sem: Any) -> Any:
         from kfuzz.execution.narrow import raw
@@ -149,11 +157,15 @@ class _Operations:
         from kfuzz.execution import narrow
 
         self._module, self._flag, self._n = module, flag, narrow
-        self._handle = module.TensorHandle
+        self._handle, self._names = module.TensorHandle, narrow.NAMES
 
     def _name(self, *handles: Any) -> str:
         """Return the format among the operands; handles may misname theirs."""
-        return next(filter(None, (self._n.name_of(h.data) for h in handles)), "")
+        for handle in handles:
+            name: str | None = self._names.get(handle.data.dtype)
+            if name is not None:
+                return name
+        return ""
 
     def _no_code(self, what: str, name: str) -> None:
         self._flag(f"Triton has no GPU code for {what} in {name}")
@@ -164,11 +176,13 @@ class _Operations:
         )
 
     def binary_op(self, original: Any) -> Any:
+        names = self._names
+
         def binary_op(builder: Any, lhs: Any, rhs: Any, op: Any) -> Any:
-            name = self._name(lhs, rhs)
-            if not name:
+            name = names.get(lhs.data.dtype) or names.get(rhs.data.dtype)
+            if name is None:
                 made = original(builder, lhs, rhs, op)
-                if made.data.dtype.kind == "f":
+                if op in _EXTREMES and made.data.dtype.kind == "f":
                     made.data = _signed_zeros(op, lhs.data, rhs.data, made.data)
                 return made
             if name != "bf16":

@@ -97,7 +97,7 @@ class _CheckedMemory:
 
 def _origin(operands: tuple[Any, ...], handle: Any) -> Any:
     for operand in operands:
-        if isinstance(operand, handle):
+        if isinstance(operand, handle) and operand.attr:
             found = operand.attr.get(_ORIGIN)
             if found is not None:
                 return found
@@ -109,9 +109,12 @@ def _carrier(original: Any, handle: Any) -> Any:
 
     def operation(builder: Any, *operands: Any, **named: Any) -> Any:
         made = original(builder, *operands, **named)
-        found = _origin(operands, handle)
-        if found is not None:
-            made.attr[_ORIGIN] = found
+        for operand in operands:  # mostly no pointers: their attributes are empty
+            if operand.__class__ is handle and operand.attr:
+                found = operand.attr.get(_ORIGIN)
+                if found is not None:
+                    made.attr[_ORIGIN] = found
+                    break
         return made
 
     return operation

@@ -20,7 +20,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "fp8e4nv": np.dtype(ml_dtypes.float8_e4m3fn),
     "fp8e5": np.dtype(ml_dtypes.float8_e5m2),
 }
-_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 _NAN_BITS: Final = {"bf16": 0x7FFF, "fp8e4nv": 0x7F, "fp8e5": 0x7F}
 _GREATEST: Final = {"fp8e4nv": 448.0, "fp8e5": 57344.0}
 # Integers from here on need more bits than float64 has.
@@ -29,7 +29,7 @@ _EXACT_INTEGERS: Final = 2**53
 
 def name_of(data: Array) -> str:
     """Return Triton's name of an array's format, "" for any other dtype."""
-    return _NAMES.get(data.dtype, "")
+    return NAMES.get(data.dtype, "")
 
 
 def raw(data: Array) -> Array:

@@ -40,11 +40,15 @@ def infinity_bits(dtype: str, *, negative: bool = False) -> int:
 def nan_bits(dtype: str, variant: int) -> int:
     """Return a quiet NaN: plain, negative, with payload, or both (0 to 3).
 
-    Formats with a single NaN have no payload.
+    The payload is the greatest, which GPUs make and to which rounding adds a carry,
+    or the least, which narrowing drops. Formats with a single NaN have none.
     """
     d = DTYPES[dtype]
     bits = canonical_nan(dtype) | (variant & 1) << (8 * d.itemsize - 1)
-    return bits | 1 if variant & 2 and d.has_inf else bits
+    if not variant & 2 or not d.has_inf:
+        return bits
+    quiet = canonical_nan(dtype) ^ infinity_bits(dtype)
+    return bits | (1 if variant & 1 else quiet - 1)
 
 
 def _signed_magnitudes(grid: Grid, magnitude: Tensor) -> Tensor:

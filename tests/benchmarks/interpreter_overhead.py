@@ -1,18 +1,21 @@
-"""What checking every address costs beside Triton's interpreter itself.
+"""What watching a call costs beside Triton's interpreter as it is installed.
 
     python tests/benchmarks/interpreter_overhead.py [CASES]
 
-Draws cases for each conforming Triton witness as a search does and times each call
-with and without the check. The corrections of low precision are on in both. Every
-call is timed alone and the least of several counts, so that a busy machine shows
-little.
+Draws cases for each conforming Triton witness as a search does and times each call by
+turns: as it is; with every address checked and allocations guarded; with bfloat16 and
+float8 computed as GPUs do, besides; and with what the interpreter looks up time and
+again kept, which is how kfuzz calls. What is around a call is excluded. Processor time;
+of each case the median ratio of its turns, so that a busy machine shows little.
 """
 
 import os
+import statistics
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 from unittest.mock import patch
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
@@ -21,73 +24,111 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.keywords import keywords_of
+from kfuzz.contracts.left_open import config_of
 from kfuzz.contracts.witnesses.functional import WITNESSES
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
 from kfuzz.engine.falsify import search_round, strategy_of
-from kfuzz.execution import memory_hooks
+from kfuzz.execution import interpreter, interpreter_tables, low_precision
 from kfuzz.execution.allocations import GuardedAllocations
 from kfuzz.execution.fills import logical_values
-from kfuzz.execution.interpreter import watch
 from kfuzz.execution.memory import Arena, place
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.reach import Reach
 
-CASES = 40
-REPEATS = 5
-SEED = 1
+CASES: Final = 12
+TURNS: Final = 7
+SEED: Final = 1
+# Seconds of a plain call; shorter ones launch nothing, or next to nothing.
+LEAST: Final = 2e-3
+PLAIN: Final = "as installed"
+WAYS: Final = (PLAIN, "checked", "and exact", "and kept lookups")
+DTYPES: Final = ("float32", "float16", "bfloat16")
 
 
-def seconds(kernel: BoundKernel, case: Case, *, checked: bool) -> float:
+def seconds(kernel: BoundKernel, case: Case, way: str) -> float:
     """Return how long one call takes, what is around it excluded."""
     values = {n: logical_values(case, n, torch.device("cpu")) for n in case.tensors}
     placement = place(
         case.tensors, values, device="cpu", alignment=16, poison=Poison.NAN,
         arena=Arena("cpu"),
     )  # fmt: skip
-    allocations = GuardedAllocations("cpu", Poison.NAN)
-    reach = Reach(case.tensors, placement.tensors, allocations, owned=placement.owned)
-    scalars = {n: case.scalars[n] for n in kernel.arguments.scalars}
+    keywords = keywords_of(kernel, case, config_of(case))
     with ExitStack() as stack:
-        if not checked:
-            stack.enter_context(patch.object(memory_hooks, "install"))
-        stack.enter_context(watch(reach if checked else None))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(allocations)
-        start = time.perf_counter()
-        kernel.function(*placement.tensors.values(), **scalars)
-        return time.perf_counter() - start
+        enter = stack.enter_context
+        enter(torch.no_grad())
+        if way != PLAIN:
+            if way != WAYS[-1]:
+                enter(patch.dict(interpreter._again, clear=True))
+                enter(patch.object(interpreter_tables, "install"))
+            if way == "checked":
+                nothing = frozenset[str]()
+                enter(patch.object(low_precision, "correctable", lambda _: nothing))
+            allocations = GuardedAllocations("cpu", Poison.NAN)
+            reach = Reach(
+                case.tensors, placement.tensors, allocations, owned=placement.owned
+            )
+            enter(interpreter.watch(reach))
+            enter(allocations)
+        start = time.process_time()
+        kernel.on(*placement.tensors.values(), **keywords)
+        return time.process_time() - start
+
+
+def measured(kernel: BoundKernel, case: Case) -> dict[str, float] | None:
+    """Return the seconds of a plain call, and the others' over it.
+
+    None if the kernel refuses the case, or has next to nothing to do.
+    """
+    taken: dict[str, list[float]] = {way: [] for way in WAYS}
+    try:
+        for _ in range(TURNS):
+            for way, times in taken.items():
+                times.append(seconds(kernel, case, way))
+    except (IndexError, RuntimeError):
+        return None
+    plain = taken[PLAIN]
+    if statistics.median(plain) < LEAST:
+        return None
+    made = {
+        way: statistics.median(t / p for t, p in zip(times, plain, strict=True))
+        for way, times in taken.items()
+    }
+    return {**made, PLAIN: statistics.median(plain)}
+
+
+def row(name: str, found: list[dict[str, float]]) -> str:
+    """Return a line of the table."""
+    cells = [f"{statistics.median(f[PLAIN] for f in found) * 1e3:.1f}"]
+    cells += [f"{statistics.median(f[way] for f in found):.2f}" for way in WAYS[1:]]
+    return f"| {name} | {len(found)} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else CASES
     torch.set_num_threads(1)
-    total = {True: 0.0, False: 0.0}
+    by_dtype: dict[str, list[dict[str, float]]] = {dtype: [] for dtype in DTYPES}
+    print(f"| kernel | calls | {PLAIN}, ms | {' | '.join(WAYS[1:])} |")
+    print("|---|---|---|---|---|---|")
     for witness in WITNESSES.values():
         if not (witness.conforming and witness.kernel.startswith("triton_")):
             continue
-        kernel, cases = witness.load(), []
+        kernel, cases, found = witness.load(), [], []
         strategy = strategy_of(kernel, SIZE_BUDGETS["interpret"])
         assert strategy is not None
         search_round(strategy, cases.append, cases=count, seed_value=SEED)
-        spent = {True: 0.0, False: 0.0}
         for case in cases:
-            least = {True: float("inf"), False: float("inf")}
-            for _ in range(REPEATS):
-                for checked in least:
-                    try:
-                        took = seconds(kernel, case, checked=checked)
-                    except (IndexError, RuntimeError):  # refused
-                        took = 0.0
-                    least[checked] = min(least[checked], took)
-            for checked, took in least.items():
-                spent[checked] += took
-        for checked, took in spent.items():
-            total[checked] += took
-        plain = spent[False] * 1e3 / len(cases)
-        ratio = spent[True] / spent[False]
-        print(f"{kernel.name:24} {plain:8.2f} ms a call {ratio:6.2f} x checked")
-    print(f"{'all':24} {'':18} {total[True] / total[False]:6.2f} x checked")
+            made = measured(kernel, case)
+            if made is not None:
+                found.append(made)
+                by_dtype.get(case.data.dtype, []).append(made)
+        if found:
+            print(row(kernel.name, found), flush=True)
+    for dtype, of in by_dtype.items():
+        if of:
+            print(row(dtype, of))
+    print(row("all", [f for of in by_dtype.values() for f in of]))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,14 @@ from kfuzz.core.families import (
 )
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.fills import logical_values
-from kfuzz.execution.generator import Grid, narrow
+from kfuzz.execution.generator import (
+    Grid,
+    bell,
+    bell_on_host,
+    mixed,
+    mixed_on_host,
+    narrow,
+)
 from kfuzz.numerics.formats import FORMATS, round_to
 
 CPU = torch.device("cpu")
@@ -290,6 +298,14 @@ def test_halfway_values_lie_between_neighbours_of_a_narrower_format(dtype):
         assert any(distances)
 
 
+def test_a_nan_has_the_greatest_payload_or_the_least():
+    found = set()
+    for seed in range(40):
+        x = make("nan1", (3, 5), seed=seed)
+        found.add(int(x.view(torch.int32)[x.isnan()]) & 0xFFFFFFFF)
+    assert found == {0x7FC00000, 0xFFC00000, 0x7FFFFFFF, 0xFFC00001}
+
+
 def test_specials_are_where_the_families_say():
     nans, infs, negative_nans = set(), set(), 0
     for seed in range(40):
@@ -413,3 +429,21 @@ def test_pinned_values_come_back(dtype):
 def test_impossible_recipes_are_refused_with_the_cause(spec, words):
     with pytest.raises(KfuzzError, match=words):
         logical_values(Case({"x": spec}), "x", CPU)
+
+
+def test_the_host_and_a_device_compute_the_same_words_and_numbers():
+    counter = torch.cat((torch.arange(5000), 2**33 + torch.arange(-2, 5000)))
+    halves = torch.tensor([0, 1, 0x9E3779B9, 2**31, 2**32 - 1])
+    low, high = (h.view(-1, 1) for h in (halves, halves.flip(0)))
+    on_device = mixed(counter, low, high)
+    keys = (h.numpy().astype(np.uint32) for h in (low, high))
+    on_host = mixed_on_host(counter, *keys)
+    assert torch.equal(on_device, torch.from_numpy(on_host.astype(np.int64)))
+    centre = torch.tensor([[0xFFFF0000, 0, 0], [0xFFFF8000, 0, 2**32 - 1]])
+    for both in (on_device[:2], on_device[3:], centre):
+        numbers = bell_on_host(both.numpy().astype(np.uint32))
+        assert torch.equal(bell(both).view(torch.int64), bits_of(numbers))
+
+
+def bits_of(numbers):
+    return torch.from_numpy(numbers).view(torch.int64)

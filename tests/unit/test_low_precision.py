@@ -334,6 +334,7 @@ def test_triton_is_untouched_outside_a_watch() -> None:
     owners = (
         module, module.InterpreterBuilder, module.interpreter_builder,
         module.TensorHandle, module.ReduceOps, module.ScanOps, tuner.Autotuner,
+        module.GridExecutor,
     )  # fmt: skip
     before = [dict(vars(owner)) for owner in owners]
     with watch():

@@ -18,4 +18,5 @@ def test_of_very_many_the_nearest_are() -> None:
 
 def test_of_very_many_the_first_are_where_none_is_near() -> None:
     said = suggestion("zzz", [f"kernel_{i}.py" for i in range(300)])
-    assert said.startswith("valid: kernel_0.py, ") and said.count(",") == LISTED
+    assert said.startswith("valid: kernel_0.py, ")
+    assert said.count(",") == LISTED

@@ -44,7 +44,8 @@ extern "C" __global__ void relu_vectors(
   index_t whole = n / 4;
   if (i < vectors) {
     float a, b, c, d;
-    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+    // Volatile to the assembler too, which else loads only where a value is used.
+    asm volatile("ld.volatile.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(a), "=f"(b), "=f"(c), "=f"(d)
                  : "l"(__cvta_generic_to_global(x + 4 * i)));
     if (i < whole) {

@@ -1,15 +1,19 @@
 """What is timed where kernels run: launches, screening, judging, and plain loops."""
 
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from peers.drawn import Limits
 from torch import Tensor
 
+from kfuzz.contracts import calling, view
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -17,19 +21,23 @@ from kfuzz.contracts.keywords import keywords_of
 from kfuzz.contracts.left_open import config_of
 from kfuzz.contracts.oracle import accept, pose_members
 from kfuzz.contracts.screen import ALWAYS_ON, Screen
+from kfuzz.contracts.second_call import is_due
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.members import burst_values
+from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.summary import summarise
 from kfuzz.targets.load import Source, load
 from timing import plain
 
 SERVE = "timing.in_child:serve"
-# Of each time the least of so many is taken, of what takes long fewer.
-REPEATS = 5
-LEAST_REPEATS = 2
+# Of each time the least of so many is taken, of what takes long fewer. What takes long
+# is also what shares are stated for: their median needs some turns.
+REPEATS = 7
+LEAST_REPEATS = 5
 LONG_SECONDS = 0.2
 # For compilation, besides what is measured.
 COMPILE_SECONDS = 8.0
@@ -52,6 +60,10 @@ class Timed:
         alone: seconds of one call.
         suspects: members in which something was seen.
         unsupported: why it could not be screened, "" if it was.
+        comparison: seconds of holding all members' results against what is admitted.
+        further: whether that case is one of those that get further calls.
+        shares: what the harness adds to kernel, oracle and comparison, as a share of
+            these three, when "screened" and when "judged"; the median of the turns.
     """
 
     dtype: str
@@ -64,6 +76,41 @@ class Timed:
     alone: float = 0.0
     suspects: int = 0
     unsupported: str = ""
+    comparison: float = 0.0
+    further: bool = False
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+class Inside:
+    """What oracle, error model and comparison take within a judgement.
+
+    Attributes:
+        seconds: so far.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.seconds = 0.0
+        self._clock = clock
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count while the block runs, from 0."""
+        self.seconds = 0.0
+        with ExitStack() as stack:
+            for owner, name in ((calling, "accept"), (view, "compare_all")):
+                timed = self._timed(getattr(owner, name))
+                stack.enter_context(patch.object(owner, name, timed))
+            yield
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            began = self._clock()
+            try:
+                return function(*args)
+            finally:
+                self.seconds += self._clock() - began
+
+        return timed
 
 
 class Measuring:
@@ -111,6 +158,7 @@ class Measuring:
             return Timed(dtype, members, unsupported=made.unsupported or made.lost)
         values = burst_values(burst, self._device)
         function, calls = self._kernel.function, 0
+        inside = Inside(self._clock)
 
         def counting(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
@@ -122,18 +170,27 @@ class Measuring:
             calls = 0
             self._kernel.function = counting
             try:
-                self._bench.judge(case, Depth.SEARCH)
+                with inside.watching():
+                    self._bench.judge(case, Depth.SEARCH)
             finally:
                 self._kernel.function = function
 
+        run, results = self._calls(case, values)
+        accepted = self._accept(case, values)
         runs: dict[str, Callable[[], object]] = {
-            "launches": self._calls(case, values),
+            "launches": run,
             "oracle": lambda: self._accept(case, values),
+            "comparison": lambda: summarise(results, accepted),
             "screened": lambda: self._screen.screen(burst),
         }
         if judging:
             runs["judged"] = judge
-        times = self._seconds(runs)
+        turns = []
+        for turn in self._turns(runs):
+            if judging:
+                turn["own"] = calls * turn["launches"] / members + inside.seconds
+            turns.append(turn)
+        times = {name: min(turn[name] for turn in turns) for name in runs}
         return Timed(
             dtype=dtype,
             members=members,
@@ -141,36 +198,49 @@ class Measuring:
             calls=calls,
             alone=times["launches"] / members,
             suspects=len(made.suspects),
+            further=judging and is_due(case),
+            shares=shares_of(turns),
         )
 
-    def _seconds(self, runs: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-        """Return the least times that some things take, by turns.
+    def _clock(self) -> float:
+        """Return seconds; on the CPU, which others may use besides, the processor's."""
+        if self._device.type == "cuda":
+            return time.perf_counter()
+        return time.process_time()
 
-        Until the device is done with it; on the CPU, which others may use besides, the
-        processor's time.
+    def _turns(
+        self, runs: Mapping[str, Callable[[], object]]
+    ) -> Iterator[dict[str, float]]:
+        """Yield the times that some things take, turn by turn.
+
+        Until the device is done with it.
         """
-        clock = time.perf_counter
-        if self._device.type != "cuda":
-            clock = time.process_time
-        taken: dict[str, list[float]] = {name: [] for name in runs}
+        total = 0.0
         for turn in range(REPEATS):
-            if turn >= LEAST_REPEATS and sum(map(sum, taken.values())) > LONG_SECONDS:
+            if turn >= LEAST_REPEATS and total > LONG_SECONDS:
                 break
+            taken = {}
             for name, run in runs.items():
                 self._wait()
-                began = clock()
+                began = self._clock()
                 run()
                 self._wait()
-                taken[name].append(clock() - began)
-        self.spent += sum(map(sum, taken.values()))
-        return {name: min(each) for name, each in taken.items()}
+                taken[name] = self._clock() - began
+            total += sum(taken.values())
+            yield taken
+        self.spent += total
 
     def _wait(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _calls(self, case: Case, values: Mapping[str, Tensor]) -> Callable[[], None]:
-        """Return what calls the kernel on each member, laid out as the case says."""
+    def _calls(
+        self, case: Case, values: Mapping[str, Tensor]
+    ) -> tuple[Callable[[], None], dict[str, Tensor]]:
+        """Return what calls the kernel on each member, and the results of all.
+
+        The members lie as the case says.
+        """
         members = next(iter(values.values())).shape[0]
         tensors = [
             [placed(x[i], case.tensors[name]) for name, x in values.items()]
@@ -182,12 +252,36 @@ class Measuring:
             for given in tensors:
                 self._kernel.on(*given, **keywords)
 
-        run()
-        return run
+        rows = [self._kernel.on(*given, **keywords) for given in tensors]
+        names = self._kernel.operator.outputs
+        columns = zip(*(r if len(names) > 1 else (r,) for r in rows), strict=True)
+        return run, {n: torch.stack(c) for n, c in zip(names, columns, strict=True)}
 
-    def _accept(self, case: Case, values: Mapping[str, Tensor]) -> None:
+    def _accept(
+        self, case: Case, values: Mapping[str, Tensor]
+    ) -> dict[str, Acceptance]:
         operator, claims = self._kernel.operator, self._kernel.declaration
-        accept(operator, pose_members(operator, case, values, claims))
+        return accept(operator, pose_members(operator, case, values, claims))
+
+
+def shares_of(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return what the harness adds to kernel, oracle and comparison.
+
+    Each turn is compared with itself: how fast a shared processor runs changes from one
+    to the next.
+
+    Args:
+        turns: seconds of "launches", "oracle", "comparison" and "screened"; where a
+            case was "judged" too, what it did itself is its "own".
+    """
+    made = {
+        "screened": [
+            t["screened"] / (t["launches"] + t["oracle"] + t["comparison"]) - 1
+            for t in turns
+        ],
+        "judged": [t["judged"] / t["own"] - 1 for t in turns if "own" in t],
+    }
+    return {name: statistics.median(each) for name, each in made.items() if each}
 
 
 def placed(values: Tensor, spec: TensorSpec) -> Tensor:
@@ -222,12 +316,13 @@ def answer(message: Message) -> Message:
 
 def _structures(measuring: Measuring, message: Message) -> Sequence[Message]:
     """Measure structures until the time is up."""
-    until = time.perf_counter() + message["seconds"] + COMPILE_SECONDS
+    seconds = message["structure_seconds"]
+    until = time.perf_counter() + seconds + COMPILE_SECONDS
     made = []
     for text in message["bursts"]:
         burst = decode(Burst, text, "burst")
         made.append(asdict(measuring.structure(burst, judging=message["judging"])))
-        if measuring.spent > message["seconds"] or time.perf_counter() > until:
+        if measuring.spent > seconds or time.perf_counter() > until:
             break
     return made
 
