@@ -13,12 +13,15 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.calling import Caller, Memory
+from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.classes.k_liv_01 import is_refused
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.destinations import given, layout_of
 from kfuzz.contracts.diagnosis import Diagnosis
+from kfuzz.contracts.ended import ended_report, is_of_the_machine
 from kfuzz.contracts.further_calls import BesideCollective, FurtherCalls
-from kfuzz.contracts.judge import judge
+from kfuzz.contracts.gradients.charging import charged, in_force
+from kfuzz.contracts.judge import judge, mapped
 from kfuzz.contracts.keywords import keywords_of
 from kfuzz.contracts.large import LargeJudge
 from kfuzz.contracts.left_open import config_of, edge_of, poison_of
@@ -30,6 +33,7 @@ from kfuzz.contracts.view import View
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport
 from kfuzz.execution import rooms
 from kfuzz.execution.device.health import ailment
@@ -101,6 +105,9 @@ class Bench:
         self.beside_collective: BesideCollective | None = None
         self.captures = setting.device.type == "cuda" and is_child()
         self._memory = Memory(setting.device)
+        self._classes = setting.classes
+        if kernel.operator.forward is not None:
+            self._classes = in_force(setting.classes, frozenset(CLASSES))
         self._friendly: dict[object, bool] = {}
 
     def values(self, case: Case) -> dict[str, Tensor]:
@@ -147,6 +154,10 @@ class Bench:
         caller = self.caller(case, stale=depth is Depth.FULL or is_due(case))
         try:
             report = self._judged(case, depth, caller)
+        except KernelEnded as error:  # in a process of its own
+            if is_of_the_machine(error.ended):
+                return _out_of_memory(case, error.what, self.setting.device)
+            return ended_report(error.ended)
         except RuntimeError as error:
             if not is_lost(self.setting.device):
                 raise
@@ -159,6 +170,8 @@ class Bench:
         self.spent = caller.lost
         if caller.raised and not self.spent:
             self.spent = ailment(self.setting.device) is not None
+        if self.kernel.operator.forward is not None:
+            report = charged(report, self.setting.classes)
         lacking = self._lacking() if caller.stale else ()
         return replace(report, notes=(*report.notes, *lacking))
 
@@ -186,7 +199,7 @@ class Bench:
 
     def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
         """Judge a case on a device that works."""
-        classes = self.setting.classes
+        classes = self._classes
         diagnosis = Diagnosis(caller, classes, self.setting.budget, self._friendly)
         if case.large:
             return self._judge_large(case, caller, diagnosis)
@@ -223,6 +236,8 @@ class Bench:
             verdicts, failure = judge(view, classes)
         if failure is None and self._is_compared(view, depth):
             steps = (
+                further.with_opcheck,
+                further.with_graphs,
                 further.with_other_calls,
                 further.with_replays,
                 further.with_changed_data,
@@ -237,6 +252,8 @@ class Bench:
                 verdicts, failure = judge(view, classes)
                 if failure is not None:
                     break
+        if failure is not None and depth is not Depth.BASE and not caller.lost:
+            failure = mapped(view, failure)
         refusal, example = None, ""
         if raised is not None and failure is None and not view.outside:
             refusal, example = _refusal(view), raised.message
@@ -261,13 +278,13 @@ class Bench:
             keywords=keywords_of(self.kernel, case, caller.config),
             step=caller.step, passes=diagnosis.passes,
         )  # fmt: skip
-        report = made.report(self.setting.classes)
+        report = made.report(self._classes)
         caller.lost = caller.lost or made.lost
         return report
 
     def _is_called_again(self, case: Case, depth: Depth) -> bool:
         """Whether a case gets a second call if it does not fail without."""
-        if depth is Depth.BASE or not _SECOND_CALL & self.setting.classes:
+        if depth is Depth.BASE or not _SECOND_CALL & self._classes:
             return False
         return depth is Depth.FULL or is_due(case)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kfuzz.contracts.forms import Form, fitted, form_of
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
@@ -61,6 +62,8 @@ class BoundKernel:
         line: int,
         top_level: bool,
     ) -> None:
+        # First: attributes of the function's own do not replace those below.
+        functools.update_wrapper(self, function)
         self.function = function
         self.name = name
         self.operator = operator
@@ -70,7 +73,6 @@ class BoundKernel:
         self.module = module
         self.line = line
         self.top_level = top_level
-        functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the implementation, unchanged."""
@@ -100,16 +102,24 @@ REGISTRY: Final[dict[str, list[BoundKernel]]] = {}
 
 
 def kernel(
-    operator: Operator, *, name: str | None = None, **claims: Any
+    operator: Operator,
+    *,
+    name: str | None = None,
+    gradients: bool | Sequence[str] = False,
+    **claims: Any,
 ) -> Callable[[Callable[..., Any]], BoundKernel]:
     """Bind an implementation to an operator.
 
     Used as a decorator, or called on any callable:
-    `kfuzz.kernel(ops.matmul, name="gemm", accumulator="float32")(gemm)`.
+    `kfuzz.kernel(ops.matmul, name="gemm", accumulator="float32")(gemm)`; operators of
+    torch.library and the forms of `kfuzz.targets` are as good as functions.
 
     Args:
         operator: what the implementation computes.
         name: the kernel's name; the function's own by default.
+        gradients: binds `<name>.backward` besides: the gradients of the implementation
+            by autograd, with respect to the arguments named, or to all that the
+            operator is differentiable in; see contracts/README.md.
         claims: declarations, see `kfuzz.core.declaration.Declaration` and
             contracts/README.md.
 
@@ -128,10 +138,11 @@ def kernel(
         )
     caller = sys._getframe(1)
 
-    def bind(function: Callable[..., Any]) -> BoundKernel:
-        if not callable(function):
-            raise BindingError(f"{function!r:.60} is not callable")
-        label = name or getattr(function, "__name__", None)
+    def bind(given: Callable[..., Any] | Form) -> BoundKernel:
+        if not callable(given) and not isinstance(given, Form):
+            raise BindingError(f"{given!r:.60} is not callable")
+        form = form_of(given)
+        label = name or getattr(form, "__name__", None)
         if not isinstance(label, str) or not label or label == "<lambda>":
             raise BindingError(
                 "the implementation has no name", fix='give one: kernel(…, name="…")'
@@ -139,6 +150,7 @@ def kernel(
         where = f"kernel {label}"
         declaration = operator.defaults.declare(where, **claims)
         _check_claims(operator, declaration, claims, where)
+        function = fitted(form, operator, declaration, where)
         module = caller.f_globals.get("__name__", "__main__")
         bound = BoundKernel(
             function,
@@ -161,6 +173,10 @@ def kernel(
                 fix='give one of them another name: kernel(…, name="…")',
             )
         siblings.append(bound)
+        if gradients is not False:
+            from kfuzz.contracts.gradients.binding import bind_gradients
+
+            bind_gradients(bound, gradients)
         return bound
 
     return bind

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -18,7 +18,7 @@ from kfuzz.contracts.left_open import poison_of
 from kfuzz.contracts.nonfinite import ASKING, NonFinite, first_nonfinite
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
 from kfuzz.contracts.view import UNPROMISED, View
-from kfuzz.core.errors import BindingError
+from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Destination
 from kfuzz.execution.autotuning import Measuring
 from kfuzz.execution.device.surroundings import Company
@@ -186,6 +186,7 @@ class Caller:
         config: int | None = None,
         measuring: Measuring | None = None,
         company: Company = Company.NONE,
+        instead: Callable[..., Any] | None = None,
     ) -> Run:
         """Call the kernel once.
 
@@ -202,6 +203,11 @@ class Caller:
             config: the configuration, if not the case's.
             measuring: the block in which autotuners measure; None for none.
             company: what else a GPU does meanwhile.
+            instead: called in place of the kernel: its results in another way.
+
+        Raises:
+            BuildError: if something could not be built for the call: no case is at
+                fault.
         """
         claims = self.kernel.declaration
         config = self.config if config is None else config
@@ -210,7 +216,7 @@ class Caller:
             return Run(poison=poison, unreliable="no shape is known for its outputs")
         self.step()
         run = execute(
-            self.kernel.on,
+            self.kernel.on if instead is None else instead,
             derived.case,
             derived.values,
             expected,
@@ -233,6 +239,8 @@ class Caller:
             edge=derived.case.edge if self._fences else None,
         )
         if run.raised is not None:
+            if run.raised.build:
+                raise BuildError(run.raised.build)
             self.raised = True
             self.lost = self.lost or run.raised.lost
         if not claims.configs:

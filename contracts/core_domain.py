@@ -60,7 +60,7 @@ def _unusual_ranks(case: Case, operator: Operator) -> list[str]:
     found, widest = [], operator.widest(case)
     for name, spec in case.tensors.items():
         parameter, rank = operator.tensors[name], len(spec.shape)
-        usual = 2 - widest + len(parameter.names)
+        usual = 2 - widest + len(parameter.names) - bool(parameter.without)
         if parameter.variadic and rank != (1 if spec.below else usual):
             found.append(f"rank {rank}" + (f" of {name}" if spec.below else ""))
     return found[:1]

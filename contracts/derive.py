@@ -143,15 +143,15 @@ def as_contiguous(failing: Derived) -> Derived | None:
 def recentred(operator: Operator, failing: Derived) -> Derived | None:
     """Return the case with its first data shifted to mean 0 and scaled down.
 
-    Rows along the reduced axis; None where that cannot be done (nothing is
-    reduced, the values are not finite, or nothing would change).
+    Rows along the reduced axis, or of a whole group; None where that cannot be done
+    (nothing is reduced, the values are not finite, or nothing would change).
     """
     axis = operator.reduced_axis(failing.case)
     name = next(n for n, s in failing.case.tensors.items() if s is failing.case.data)
     x = failing.values[name].to(torch.float64)
     if axis is None or x.numel() == 0 or not bool(torch.isfinite(x).all()):
         return None
-    centred = x - x.mean(axis, keepdim=True)
+    centred = x - _row_means(operator, failing.case, x, axis)
     top = float(centred.abs().max())
     scale = 1.0
     while top * scale > MODERATE:
@@ -162,6 +162,17 @@ def recentred(operator: Operator, failing: Derived) -> Derived | None:
         return None
     case = failing.case.with_tensor(name, spec)
     return Derived(case, {**failing.values, name: moderate.contiguous()})
+
+
+def _row_means(operator: Operator, case: Case, x: Tensor, axis: int) -> Tensor:
+    """Return the mean of each element's row, in a shape that fits the data."""
+    if not operator.groups:
+        return x.mean(axis, keepdim=True)
+    default = operator.default_of(operator.groups)
+    count = int(case.scalars.get(operator.groups, default))
+    grouped = torch.unflatten(x, axis - 1, (count, -1))
+    means = grouped.mean((axis - 1, axis), keepdim=True)
+    return means.expand_as(grouped).flatten(axis - 2, axis - 1)
 
 
 def _ordinary(operator: Operator, name: str, family: str) -> str:
@@ -184,7 +195,8 @@ def _friendly(operator: Operator, name: str, rows: int, n: int) -> dict[str, int
     axes: tuple[str, ...]
     if "*" in dims:
         tail = dims[dims.index("*") + 1 :]
-        rank = 1 if name in operator.indices else _rank(operator, name)
+        one = name in operator.indices or operator.tensors[name].without
+        rank = 1 if one else _rank(operator, name)
         axes = (*(f"d{i}" for i in range(rank - len(tail))), *tail)
     else:
         axes = tuple(dims)
@@ -207,7 +219,7 @@ def _as_grid(operator: Operator, case: Case, name: str, values: Tensor) -> Tenso
     dims = operator.tensors[name].dims.split()
     if "*" not in dims:
         return values
-    if name in operator.indices:
+    if name in operator.indices or operator.tensors[name].without:
         return values.reshape(-1)
     named = len(dims) - 1
     if named < _rank(operator, name) < 2:  # all leading dimensions as one

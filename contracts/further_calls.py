@@ -5,17 +5,21 @@ Each adds to a view what it left; which of them a case gets, the bench decides.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
 from kfuzz.contracts.batches import with_batches
 from kfuzz.contracts.calling import Caller, without_edge
+from kfuzz.contracts.custom_ops import CustomOp
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.diagnosis import Diagnosis
+from kfuzz.contracts.gradients.asking import with_ways
 from kfuzz.contracts.judge import judge_alone
 from kfuzz.contracts.keywords import keywords_of
 from kfuzz.contracts.left_open import poison_of
 from kfuzz.contracts.measuring import with_measuring
+from kfuzz.contracts.opchecking import opcheck
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.overlapping import with_overlap
 from kfuzz.contracts.permuting import with_orders
@@ -34,7 +38,7 @@ from kfuzz.execution.collectives import Collected
 from kfuzz.execution.interpreter import interpreting
 from kfuzz.execution.overlap import Overlapping
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Run
+from kfuzz.execution.probes import Run, is_child
 from kfuzz.numerics.acceptance import Acceptance
 
 BesideCollective = Callable[[Case, Callable[[], None]], Collected]
@@ -106,7 +110,7 @@ class FurtherCalls:
         if "C-ORD-02" in self.classes:
             view = self._with_loads(view, thorough=self.thorough)
             view = with_batches(view, self._plain, admit, self._call)
-        if "C-ORD-03" in self.classes and not (view.base.programs or interpreting()):
+        if "C-ORD-03" in self.classes and not view.base.programs:  # one at a time
             self.caller.step()
             view = with_overlap(
                 view, self._plain, self._overlapping(view), admit, self._call,
@@ -136,6 +140,39 @@ class FurtherCalls:
         if "C-ORD-01" in self.classes:
             view = with_orders(view, self._plain, apart)
         return view
+
+    def with_graphs(self, view: View) -> View:
+        """Return the view of conforming gradients, asked for in other ways."""
+        if view.operator.forward is None or "K-GRD-01" not in self.classes:
+            return view
+        assert view.acceptance is not None
+        expected, plain = expected_metadata(view.acceptance), self._plain
+
+        def call(instead: Callable[..., Any]) -> Run:
+            return self.caller.run(plain, expected, self._poison, instead=instead)
+
+        return with_ways(view, self.caller.kernel, call, thorough=self.thorough)
+
+    def with_opcheck(self, view: View) -> View:
+        """Return the view of a user's operator with what opcheck says of it.
+
+        In a child alone: it runs under modes of torch's, and imports much of it.
+        """
+        kernel, derived = self.caller.kernel, self.derived
+        operator = kernel.function
+        due = is_child() and {"K-MEM-03", "K-MEM-04", "K-MET-01"} & set(self.classes)
+        if not due or not isinstance(operator, CustomOp) or view.acceptance is None:
+            return view
+        self.caller.step()
+        expected = expected_metadata(view.acceptance)
+        told = opcheck(
+            operator,
+            [derived.values[name] for name in kernel.arguments.tensors],
+            keywords_of(kernel, derived.case, self.caller.config),
+            {name: expected[name] for name in kernel.arguments.destinations},
+            self.caller.memory.device,
+        )
+        return replace(view, opcheck=told)
 
     @property
     def _poison(self) -> Poison:

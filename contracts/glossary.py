@@ -124,6 +124,18 @@ _PROBES: Final[dict[Probe, str]] = {
     Probe.UNSCALED: "the case itself, in the memory of the scaled call",
     Probe.UNSCALED_REPEAT: "the same again",
     Probe.PERMUTED: "the reduced dimension of every argument in another order",
+    Probe.ONE_WANTED: "the gradient with respect to one argument, the only one that "
+    "requires one",
+    Probe.TWO_RESULTS: "two calls on equal arguments in one graph, and half of the "
+    "gradient",
+    Probe.LATER_BACKWARD: "the gradient after a second forward call, on the arguments "
+    "flipped and negated",
+    Probe.SECOND_BACKWARD: "the gradient for the second time, through a graph that is "
+    "kept",
+    Probe.RESULT_OVERWRITTEN: "the gradient after the forward result was filled with "
+    "2^10, unless autograd refuses",
+    Probe.OPCHECK: "torch.library.opcheck, test_schema and test_faketensor, on copies "
+    "of the arguments of an operator that torch.library holds, in a child process",
 }
 
 _CONFIRMATIONS: Final = {

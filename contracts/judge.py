@@ -12,6 +12,7 @@ from kfuzz.contracts.classes import (
 )
 from kfuzz.contracts.view import View
 from kfuzz.core.verdict import Failure, Verdict
+from kfuzz.numerics.error_map import error_map
 
 
 def judge(
@@ -53,6 +54,21 @@ def judge(
 def judge_alone(view: View) -> Failure | None:
     """Return the failure of a case under all classes, whichever are in force."""
     return judge(view, CLASSES)[1]
+
+
+def mapped(view: View, failure: Failure) -> Failure:
+    """Return a failure with the errors of all of its output, if some of it misses.
+
+    Args:
+        view: the evidence that shows it.
+        failure: names the output; where it names none, the only one is meant.
+    """
+    names = view.operator.outputs
+    output = failure.output or (names[0] if len(names) == 1 else "")
+    made = view.comparison(output) if output else None
+    if made is None or not bool(made.missed.any()):
+        return failure
+    return replace(failure, errors=error_map(output, made))
 
 
 def _place(view: View, output: str) -> int | None:

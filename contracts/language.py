@@ -56,6 +56,12 @@ class Probe(StrEnum):
         UNSCALED: the case itself, in that memory.
         UNSCALED_REPEAT: the same again.
         PERMUTED: the reduced dimension in another order.
+        OPCHECK: torch's opcheck of an operator in a library of the user's own.
+        ONE_WANTED: a gradient with respect to one argument alone.
+        TWO_RESULTS: gradients of two results of equal arguments, halved.
+        LATER_BACKWARD: gradients taken after another forward call.
+        SECOND_BACKWARD: gradients taken a second time through one graph.
+        RESULT_OVERWRITTEN: gradients after the forward results were overwritten.
     """
 
     BASE = "base"
@@ -94,12 +100,24 @@ class Probe(StrEnum):
     UNSCALED = "unscaled"
     UNSCALED_REPEAT = "unscaled_repeat"
     PERMUTED = "permuted"
+    OPCHECK = "opcheck"
+    ONE_WANTED = "one_wanted"
+    TWO_RESULTS = "two_results"
+    LATER_BACKWARD = "later_backward"
+    SECOND_BACKWARD = "second_backward"
+    RESULT_OVERWRITTEN = "result_overwritten"
 
 
 SECOND_CALL_SHARE: Final = 16
 """One case in so many gets a second call while searching. A kernel that keeps what
 it should not shows it at nearly every case, so a hundred cases nearly surely hold
 one that does, and the search slows down by less than a fifth."""
+
+
+OF_GRADIENTS: Final = frozenset(
+    {"K-LIV-01", "K-MEM-01", "K-MEM-02", "K-MEM-03", "K-MEM-04", "K-GRD-01"}
+)
+"""The classes under which a gradient's faults are charged."""
 
 
 class Structure(StrEnum):
@@ -221,10 +239,20 @@ class ContractClass:
     applies: Callable[["Operator", Declaration], bool] = lambda operator, claims: True
     beyond_scope: bool = False
 
+    def binds(self, operator: "Operator", claims: Declaration) -> bool:
+        """Whether it binds an operator under a declaration.
+
+        Of gradients those do that are about memory and liveness, and K-GRD-01, which
+        stands for all others.
+        """
+        if operator.forward is not None and self.id not in OF_GRADIENTS:
+            return False
+        return self.applies(operator, claims)
+
     def bind(self, operator: "Operator") -> Contract:
         """Return the contract that this class makes about an operator."""
         return Contract(
-            identifier=f"{self.id}/{operator.name}",
+            identifier=f"{self.id}/{operator.subject}",
             scope=self.scope,
             precondition=f"{self.precondition} Domain of {operator.name}: "
             f"{operator.domain_text()}",

@@ -25,7 +25,7 @@ from kfuzz.contracts.left_open import config_of, poison_of
 from kfuzz.contracts.nonfinite import ASKING, first_nonfinite
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.view import View
-from kfuzz.core.errors import BindingError
+from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec, contiguous_strides
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.execution import large
@@ -252,6 +252,8 @@ class LargeJudge:
     ) -> CaseReport:
         assert run.raised is not None
         raised = run.raised
+        if raised.build:
+            raise BuildError(raised.build)
         if raised.memory:
             text = f"a large case: out of memory: {raised.message}"
             return CaseReport({}, unsupported=text)

@@ -45,8 +45,8 @@ LEVELS: Final = (
     Level(
         1,
         "casual use: ordinary input, whatever its size",
-        ("K-LIV-01", "K-MET-01", "K-MEM-01", "C-CMP-03", "K-VAL-01"),
-        core=frozenset({"K-LIV-01", "K-MET-01", "C-CMP-03", "K-VAL-01"}),
+        ("K-LIV-01", "K-MET-01", "K-MEM-01", "C-CMP-03", "K-VAL-01", "K-GRD-01"),
+        core=frozenset({"K-LIV-01", "K-MET-01", "C-CMP-03", "K-VAL-01", "K-GRD-01"}),
         decided=30,
         cases=100,
     ),

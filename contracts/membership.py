@@ -16,7 +16,11 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.elementwise import Elementwise
 
-_OWN: Final = "kfuzz.contracts.operators."
+_OWN: Final = (
+    "kfuzz.contracts.operators.",
+    "kfuzz.contracts.gradients.bounds",
+    "kfuzz.contracts.gradients.reductions",
+)
 
 
 def takes_members(function: Callable[..., Any]) -> bool:

@@ -13,7 +13,8 @@ def notes(view: View) -> tuple[str, ...]:
 
     Only what was put to the test is told: other poisons, another order of programs.
     """
-    found = (*_unwritten(view), *_races(view), *_collectives(view))
+    told = () if view.opcheck is None else view.opcheck.notes
+    found = (*_unwritten(view), *_races(view), *_collectives(view), *told)
     return tuple(dict.fromkeys(found))
 
 

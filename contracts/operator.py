@@ -79,10 +79,13 @@ class Operator:
         empty_reduction: whether the reduced axis may have size 0.
         recentres: whether shifting the data by a constant per row leaves the
             problem well posed, so that cancellation can be told apart.
+        groups: the scalar that says into how many groups the dimension before the
+            reduced one falls, a row being all of a group; "" where none does.
         subtracts_mean: whether the mean is taken out of the data: those with a large
             one are drawn more often.
         out_of_bounds: policies for indices out of bounds that the error model
             knows; "clamp" and "zero" need one that reads the declaration.
+        forward: the operator of which this one gives the gradients; None for others.
         tolerance: the error model in words, for `kfuzz contracts show`.
         special_values: rules for NaN, Inf and zero in words.
     """
@@ -107,8 +110,10 @@ class Operator:
     algorithms: Mapping[str, str] = field(default_factory=dict)
     empty_reduction: bool = True
     recentres: bool = False
+    groups: str = ""
     subtracts_mean: bool = False
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
+    forward: "Operator | None" = None
     tolerance: Tolerance = field(
         default=Tolerance(
             Structure.INTERVAL,
@@ -187,6 +192,11 @@ class Operator:
             )
         made = MappingProxyType(dict(self.homogeneous))
         object.__setattr__(self, "homogeneous", made)
+
+    @property
+    def subject(self) -> str:
+        """Its name in identifiers of contracts: of gradients, the forward one's."""
+        return self.name if self.forward is None else self.forward.name
 
     @property
     def tensors(self) -> dict[str, TensorParameter]:
@@ -307,6 +317,13 @@ class Operator:
         axis = self.reduced_axis(case)
         return None if axis is None else case.lead.shape[axis]
 
+    def _remaining_axes(self, case: Case) -> tuple[str, ...]:
+        """Return the leading tensor's axes but the reduced one."""
+        axes, reduced = case.lead.axes, self.reduced_axis(case)
+        if reduced is None or not -len(axes) <= reduced < 0:
+            return axes
+        return (*axes[: len(axes) + reduced], *axes[len(axes) + reduced + 1 :])
+
     def dtype_of(self, case: Case) -> str:
         """Return the declared dtype that a case takes; its first one if it takes none.
 
@@ -341,9 +358,13 @@ class Operator:
                 return False
             if spec.below != (index.below if index else ""):
                 return False
-            if not _fits(parameter.dims, spec.axes) or len(spec.shape) > MAX_RANK:
+            if not _fits(parameter.dims, spec.axes):
                 return False
-            missing = widest - len(parameter.names)
+            if parameter.variadic and len(spec.shape) > MAX_RANK:
+                return False
+            missing = widest - len(parameter.names) + bool(parameter.without)
+            if parameter.without and spec.axes != self._remaining_axes(case):
+                return False
             if parameter.variadic and len(spec.shape) + missing not in self.ranks:
                 return False
             for axis, n in zip(spec.axes, spec.shape, strict=True):

@@ -171,6 +171,9 @@ def _range(
     provable = finite and floor >= least and top <= most - 1
     provable = provable and not claims.algorithm and not claims.approx
     provable = provable and claims.store != "stochastic"
+    # What a gradient multiplies with may be no product of arguments.
+    forward = view.operator.forward
+    provable = provable and (forward is None or bool(forward.homogeneous))
     exact = high + 1
     if provable:
         exact = -((floor - least) // degree) if degree else low

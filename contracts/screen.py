@@ -39,7 +39,7 @@ from kfuzz.numerics.summary import summarise
 # conforms to them.
 _FREE_OF_VALUES: Final = ("K-LIV-01", "K-MEM-01", "K-MET-01", "K-MEM-03")
 # Those that one element is enough for that can be judged.
-_VALUED: Final = ("K-MEM-02", "K-VAL-01", "C-PRC-01", "C-CMP-01")
+_VALUED: Final = ("K-MEM-02", "K-VAL-01", "K-GRD-01", "C-PRC-01", "C-CMP-01")
 
 ALWAYS_ON: Final = frozenset(
     (*_FREE_OF_VALUES, *_VALUED, "C-PRC-02", "C-EXC-01", "C-CMP-03")
@@ -52,7 +52,8 @@ class Screen:
 
     Attributes:
         kernel: the bound kernel.
-        on_run: called now and then while members run, for a watchdog.
+        on_run: called now and then while members are made, run and judged, for a
+            watchdog.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Screen:
         self._classes = frozenset(
             name
             for name in classes & ALWAYS_ON
-            if CLASSES[name].applies(operator, claims)
+            if CLASSES[name].binds(operator, claims)
         )
         self._arena = BurstArena(device)
         # What `on` does where it has no tensor to name, a frame less for each member.
@@ -89,7 +90,8 @@ class Screen:
             return Screened(unsupported=why)
         operator, claims = self.kernel.operator, self.kernel.declaration
         case = settled(burst.case, claims)
-        values = burst_values(burst, self._device)
+        values = burst_values(burst, self._device, self.on_run)
+        self.on_run()  # no wait of these is for the kernel
         problem = pose_members(operator, case, values, claims)
         try:
             accepted = accept(operator, problem)
@@ -97,6 +99,7 @@ class Screen:
             raise
         except Exception as error:  # outside the oracle's domain
             return Screened(unsupported=f"the oracle raises {type(error).__name__}")
+        self.on_run()
         expected = expected_metadata(accepted)
         first = {name: x[0] for name, x in values.items()}
         config = config_of(case)
@@ -148,6 +151,8 @@ class Screen:
                 raise
             return Screened(lost=fault_name(error), spent=True)
         members = table.shape[1]
+        largest = table[1 + 4 * len(accepted) :].view(np.float64)
+        is_finite = np.ones(members, np.bool_) & np.isfinite(largest).all(0)
         suspects = dict(run.failed)
         undecided, ratio = np.zeros(members, np.int64), np.zeros(members)
         for n, name in enumerate(accepted):
@@ -155,15 +160,15 @@ class Screen:
             undecided += unsure
             ratio = np.maximum(ratio, worst.view(np.float64))
             for number in missed.nonzero()[0].tolist():
-                suspects.setdefault(number, f"{name} is wrong")
+                where = "" if is_finite[number] else " on data that are not finite"
+                suspects.setdefault(number, f"{name} is wrong{where}")
         for number in table[0].nonzero()[0].tolist():
             suspects.setdefault(number, "memory changed that is not its own")
         passed = np.ones(members, dtype=np.bool_)
         passed[list(suspects)] = False
         total = sum(a.reference[0].numel() for a in accepted.values())
         decided = passed & (undecided < total)
-        largest = table[1 + 4 * len(accepted) :].view(np.float64)
-        finite = int((decided & np.isfinite(largest).all(0)).sum())
+        finite = int((decided & is_finite).sum())
         sure, right = int(decided.sum()), int(passed.sum())
         open_ones = right - sure if total else 0
         unsure_of = sorted(self._classes - set(_FREE_OF_VALUES)) if open_ones else ()

@@ -3,7 +3,8 @@
 import fnmatch
 from collections.abc import Iterable
 
-from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.classes import ATTRIBUTION, k_grd_01
+from kfuzz.contracts.gradients.operators import gradients_of, rule_of
 from kfuzz.contracts.language import Contract
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
@@ -16,12 +17,16 @@ def contracts_of(
 ) -> dict[str, Contract]:
     """Return the contracts that bind an operator, by class id."""
     claims = operator.defaults if declaration is None else declaration
-    return {c.id: c.bind(operator) for c in ATTRIBUTION if c.applies(operator, claims)}
+    return {c.id: c.bind(operator) for c in ATTRIBUTION if c.binds(operator, claims)}
 
 
 def every_contract() -> list[Contract]:
     """Return all contracts of all operators, sorted by identifier."""
     made = [c for o in OPERATORS.values() for c in contracts_of(o).values()]
+    for operator in OPERATORS.values():
+        if rule_of(operator) is not None:
+            gradients = next(iter(gradients_of(operator).values()))
+            made.append(k_grd_01.CLASS.bind(gradients))
     return sorted(made, key=lambda c: c.identifier)
 
 

@@ -16,6 +16,7 @@ from kfuzz.contracts.evidence import Batch, Miss, same_bits
 from kfuzz.contracts.hostile import HostileIndex
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.nonfinite import NonFinite
+from kfuzz.contracts.opchecking import OpCheck
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
 from kfuzz.contracts.relation import compare_all, promise
@@ -80,6 +81,7 @@ class View:
         nonfinite: the first NaN or infinity of the data where these are masked or
             refused, None if there is none.
         collected: what the kernel left beside a collective; None if not probed.
+        opcheck: what torch's opcheck says of a user's operator; None if not probed.
     """
 
     case: Case
@@ -102,6 +104,7 @@ class View:
     hostile: HostileIndex | None = None
     nonfinite: NonFinite | None = None
     collected: Collected | None = None
+    opcheck: OpCheck | None = None
     _memo: dict[Probe, dict[str, Comparison]] = field(
         default_factory=dict, repr=False, init=False
     )

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from kfuzz import mark as mark
     from kfuzz import numerics as numerics
     from kfuzz.contracts import Operator as Operator
     from kfuzz.contracts import kernel as kernel
     from kfuzz.engine.api import falsify as falsify
     from kfuzz.engine.api import replay as replay
+    from kfuzz.targets.compiled import chain as chain
+    from kfuzz.targets.compiled import compiled as compiled
+    from kfuzz.targets.cuda_source import cuda_source as cuda_source
+    from kfuzz.targets.launching import launch as launch
+    from kfuzz.targets.modules import module as module
 
 # Resolved on first use: `kfuzz --help` and the corpus verbs start without torch.
 _LAZY = {
@@ -18,14 +24,32 @@ _LAZY = {
     "kernel": "kfuzz.contracts",
     "falsify": "kfuzz.engine.api",
     "replay": "kfuzz.engine.api",
+    "chain": "kfuzz.targets.compiled",
+    "compiled": "kfuzz.targets.compiled",
+    "cuda_source": "kfuzz.targets.cuda_source",
+    "launch": "kfuzz.targets.launching",
+    "module": "kfuzz.targets.modules",
 }
 
-__all__ = ["Operator", "__version__", "falsify", "kernel", "numerics", "replay"]
+__all__ = [
+    "Operator",
+    "__version__",
+    "chain",
+    "compiled",
+    "cuda_source",
+    "falsify",
+    "kernel",
+    "launch",
+    "mark",
+    "module",
+    "numerics",
+    "replay",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name == "numerics":
-        return import_module("kfuzz.numerics")
+    if name in ("mark", "numerics"):
+        return import_module(f"kfuzz.{name}")
     raise AttributeError(f"module 'kfuzz' has no attribute {name!r}")

@@ -11,34 +11,34 @@ Writers take turns by a lock on the root.
 """
 
 import difflib
-import errno
 import os
-import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from kfuzz.core.durable import exclusive, replace_file, sync_folder, write_file
+from kfuzz.core.durable import exclusive, sync_folder
 from kfuzz.core.errors import DecodeError, HarnessError, UsageError
-from kfuzz.core.finding import Finding, merged
+from kfuzz.core.finding import Finding, safe_name
+from kfuzz.core.life import merged, with_marks
+from kfuzz.core.verdict import State
 from kfuzz.entry import (
     FINDING,
-    FIRST,
-    INPUTS,
     STAGED,
+    Summary,
     UnknownFormatError,
     files_of,
     read_entry,
-    staged_name,
-    unsafe_reference,
+    read_summary,
 )
+from kfuzz.writing import UNFINISHED, remove_entry, update_entry, write_entry
 
-_UNFINISHED: Final = ".tmp-"
+T = TypeVar("T")
+
 # Near ids shown where one is not found.
 _NEAR: Final = 3
 
@@ -118,13 +118,14 @@ class Corpus:
                 an unknown format; what was stored before is still there.
         """
         with self._writing():
-            return self._write(self.root / finding.folder, finding)
+            return write_entry(self.root, self.root / finding.folder, finding)
 
     def replace(self, old: Finding, new: Finding) -> Path:
         """Store a finding in place of an earlier form of it.
 
         Where its id has changed, the folder moves with it. Where the corpus
-        already knows the new id, the two entries become one (see `merged`).
+        already knows the new id, the two entries become one (see `merged`). Marks
+        that it got meanwhile stay.
 
         Returns:
             The folder of the new form.
@@ -133,23 +134,56 @@ class Corpus:
             HarnessError: as for `save`.
         """
         source, goal = self.root / old.folder, self.root / new.folder
-        if source == goal:
-            return self.save(new)
         with self._writing():
+            held = self.get(old)
+            if held is not None:
+                new = with_marks(new, held.finding)
+            if source == goal:
+                return write_entry(self.root, goal, new)
             known = self.get(new)
             if known is not None:
                 new = merged(known.finding, new)
             if not source.is_dir():
-                return self._write(goal, new)
+                return write_entry(self.root, goal, new)
             if goal.exists():
-                self._write(goal, new)
-                self._remove(source)
+                write_entry(self.root, goal, new)
+                remove_entry(self.root, source)
                 return goal
-            self._write(source, new)
+            write_entry(self.root, source, new)
             goal.parent.mkdir(exist_ok=True)
             os.rename(source, goal)
             sync_folder(goal.parent)
             return goal
+
+    def change(
+        self, finding: Finding, to: Callable[[Finding | None], Finding | None]
+    ) -> Finding | None:
+        """Change what the corpus holds under a finding's id, alone at it.
+
+        Args:
+            finding: tells the id.
+            to: takes what is stored, None where nothing is that can be read; returns
+                what is to be stored under the same id, None for nothing.
+
+        Returns:
+            What `to` returned.
+
+        Raises:
+            HarnessError: as for `save`.
+        """
+        with self._writing():
+            known = self.get(finding)
+            new = to(known.finding if known else None)
+            if new is None and known is not None:
+                remove_entry(self.root, known.path)
+            elif new is not None and (known is None or new != known.finding):
+                write_entry(self.root, self.root / finding.folder, new)
+            return new
+
+    def marks(self, kernel: str = "") -> list[Finding]:
+        """Return the known findings, of one kernel where it is named."""
+        stored = (e.finding for e in self.entries(kernel) if isinstance(e, Stored))
+        return [finding for finding in stored if finding.state is State.KNOWN]
 
     def get(self, finding: Finding) -> Stored | None:
         """Return what the corpus holds under a finding's id, if it can be read."""
@@ -198,25 +232,47 @@ class Corpus:
             fix=f"{hint}`kfuzz corpus list` names all {len(entries)}",
         )
 
-    def entries(self) -> Iterator[Stored | Problem]:
+    def entries(self, kernel: str = "") -> Iterator[Stored | Problem]:
         """Yield every entry, readable or not, sorted by kernel and folder.
+
+        Args:
+            kernel: name of the kernel whose entries are wanted; "" for all.
 
         Raises:
             UsageError: if the root is there but cannot be listed.
         """
+        for path, finding in self._each(read_entry, kernel):
+            if isinstance(finding, Problem):
+                yield finding
+            else:
+                yield Stored(finding, path)
+
+    def summaries(self) -> Iterator[tuple[Path, Summary | Problem]]:
+        """Yield what a list says of each entry, with its folder, in the same order.
+
+        Raises:
+            UsageError: as for `entries`.
+        """
+        return self._each(read_summary)
+
+    def _each(
+        self, read: Callable[[Path], T], kernel: str = ""
+    ) -> Iterator[tuple[Path, T | Problem]]:
         for path in self._folders():
+            if kernel and path.parent.name != safe_name(kernel):
+                continue
             try:
                 if path.is_symlink() or path.parent.is_symlink():
                     raise DecodeError("is a link, which is not followed")
                 if not os.path.lexists(path / FINDING):
                     continue  # not an entry; `check` says so
-                yield Stored(read_entry(path), path)
+                yield path, read(path)
             except UnknownFormatError as error:
-                yield Problem(path, str(error), ProblemKind.FORMAT)
+                yield path, Problem(path, str(error), ProblemKind.FORMAT)
             except DecodeError as error:
                 if path.exists():  # else a writer has moved it
                     what = str(error) if error.where else f"{path}: {error}"
-                    yield Problem(path, what, ProblemKind.DAMAGED)
+                    yield path, Problem(path, what, ProblemKind.DAMAGED)
 
     def check(self, *, repair: bool = False) -> list[Problem]:
         """Return everything in the corpus that is not as it should be.
@@ -258,8 +314,11 @@ class Corpus:
         try:
             if not self.root.exists():
                 return []
-            kernels = sorted(_subfolders(self.root))
-            return [path for kernel in kernels for path in sorted(_subfolders(kernel))]
+            found = []
+            for kernel in sorted(_subfolders(self.root)):
+                with suppress(FileNotFoundError):  # its last finding has just gone
+                    found += sorted(_subfolders(kernel))
+            return found
         except OSError as error:
             raise UsageError(
                 f"cannot be listed: {error.strerror}",
@@ -269,7 +328,7 @@ class Corpus:
 
     def _leftovers(self) -> list[Path]:
         staged = [p for f in self._folders() for p in f.glob(STAGED + "*")]
-        return sorted(self.root.glob(_UNFINISHED + "*")) + staged
+        return sorted(self.root.glob(UNFINISHED + "*")) + staged
 
     @contextmanager
     def _writing(self) -> Iterator[bool]:
@@ -293,80 +352,18 @@ class Corpus:
                 "folder with --corpus",
             ) from None
 
-    def _write(self, place: Path, finding: Finding) -> Path:
-        if problem := unsafe_reference(finding):
-            raise HarnessError(problem[1], where=f"{finding.id}: {problem[0]}")
-        if place.is_symlink() or place.parent.is_symlink():
-            raise HarnessError("is a link, which is not followed", where=str(place))
-        files = files_of(finding)
-        if place.is_dir():
-            self._update(place, files)
-        else:
-            self._create(place, files)
-        return place
-
-    def _create(self, place: Path, files: dict[str, bytes]) -> None:
-        unfinished = self.root / f"{_UNFINISHED}{secrets.token_hex(8)}"
-        unfinished.mkdir()
-        try:
-            for name, content in files.items():
-                write_file(unfinished / name, content)
-            sync_folder(unfinished)
-            place.parent.mkdir(exist_ok=True)
-            try:
-                os.rename(unfinished, place)
-            except OSError as error:
-                # Only where locks are missing: another writer was faster.
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                self._update(place, files)
-            sync_folder(place.parent)
-            sync_folder(self.root)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-
-    def _update(self, place: Path, files: dict[str, bytes]) -> None:
-        try:
-            read_entry(place)
-        except UnknownFormatError as error:
-            raise HarnessError(
-                f"will not be overwritten: {error.what}",
-                where=str(place),
-                fix=error.fix,
-            ) from None
-        except DecodeError:
-            pass  # a damaged entry of the same bucket: this one heals it
-        replace_file(place / FIRST, files[FIRST], prefix=STAGED)
-        inputs = files.get(INPUTS)
-        if inputs is not None:
-            staged = place / staged_name(inputs)
-            write_file(staged, inputs)
-        replace_file(place / FINDING, files[FINDING], prefix=STAGED)
-        sync_folder(place)
-        if inputs is not None:
-            os.replace(staged, place / INPUTS)
-        else:
-            (place / INPUTS).unlink(missing_ok=True)
-        sync_folder(place)
-
-    def _remove(self, place: Path) -> None:
-        # Renamed first: a folder half removed must not look like an entry.
-        doomed = self.root / f"{_UNFINISHED}{secrets.token_hex(8)}"
-        os.rename(place, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
-
     def _tidy(self, alone: bool) -> None:
         """Finish or clear away what killed writers left."""
         if not alone:
             return  # what looks left may be another writer's
-        for path in self.root.glob(_UNFINISHED + "*"):
+        for path in self.root.glob(UNFINISHED + "*"):
             shutil.rmtree(path, ignore_errors=True)
         for entry in list(self.entries()):
             if isinstance(entry, Problem):
                 continue
             staged = list(entry.path.glob(STAGED + "*"))
             if staged:
-                self._update(entry.path, files_of(entry.finding))
+                update_entry(entry.path, files_of(entry.finding))
             for path in staged:
                 path.unlink(missing_ok=True)
             goal = self.root / entry.finding.folder
@@ -376,8 +373,8 @@ class Corpus:
                 goal.parent.mkdir(exist_ok=True)
                 os.rename(entry.path, goal)
             elif (known := self.get(entry.finding)) is not None:
-                self._write(goal, merged(known.finding, entry.finding))
-                self._remove(entry.path)
+                write_entry(self.root, goal, merged(known.finding, entry.finding))
+                remove_entry(self.root, entry.path)
 
 
 def _subfolders(folder: Path) -> list[Path]:

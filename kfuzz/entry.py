@@ -18,18 +18,20 @@ import os
 import re
 import stat
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
 from kfuzz.core import strict_json, tensorfile
 from kfuzz.core.codec import INLINE_ELEMENTS, decode, encode
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.durable import replace_file
 from kfuzz.core.errors import DecodeError, HarnessError
-from kfuzz.core.finding import Finding, Target
+from kfuzz.core.finding import Explanation, Finding, Mark, Target
+from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.tensorfile import StoredTensor
-from kfuzz.core.verdict import Signature
+from kfuzz.core.verdict import Failure, Signature, State
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ FINDING: Final = "finding.json"
 INPUTS: Final = "inputs.safetensors"
 FIRST: Final = "first.json"
 STAGED: Final = ".staged-"
+_ATTACHED: Final = "sanitizer-*.txt"
 
 # Two pinned operands of the largest budget (2^22 float64) as base64 need 90 MB;
 # what is far beyond is hostile, and reading it would only fill the memory.
@@ -47,6 +50,16 @@ _READ_ATTEMPTS: Final = 20
 _READ_PAUSE_SECONDS: Final = 0.002
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _DERIVED: Final = ("id", "bucket", "input_elements", "nonzero_elements")
+_COUNT: Final[Any] = int | None
+# What a list needs of a finding, and what it is.
+_LISTED: Final[dict[str, Any]] = {
+    "signature": Signature,
+    "target": Target,
+    "failure": Failure,
+    "state": State,
+    "explanation": Explanation,
+    "mark": Mark | None,
+}
 
 
 class UnknownFormatError(DecodeError):
@@ -55,6 +68,89 @@ class UnknownFormatError(DecodeError):
 
 class _MissingError(DecodeError):
     """A file of the entry is not there."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a list says of a finding.
+
+    Attributes:
+        id, contract, kind, bucket, state: its own.
+        kernel: node id of its kernel.
+        message, ratio: of its failure.
+        input_elements, nonzero_elements: of its minimal case, as `Finding` has them.
+        mark: why it is known; None in other states.
+    """
+
+    id: str
+    kernel: str
+    contract: str
+    kind: str
+    bucket: str
+    state: State
+    message: str
+    ratio: float | None
+    input_elements: int
+    nonzero_elements: int | None
+    mark: Mark | None = None
+
+
+def summary_of(finding: Finding) -> Summary:
+    """Return what a list says of a finding."""
+    return _summary(finding, finding.input_elements, finding.nonzero_elements)
+
+
+def read_summary(folder: Path) -> Summary:
+    """Read what a list says of the finding stored in a folder.
+
+    The case, which is most of an entry, is not looked at: `read_entry` may refuse
+    what this lists.
+
+    Raises:
+        UnknownFormatError, DecodeError: as `read_entry`.
+    """
+    path = folder / FINDING
+    document = _document(_read(path), path)
+    counted = ("input_elements", "nonzero_elements")
+    needed = (*counted, "signature", "target", "failure")
+    if document.get("explanation") is None or any(k not in document for k in needed):
+        return summary_of(read_entry(folder))  # its id lies in its case
+    where = f"{path}: "
+    elements = _decode(int, document[counted[0]], where, counted[0])
+    nonzero = _decode(_COUNT, document[counted[1]], where, counted[1])
+    empty = Case({}, {})
+    finding = Finding(
+        **{
+            name: _decode(kind, document[name], where, name)
+            for name, kind in _LISTED.items()
+            if name in document
+        },
+        operator="",
+        device="",
+        case=empty,
+        first=empty,
+        declaration=Declaration(),
+        fingerprint=Fingerprint(),
+    )
+    if problem := unsafe_reference(finding):
+        raise DecodeError(problem[1], where=where + problem[0])
+    return _summary(finding, elements, nonzero)
+
+
+def _summary(finding: Finding, elements: int, nonzero: int | None) -> Summary:
+    return Summary(
+        id=finding.id,
+        kernel=finding.target.node_id,
+        contract=finding.signature.contract,
+        kind=str(finding.signature.kind),
+        bucket=finding.bucket,
+        state=finding.state,
+        message=finding.failure.message,
+        ratio=finding.failure.ratio,
+        input_elements=elements,
+        nonzero_elements=nonzero,
+        mark=finding.mark,
+    )
 
 
 def files_of(finding: Finding) -> dict[str, bytes]:
@@ -96,6 +192,18 @@ def attach(folder: Path, name: str, content: bytes) -> Path:
             f"cannot be written: {error.strerror or error}", where=str(path)
         ) from None
     return path
+
+
+def attachments(folder: Path) -> dict[str, bytes]:
+    """Return what lies beside a finding for people to read, by name.
+
+    What is no plain file, or cannot be read, is left out.
+    """
+    found = {}
+    for path in sorted(folder.glob(_ATTACHED)):
+        with contextlib.suppress(DecodeError):
+            found[path.name] = _read(path)
+    return found
 
 
 def staged_name(content: bytes) -> str:
@@ -165,14 +273,18 @@ def unsafe_reference(finding: Finding) -> tuple[str, str] | None:
     parts = target.module.split(".") if target.module else []
     if not all(part.isidentifier() for part in parts):
         return "target.module", f"{target.module!r:.80} is not a dotted module name"
-    for owner, label in ((target, "target"), (signature, "signature")):
+    mark = finding.mark or Mark("")
+    if mark.link and not mark.link.startswith(("http://", "https://")):
+        return "mark.link", f"{mark.link!r:.80} is no http or https address"
+    owners = ((target, "target"), (signature, "signature"), (mark, "mark"))
+    for owner, label in owners:
         for field, text in _texts(owner):
             if not text.isprintable():
                 return f"{label}.{field}", f"{text!r:.80} holds control characters"
     return None
 
 
-def _texts(owner: Target | Signature) -> list[tuple[str, str]]:
+def _texts(owner: Target | Signature | Mark) -> list[tuple[str, str]]:
     return [(k, v) for k, v in vars(owner).items() if isinstance(v, str)]
 
 

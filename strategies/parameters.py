@@ -27,12 +27,15 @@ class TensorParameter:
         optional: whether an implementation may do without it.
         dtype: the dtype of every case, whatever a kernel declares; "" for the
             floating ones that it declares.
+        without: the parameter that selects an axis which this "*" tensor lacks,
+            as the result of a sum lacks the one summed; "" for none.
     """
 
     dims: str
     role: str = "data"
     optional: bool = False
     dtype: str = ""
+    without: str = ""
 
     def __post_init__(self) -> None:
         """Check the dimension names and the role.
@@ -62,6 +65,11 @@ class TensorParameter:
             raise BindingError(
                 f"unknown dtype {self.dtype!r}", fix=suggestion(self.dtype, DTYPES)
             )
+        if self.without and self.dims != "*":
+            raise BindingError(
+                f"dims {self.dims!r} lack no axis that a parameter selects",
+                fix='only "*" does',
+            )
 
     @property
     def kind(self) -> str:
@@ -82,7 +90,8 @@ class TensorParameter:
         """Return the domain in words."""
         note = ", optional" if self.optional else ""
         dtype = f"{self.dtype} " if self.dtype else ""
-        return f"{dtype}{self.role} tensor [{self.dims}]{note}"
+        lack = f" without axis {self.without}" if self.without else ""
+        return f"{dtype}{self.role} tensor [{self.dims}]{lack}{note}"
 
 
 @dataclass(frozen=True)

@@ -294,6 +294,9 @@ def plan(
     bounds = {n: p.below for n, p in tensors.items() if isinstance(p, IndexParameter)}
     if isinstance(reduced, int):
         reduced = first[reduced]
+    for name, parameter in tensors.items():
+        if parameter.without:
+            axes[name] = tuple(axis for axis in axes[name] if axis != reduced)
     if isinstance(large, int):
         large = first[large] if first else ""
     widest = reduced or large or None

@@ -94,6 +94,9 @@ def test_the_wheel_holds_the_packages_and_nothing_else(dist: Path) -> None:
         f"kfuzz-{kfuzz.__version__}.dist-info",
     }
     assert "kfuzz/py.typed" in names
+    info = f"kfuzz-{kfuzz.__version__}.dist-info/entry_points.txt"
+    with zipfile.ZipFile(wheel) as archive:
+        assert "[pytest11]\nkfuzz = kfuzz.pytest_plugin" in archive.read(info).decode()
     assert any(n.endswith("licenses/LICENSE") for n in names)
     modules = {f"kfuzz/{n.removeprefix('kfuzz/')}" for n in tracked()
                if n.endswith(".py") and n.split("/")[0] in

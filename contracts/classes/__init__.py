@@ -18,6 +18,7 @@ from kfuzz.contracts.classes import (
     c_prc_02,
     c_prc_03,
     c_prc_04,
+    k_grd_01,
     k_liv_01,
     k_mem_01,
     k_mem_02,
@@ -52,6 +53,7 @@ ATTRIBUTION: Final[tuple[ContractClass, ...]] = (
     k_val_01.CLASS,
     c_prc_04.CLASS,
     c_ord_01.CLASS,
+    k_grd_01.CLASS,
 )
 
 # Judged on bytes and metadata alone: a wrong value says nothing about them.

@@ -23,8 +23,9 @@ def judge(view: "View") -> Failure | None:
     """Return a miss that the unfused chain does not admit either."""
     if view.miss is None or not view.breaks_chain:
         return None
-    chain = ", ".join(view.operator.chain)
-    why = f"{chain}, one after the other with each result stored, would not give it"
+    parts = view.operator.chain
+    how = "one after the other with each" if len(parts) > 1 else "with each"
+    why = f"{', '.join(parts)}, {how} result stored, would not give it"
     return value_failure(ID, view.miss, why=why)
 
 

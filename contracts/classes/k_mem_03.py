@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Protocol,
@@ -31,7 +32,20 @@ def judge(view: "View") -> Failure | None:
                 index=touch.first_index,
                 elements=touch.count,
             )
-    return None
+    told = view.opcheck
+    if told is None or not told.mutated or told.mutated in written(view):
+        return None
+    return Failure(
+        contract=ID,
+        kind=Kind.FALSE_SCHEMA,
+        output=told.mutated,
+        message=f"writes to {told.mutated}, which its schema does not say (opcheck)",
+    )
+
+
+def written(view: "View") -> tuple[str, ...]:
+    """Return what a kernel may write to: its schema alone is false if it does."""
+    return (*view.declaration.inplace, *view.declaration.out)
 
 
 CLASS = ContractClass(
@@ -47,10 +61,14 @@ CLASS = ContractClass(
         probes=(Probe.BASE,),
         on_miss=(),
         confirmation="reproduces",
-        text="The bytes of every argument are compared with a snapshot after the call.",
+        sampled=(Probe.OPCHECK,),
+        text="The bytes of every argument are compared with a snapshot after the call. "
+        f"On one in {SECOND_CALL_SHARE} cases torch.library.opcheck compares the "
+        "arguments of a custom operator with what its schema says it writes to.",
     ),
     signature=ViolationSignature(
-        kinds=(Kind.INPUT_MODIFIED,), text="names the argument and the first element"
+        kinds=(Kind.INPUT_MODIFIED, Kind.FALSE_SCHEMA),
+        text="names the argument and the first element",
     ),
     judge=judge,
     decides=lambda view: view.base.returned,

@@ -23,7 +23,7 @@ _LIVE = (Probe.BASE, Probe.SECOND, Probe.AGAIN)
 
 def judge(view: "View") -> Failure | None:
     """Return the first result that lies in an input or in a living result."""
-    return _in_input(view) or _in_living_result(view)
+    return _in_input(view) or _in_living_result(view) or _against_schema(view)
 
 
 def _in_input(view: "View") -> Failure | None:
@@ -59,6 +59,15 @@ def _in_living_result(view: "View") -> Failure | None:
     return None
 
 
+def _against_schema(view: "View") -> Failure | None:
+    told = view.opcheck
+    free = bool(view.declaration.inplace or view.declaration.out)
+    if told is None or not told.aliased or free:
+        return None
+    message = f"{told.aliased}, which its schema does not say (opcheck)"
+    return Failure(contract=ID, kind=Kind.FALSE_SCHEMA, message=message)
+
+
 CLASS = ContractClass(
     id=ID,
     title="results of calls share memory neither with inputs nor with each other",
@@ -71,15 +80,16 @@ CLASS = ContractClass(
     protocol=Protocol(
         probes=(Probe.BASE,),
         on_miss=(),
-        sampled=(Probe.SECOND, Probe.AGAIN),
+        sampled=(Probe.SECOND, Probe.AGAIN, Probe.OPCHECK),
         confirmation="reproduces",
         text="The addresses of all elements of each result are compared with those of "
         f"the inputs. On one in {SECOND_CALL_SHARE} cases the kernel is called twice "
         "more with its results kept alive, and their addresses are compared with each "
-        "other. Empty results share nothing.",
+        "other. torch.library.opcheck is asked there what a custom operator's results "
+        "share that its schema does not say. Empty results share nothing.",
     ),
     signature=ViolationSignature(
-        kinds=(Kind.ALIASES_INPUT, Kind.ALIASES_OUTPUT),
+        kinds=(Kind.ALIASES_INPUT, Kind.ALIASES_OUTPUT, Kind.FALSE_SCHEMA),
         text="names the result and what it lies in",
     ),
     judge=judge,

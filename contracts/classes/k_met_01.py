@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.language import (
+    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Protocol,
@@ -22,13 +23,31 @@ def judge(view: "View") -> Failure | None:
     """Return the first metadata problem of the result."""
     problem = view.base.metadata
     if problem is None:
-        return None
+        return _by_opcheck(view)
     return Failure(
         contract=ID,
         kind=problem.kind,
         output=problem.output,
         message=problem.message,
     )
+
+
+def _by_opcheck(view: "View") -> Failure | None:
+    """Return a lie of a custom operator about itself that breaks no other promise."""
+    told, claims = view.opcheck, view.declaration
+    if told is None:
+        return None
+    if told.fake:
+        message = f"its fake implementation gives another result: {told.fake}"
+        return Failure(contract=ID, kind=Kind.FALSE_FAKE, message=message)
+    if told.mutated and told.mutated in (*claims.inplace, *claims.out):
+        what = f"writes to {told.mutated}"
+    elif told.aliased and (claims.inplace or claims.out):
+        what = told.aliased
+    else:
+        return None
+    message = f"{what}, which its schema does not say (opcheck)"
+    return Failure(contract=ID, kind=Kind.FALSE_SCHEMA, message=message)
 
 
 CLASS = ContractClass(
@@ -38,13 +57,18 @@ CLASS = ContractClass(
     precondition="Every case on which the kernel returns.",
     postcondition="Each result is a dense torch.Tensor of the operator's shape, dtype "
     "and device; strides are free. A kernel that writes to an argument or a "
-    "destination returns nothing else.",
+    "destination returns nothing else. Schema and fake implementation of a custom "
+    "operator tell the same of it.",
     tolerance=Tolerance(Structure.EXACT, "equal", "metadata has no tolerance"),
     protocol=Protocol(
         probes=(Probe.BASE,),
         on_miss=(),
         confirmation="reproduces",
-        text="The returned object is inspected before any value is read.",
+        sampled=(Probe.OPCHECK,),
+        text="The returned object is inspected before any value is read. On one in "
+        f"{SECOND_CALL_SHARE} cases torch.library.opcheck compares the results of a "
+        "custom operator with those of its fake implementation, where it has one; what "
+        "opcheck cannot run is a note.",
     ),
     signature=ViolationSignature(
         kinds=(
@@ -52,6 +76,8 @@ CLASS = ContractClass(
             Kind.WRONG_SHAPE,
             Kind.WRONG_DTYPE,
             Kind.WRONG_DEVICE,
+            Kind.FALSE_FAKE,
+            Kind.FALSE_SCHEMA,
         ),
         text="decided before any comparison of values",
     ),

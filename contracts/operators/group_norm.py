@@ -62,6 +62,7 @@ group_norm = Operator(
     reduced="L",
     shape_class="C % num_groups == 0",
     recentres=True,
+    groups="num_groups",
     subtracts_mean=True,
     empty_reduction=False,
     tolerance=Tolerance(

@@ -15,6 +15,7 @@ _OWN: Final = "planted.own"
 _INCIDENTS: Final = "incidents"
 _CHEATS: Final = "cheats"
 _IMPOSTORS: Final = "impostors"
+_GRADIENTS: Final = ("gradients", "gradient_norms", "gradient_faults")
 _GPU: Final = "gpu.faults"
 
 
@@ -47,7 +48,7 @@ def roster(device: str) -> Iterator[Entry]:
     """
     planted = import_module(f"{__package__}.planted.on_{device}")
     listed = [*WITNESSES.values(), *planted.WITNESSES]
-    for module in (_OWN, _INCIDENTS):
+    for module in (_OWN, _INCIDENTS, *_GRADIENTS):
         listed += import_module(f"{__package__}.{module}").WITNESSES
     if device == "cpu":
         listed += import_module(f"{__package__}.{_CHEATS}").WITNESSES
@@ -86,6 +87,7 @@ def _backend(witness: Witness, device: str) -> str:
 def _is_fatal(witness: Witness) -> bool:
     """Whether a witness ends or stalls its process, or touches foreign pages."""
     native = witness.backends == ("cpu",) and not witness.conforming
+    native = native and witness.module not in _GRADIENTS
     # What a page on the device shows takes children that have one.
     paged = witness.backends == ("cuda",) and witness.contract == "K-MEM-01"
     module = witness.module.partition(".")[0]

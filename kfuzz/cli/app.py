@@ -15,7 +15,9 @@ from kfuzz.cli.doctor import doctor
 from kfuzz.cli.errors import report_error
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.grade import grade
+from kfuzz.cli.judge import judge
 from kfuzz.cli.replay import replay, shrink
+from kfuzz.cli.report import report
 from kfuzz.cli.run import run
 from kfuzz.cli.streams import ReaderGoneError, discard_stdout, open_standard_streams
 
@@ -26,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: it is read in logs and searched
     pretty_exceptions_enable=False,
 )
-for verb in (run, replay, shrink, show, calibrate, grade, doctor):
+for verb in (run, report, replay, shrink, show, calibrate, grade, judge, doctor):
     app.command()(verb)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(contracts_app, name="contracts")

@@ -1,6 +1,8 @@
-"""kfuzz corpus list|check and kfuzz show: the store, read without torch."""
+"""kfuzz corpus … and kfuzz show: the store, read and kept up without torch."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
@@ -8,11 +10,18 @@ from kfuzz.cli import options
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import report_stream
-from kfuzz.core.errors import UsageError
-from kfuzz.corpus import Problem, Stored
+from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.core.verdict import Feature, State
+from kfuzz.corpus import Corpus, Problem, Stored
+from kfuzz.upkeep import Deed, Did
+
+OLDER_THAN: Final = "30d"
+_MARKS: Final = ("known", "fixed", "new")
 
 corpus_app = typer.Typer(
-    help="Look at stored findings.", rich_markup_mode=None, add_completion=False
+    help="Look at stored findings, and keep them up.",
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
 
@@ -21,25 +30,26 @@ def list_(
     corpus: options.CorpusOption = None, format: options.FormatOption = "text"
 ) -> int:
     """List every stored finding."""
-    from kfuzz.report import json_report, lists
+    from kfuzz.report import corpus_lists
     from kfuzz.report.drawing import shown_path
 
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     project = open_project(corpus)
     _must_exist(corpus, project.corpus.is_dir())
-    entries = list(project.store().entries())
-    stored = [entry for entry in entries if isinstance(entry, Stored)]
-    problems = [entry for entry in entries if isinstance(entry, Problem)]
+    entries = list(project.store().summaries())
     with report_stream() as out:
         if as_json:
-            json_report.write(json_report.corpus_list(entries), out)
+            from kfuzz.report import json_report
+
+            json_report.write(corpus_lists.corpus_document(entries), out)
             return ExitCode.OK
-        for line in lists.corpus_lines(stored) if stored else []:
+        lines = corpus_lists.corpus_lines(entries)
+        for line in lines or [f"no finding in {shown_path(project.corpus)}"]:
             print(line, file=out)
-        if not stored:
-            print(f"no finding in {shown_path(project.corpus)}", file=out)
-        for problem in problems:
-            typer.echo(f"kfuzz: skipped: {lists.problem_line(problem)}", err=True)
+        for _, entry in entries:
+            if isinstance(entry, Problem):
+                text = f"kfuzz: skipped: {corpus_lists.problem_line(entry)}"
+                typer.echo(text, err=True)
     return ExitCode.OK
 
 
@@ -48,7 +58,7 @@ def check(
     corpus: options.CorpusOption = None, format: options.FormatOption = "text"
 ) -> int:
     """Check that every stored finding can be read; exit 1 if one cannot."""
-    from kfuzz.report import json_report, lists
+    from kfuzz.report import corpus_lists, json_report
 
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     project = open_project(corpus)
@@ -57,13 +67,146 @@ def check(
     whole = sum(isinstance(entry, Stored) for entry in project.store().entries())
     with report_stream() as out:
         if as_json:
-            shown = [json_report.problem(problem) for problem in problems]
+            shown = [corpus_lists.problem_document(problem) for problem in problems]
             json_report.write({"readable": whole, "problems": shown}, out)
         else:
             for problem in problems:
-                print(lists.problem_line(problem), file=out)
+                print(corpus_lists.problem_line(problem), file=out)
             print(f"{whole} readable, {len(problems)} problems", file=out)
     return ExitCode.VIOLATION if problems else ExitCode.OK
+
+
+@corpus_app.command()
+def mark(
+    ids: Annotated[
+        list[str],
+        typer.Argument(metavar="ID", help="Ids, beginnings of them, finding.json."),
+    ],
+    state: Annotated[
+        str, typer.Argument(metavar="known|fixed|new", help="The state it is in now.")
+    ],
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason",
+            metavar="TEXT",
+            help="Why, for the history; a known finding needs one.",
+            show_default=False,
+        ),
+    ] = "",
+    link: Annotated[
+        str,
+        typer.Option(
+            "--link",
+            metavar="URL",
+            help="Where there is more, such as an issue: http or https.",
+            show_default=False,
+        ),
+    ] = "",
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--features",
+            metavar="tail,nan",
+            help="Known only where all these are needed; without any, wherever kernel, "
+            "contract, kind and output are the same.",
+            show_default=False,
+        ),
+    ] = None,
+    corpus: options.CorpusOption = None,
+    format: options.FormatOption = "text",
+) -> int:
+    """Say what people know of findings.
+
+    known: it is told when it is seen again and fails nothing; that it passes is told.
+    fixed: if it fails again it has regressed, and fails. new: neither any more.
+    """
+    from kfuzz import upkeep
+
+    as_json = options.choice(format, options.FORMATS, "--format") == "json"
+    given = State(options.choice(state, _MARKS, "the state"))
+    for option, text in (("--reason", reason), ("--link", link)):
+        _require_plain(option, text)
+    if link and not link.startswith(("http://", "https://")):
+        raise UsageError(f"{link!r:.60} is no http or https address", where="--link")
+    store = open_project(corpus).store()
+    entries = [store.find(id) for id in dict.fromkeys(ids)]
+    deeds = upkeep.mark(
+        store,
+        entries,
+        given,
+        reason=reason.strip(),
+        link=link,
+        features=_features(features or ()),
+    )
+    _tell(deeds, as_json=as_json)
+    return ExitCode.OK
+
+
+@corpus_app.command()
+def merge(
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR", help="Other corpora; they stay as they are."),
+    ],
+    corpus: options.CorpusOption = None,
+    format: options.FormatOption = "text",
+) -> int:
+    """Take in findings from other corpora, such as another machine's.
+
+    Of one bucket the smaller minimum stays. Histories are joined, and the state is
+    what they lead to: the later mark holds, and what failed after it was fixed has
+    regressed. Exit 1 if an entry could not be taken in.
+    """
+    from kfuzz import upkeep
+
+    as_json = options.choice(format, options.FORMATS, "--format") == "json"
+    project = open_project(corpus)
+    own = project.corpus
+    for name in folders:
+        if not Path(name).is_dir():
+            raise UsageError("no such folder", where=name)
+        if own.is_dir() and own.samefile(name):
+            raise UsageError("is the corpus itself", where=name)
+    store, deeds = project.store(), list[Deed]()
+    for name in folders:
+        deeds += upkeep.merge(store, Corpus(Path(name)))
+    _tell(deeds, as_json=as_json)
+    skipped = any(deed.did is Did.SKIPPED for deed in deeds)
+    return ExitCode.VIOLATION if skipped else ExitCode.OK
+
+
+@corpus_app.command()
+def prune(
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than",
+            metavar="AGE",
+            help="Since when fixed ones are: 12h, 30d, 8w.",
+        ),
+    ] = OLDER_THAN,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes/--dry-run", help="Do it; else it is only said what goes."),
+    ] = False,
+    corpus: options.CorpusOption = None,
+    format: options.FormatOption = "text",
+) -> int:
+    """Drop findings that are over.
+
+    Those fixed long since, those that never reproduced, and of several in one bucket
+    all but one, which takes over their history.
+    """
+    from kfuzz import upkeep
+
+    as_json = options.choice(format, options.FORMATS, "--format") == "json"
+    seconds = options.age(older_than, "--older-than")
+    project = open_project(corpus)
+    _must_exist(corpus, project.corpus.is_dir())
+    deeds = upkeep.prune(project.store(), older_than=seconds, apply=yes)
+    _tell(deeds, as_json=as_json, done=yes)
+    return ExitCode.OK
 
 
 def show(
@@ -88,6 +231,38 @@ def show(
         for line in page:
             print(line, file=out)
     return ExitCode.OK
+
+
+def _tell(deeds: Sequence[Deed], *, as_json: bool, done: bool = True) -> None:
+    from kfuzz.report import corpus_lists
+
+    with report_stream() as out:
+        if as_json:
+            from kfuzz.report import json_report
+
+            document = corpus_lists.deeds_document(deeds, done=done)
+            json_report.write(document, out)
+            return
+        for deed in deeds:
+            print(corpus_lists.deed_line(deed, done=done), file=out)
+        print(corpus_lists.deeds_line(deeds), file=out)
+        if deeds and not done:
+            print("nothing was done: --yes does it", file=out)
+
+
+def _features(texts: Sequence[str]) -> list[Feature]:
+    names = [name.strip() for text in texts for name in text.split(",")]
+    valid = [str(feature) for feature in Feature]
+    for name in names:
+        if name not in valid:
+            fix = suggestion(name, valid)
+            raise UsageError(f"{name!r:.40} is no feature", where="--features", fix=fix)
+    return [Feature(name) for name in dict.fromkeys(names)]
+
+
+def _require_plain(option: str, text: str) -> None:
+    if not text.isprintable():
+        raise UsageError("holds control characters", where=option)
 
 
 def _must_exist(option: str | None, exists: bool) -> None:

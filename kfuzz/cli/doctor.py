@@ -16,6 +16,7 @@ from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import report_stream
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.fingerprint import version_of
+from kfuzz.core.untrusted import ALWAYS_OPEN
 from kfuzz.execution.processes import ChildDied, Zygote
 from kfuzz.execution.processes.wire import Message
 from kfuzz.report.drawing import one_line, shown_path
@@ -175,6 +176,26 @@ def _in_children() -> Iterator[Check]:
         if cuda.health is Health.OK:
             yield _device_pages(zygote)
             yield ask("device probes", "surroundings", _surroundings)
+    yield _containment("cuda:0" if cuda.health is Health.OK else "cpu")
+
+
+def _containment(device: str) -> Check:
+    """Contain a child that imports nothing foreign, and see what holds."""
+    from kfuzz.execution.untrusted import Sandbox  # imports torch
+
+    name, fix = "untrusted code", "run `kfuzz judge` in a container or virtual machine"
+    try:
+        with Sandbox(None, device=device) as sandbox:
+            containment = sandbox.containment
+    except KfuzzError as error:
+        return Check(name, Health.BROKEN, str(error), "`kfuzz judge` needs a child")
+    kept = ", ".join(m.name for m in containment.measures if m.held)
+    # What is open anywhere is no news about this machine.
+    open_here = [m for m in containment.lacking if m.name not in ALWAYS_OPEN]
+    if not open_here:
+        return Check(name, Health.OK, f"contained: {kept}")
+    told = "; ".join(f"{m.name}: {m.text}" for m in open_here)
+    return Check(name, Health.MISSING, f"contained: {kept}. Not contained: {told}", fix)
 
 
 def _guards(reply: Message) -> Check:

@@ -16,19 +16,38 @@ def report_error(error: BaseException, *, verbose: bool) -> ExitCode:
         error: whatever ended the verb.
         verbose: also print the traceback of what kfuzz did not expect.
     """
-    if isinstance(error, KfuzzError):
-        _say(str(error))
-        return exit_code_of(error)
-    if _is_usage(error):
-        _say(_usage_text(error))
-        return ExitCode.USAGE
-    text = str(error).strip().partition("\n")[0]
-    shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, KfuzzError) or _is_usage(error):
+        _say(line_of(error))
+        return code_of(error)
     if verbose:
         traceback.print_exception(error, file=sys.stderr)
     fix = "" if verbose else "; `kfuzz -v …` prints the traceback"
-    _say(f"internal error: {shown}{fix}")
-    return ExitCode.INTERNAL
+    _say(f"{line_of(error)}{fix}")
+    return code_of(error)
+
+
+def code_of(error: BaseException) -> ExitCode:
+    """Return what kfuzz exits with where an exception ends the verb."""
+    if isinstance(error, KfuzzError):
+        return exit_code_of(error)
+    if isinstance(error, KeyboardInterrupt | BrokenPipeError | SystemExit):
+        return ExitCode.INTERRUPTED
+    return ExitCode.USAGE if _is_usage(error) else ExitCode.INTERNAL
+
+
+def line_of(error: BaseException) -> str:
+    """Return what is said of an exception, in one paragraph."""
+    if isinstance(error, KfuzzError):
+        return str(error)
+    if _is_usage(error):
+        return _usage_text(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "aborted"
+    if isinstance(error, BrokenPipeError):
+        return "nobody reads standard output any more"
+    text = str(error).strip().partition("\n")[0]
+    shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"internal error: {shown}"
 
 
 def _say(text: str) -> None:

@@ -17,8 +17,8 @@ from kfuzz.core.calibration import Calibration
 from kfuzz.core.durable import replace_file
 from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.core.event import Event
-from kfuzz.core.statement import CHARGED, Statement
-from kfuzz.core.verdict import State, Verdict
+from kfuzz.core.statement import Statement
+from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
 
 DEFAULT_CASES: Final = 300

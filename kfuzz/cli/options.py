@@ -27,6 +27,7 @@ _DURATION: Final = re.compile(
     r"(?=.)(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII
 )
 _SECONDS: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_AGE: Final = re.compile(r"(?P<number>\d{1,5})(?P<unit>[hdw])", re.ASCII)
 _CUDA: Final = re.compile(r"cuda:\d{1,4}", re.ASCII)
 
 CorpusOption = Annotated[
@@ -76,6 +77,20 @@ def duration(text: str, option: str = "--max-time") -> float:
             f"{text} is not between 0 s and {MAX_SECONDS / 3600:.0f}h", where=option
         )
     return seconds
+
+
+def age(text: str, option: str) -> float:
+    """Return the seconds that "12h", "30d" or "8w" stand for.
+
+    Raises:
+        UsageError: if it is no age.
+    """
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        fix = "write 12h, 30d or 8w"
+        raise UsageError(f"{text!r:.60} is not an age", where=option, fix=fix)
+    hours = {"h": 1, "d": 24, "w": 7 * 24}[match["unit"]]
+    return 3600.0 * hours * int(match["number"])
 
 
 def count(value: int | None, option: str) -> int | None:

@@ -1,8 +1,9 @@
 """kfuzz replay and kfuzz shrink: stored findings run again."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,6 +21,8 @@ from kfuzz.engine.config import (
     Sanitized,
 )
 from kfuzz.execution.sanitizer import TOOLS
+
+MOST_JOBS: Final = 8
 
 _DeviceOption = Annotated[
     str | None,
@@ -75,16 +78,40 @@ def replay(
             show_default=False,
         ),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            help="Findings side by side. Default: one for two processors, at most 8; "
+            "one where any was found, or is replayed, on a GPU.",
+            show_default=False,
+        ),
+    ] = None,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="new|any",
+            help="Exit 1 on findings that are not known only, or on known ones too.",
+        ),
+    ] = "new",
     format: options.FormatOption = "text",
 ) -> int:
     """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
 
-    Exit codes: 0 all fixed, 1 some fail or are flaky, 3 some could not be
+    A known finding that fails is told and fails nothing; one marked fixed that fails
+    becomes regressed. Where one passes, what differs from the environment in which it
+    was found is printed.
+
+    Exit codes: 0 all fixed or known, 1 some fail or are flaky, 3 some could not be
     judged, 4 nothing to replay, 130 interrupted. With --sanitizer: 0 no errors, 1
     some, 3 the tool or the kernel did not run, 5 there is no such tool or device.
     """
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     options.count(times, "--times")
+    options.choice(fail_on, options.FAIL_ON, "--fail-on")
+    options.count(jobs, "--jobs")
     if device is not None:
         device = options.device(device)
     project = open_project(corpus)
@@ -102,10 +129,14 @@ def replay(
         times=times,
         device=device,
         target=target,
+        jobs=jobs or _jobs_for(entries, device),
     )
     if sanitizer is not None:
         return _sanitize(entries, sanitizer, config, as_json=as_json)
-    return _replay(entries, config, as_json=as_json)
+    failing = fail_on == "any"
+    return _replay(
+        entries, config, as_json=as_json, on_known=failing, options=project.options
+    )
 
 
 def shrink(
@@ -132,8 +163,21 @@ def shrink(
         return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
 
 
+def _jobs_for(entries: Sequence[Stored | Problem], device: str | None) -> int:
+    """Return how many findings are replayed side by side where nobody says."""
+    used = {device or e.finding.device for e in entries if isinstance(e, Stored)}
+    if any(name.startswith(("cuda", "auto")) for name in used):
+        return 1  # what else a GPU does may change what shows
+    return min(max(len(os.sched_getaffinity(0)) // 2, 1), MOST_JOBS, len(entries))
+
+
 def _replay(
-    entries: Sequence[Stored | Problem], config: ReplayConfig, *, as_json: bool
+    entries: Sequence[Stored | Problem],
+    config: ReplayConfig,
+    *,
+    as_json: bool,
+    on_known: bool,
+    options: str,
 ) -> ExitCode:
     from kfuzz.engine import replay as engine
     from kfuzz.report import json_report
@@ -145,7 +189,7 @@ def _replay(
         def feed(result: ReplayResult) -> None:
             results.append(result)
             if not as_json:
-                for line in replay_lines(result):
+                for line in replay_lines(result, options=options):
                     print(line, file=out)
 
         consume(engine.replay(entries, config, stop=stop), feed, stop)
@@ -160,8 +204,8 @@ def _replay(
     outcomes = {result.outcome for result in results}
     if ReplayOutcome.ERROR in outcomes or len(results) < len(entries):
         return ExitCode.INTERNAL
-    failing = {ReplayOutcome.FAILS, ReplayOutcome.FLAKY}
-    return ExitCode.VIOLATION if outcomes & failing else ExitCode.OK
+    failing = any(r.reproduces and (on_known or not r.is_excused) for r in results)
+    return ExitCode.VIOLATION if failing else ExitCode.OK
 
 
 def _sanitize(

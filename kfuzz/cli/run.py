@@ -9,7 +9,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from kfuzz.cli import options
+from kfuzz.cli import options, reports
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import consume, report_stream, stopping
@@ -17,9 +17,10 @@ from kfuzz.core.budget import Budget, Profile
 from kfuzz.core.burst import MEMBERS
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event, KernelFinished, RunFinished
-from kfuzz.core.verdict import State, Verdict
+from kfuzz.core.verdict import CHARGED, FAILING, Verdict
 from kfuzz.engine import zygotes
 from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.report.kinds import ReportFile
 
 DEFAULT_TIME = "60s"
 
@@ -119,6 +120,7 @@ def run(
             help="Exit 1 on new findings only, or on known ones too.",
         ),
     ] = "new",
+    report: reports.ReportOption = None,
     format: options.FormatOption = "text",
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="No progress and no notes.")
@@ -149,6 +151,7 @@ def run(
     options.choice(profile, options.PROFILES, "--profile")
     options.choice(engine, options.ENGINES, "--engine")
     seed = options.seed(seed)
+    wanted = reports.wanted(report or ())
     project = open_project(corpus)
     config = RunConfig(
         targets=project.targets(targets),
@@ -191,6 +194,7 @@ def run(
             verbose=verbose,
             corpus=project.corpus_option,
             repeat=_command(targets or [], given),
+            wanted=wanted,
         )
     return outcome.code()
 
@@ -203,8 +207,7 @@ class Outcome:
     """
 
     def __init__(self, *, fail_on_known: bool) -> None:
-        failing = {State.CONFIRMED, State.KNOWN} if fail_on_known else {State.CONFIRMED}
-        self._failing = failing
+        self._failing = CHARGED if fail_on_known else FAILING
         self._violated = self._interrupted = False
         self._error = False
         self._cases = 0
@@ -244,9 +247,11 @@ def _search(
     verbose: bool,
     corpus: str,
     repeat: str,
+    wanted: list[ReportFile],
 ) -> None:
     from kfuzz.engine import campaign
     from kfuzz.report import json_report
+    from kfuzz.report.files import ReportFiles
     from kfuzz.report.terminal import TerminalReport
 
     with ExitStack() as stack:
@@ -256,22 +261,29 @@ def _search(
         if document is not None:
             folds.append(document.feed)
         if document is None or not quiet:
-            report = TerminalReport(
+            terminal = TerminalReport(
                 sys.stderr if as_json else out,
                 quiet=quiet,
                 verbose=verbose,
                 corpus=corpus,
                 repeat=repeat,
             )
-            folds.append(stack.enter_context(report).feed)
+            folds.append(stack.enter_context(terminal).feed)
 
         def feed(event: Event) -> None:
             for fold in folds:
                 fold(event)
 
-        consume(campaign.run(config, stop=stop), feed, stop)
-        if document is not None:
-            json_report.write(document.document(), out)
+        files = None
+        if wanted:
+            found = f" --corpus {shlex.quote(corpus)}" if corpus else ""
+            files = ReportFiles(wanted, root=config.root, options=found)
+        with reports.ending(files, f"{repeat} --seed {config.seed}") as codes:
+            events = reports.told(campaign.run(config, stop=stop), files)
+            consume(events, feed, stop)
+            if document is not None:
+                json_report.write(document.document(), out)
+            codes.append(outcome.code())
 
 
 def _command(targets: list[str], given: dict[str, str | int | list[str] | None]) -> str:

@@ -9,9 +9,10 @@ of a plant are a bit-hex string.
 
 import base64
 import math
+import struct
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -25,7 +26,10 @@ from kfuzz.core.dtypes import (
     pack_bits,
     unpack_bits,
 )
+from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.errors import DecodeError, KfuzzError
+from kfuzz.core.finding import Change, Target
+from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case, Edge, Plant, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
 
@@ -33,6 +37,8 @@ T = TypeVar("T")
 
 # Up to here a person may want to read the values; beyond, base64 is compact.
 INLINE_ELEMENTS: Final = 256
+# Formats that `struct` has.
+_CODES: Final = {"float64": "d", "float32": "f", "float16": "e"}
 
 
 def encode(value: Any) -> Any:
@@ -70,7 +76,15 @@ def encode_field(owner: Any, name: str) -> Any:
     left_out = ("layout", "destinations", "collective")
     if isinstance(owner, Case) and name in left_out and not value:
         return MISSING
+    if isinstance(owner, Target) and name == "reference" and not value:
+        return MISSING
+    if isinstance(owner, Fingerprint) and name == "flags" and not value:
+        return MISSING
     if isinstance(owner, Edge) and name == "allocation" and value is None:
+        return MISSING
+    if isinstance(owner, Change) and name == "marked" and not value:
+        return MISSING
+    if name in ("errors", "first_errors", "mark") and value is None:
         return MISSING
     return encode(value)
 
@@ -86,120 +100,192 @@ def decode(cls: type[T], data: Any, path: str = "") -> T:
     Raises:
         DecodeError: naming the path of the first bad field.
     """
-    return typing.cast(T, _decode(cls, data, path))
+    kind: Any = cls
+    return typing.cast(T, _decoder(kind)(data, path))
 
 
-def _decode(kind: Any, data: Any, path: str) -> Any:
-    origin = get_origin(kind)
-    if origin in (Union, types.UnionType):
-        return _decode_union(get_args(kind), data, path)
-    if origin in (tuple, list):
-        return _decode_sequence(kind, data, path)
-    if origin is not None and issubclass(origin, Mapping):
-        _expect(isinstance(data, dict), "an object", data, path)
-        item = get_args(kind)[1]
-        return {k: _decode(item, v, f"{path}.{k}") for k, v in data.items()}
-    if kind is ShapeClass:
-        _expect(isinstance(data, str), "an expression", data, path)
-        try:
-            return ShapeClass.parse(data)
-        except KfuzzError as error:
-            raise DecodeError(error.what, where=path) from None
-    if kind is Plant:
-        return _decode_plant(data, path)
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        valid = [str(m) for m in kind]
-        _expect(data in valid, f"one of {', '.join(valid)}", data, path)
-        return kind(data)
-    if is_dataclass(kind):
-        return _decode_dataclass(kind, data, path)
-    return _decode_scalar(kind, data, path)
+# Where a value stands: a text, or what it stands in with its name or number there.
+# Thousands of findings are read in a second: it is written out only on an error.
+_Place = Any
+_Decoder = Callable[[Any, _Place], Any]
 
 
-def _decode_scalar(kind: Any, data: Any, path: str) -> Any:
-    if kind is type(None):
-        _expect(data is None, "null", data, path)
-        return None
-    if kind is bool:
-        _expect(isinstance(data, bool), "true or false", data, path)
-        return data
-    if kind is int:
-        ok = isinstance(data, int) and not isinstance(data, bool)
-        _expect(ok, "an integer", data, path)
-        return data
-    if kind is float:
-        if data in ("nan", "inf", "-inf"):
-            return float(data)
-        ok = isinstance(data, int | float) and not isinstance(data, bool)
-        _expect(ok, "a number", data, path)
-        try:
-            return float(data)
-        except OverflowError:
-            raise DecodeError("beyond the range of a float", where=path) from None
-    if kind is str:
-        _expect(isinstance(data, str), "a string", data, path)
-        return data
-    raise TypeError(f"no codec for {kind!r}")
-
-
-def _decode_union(options: tuple[Any, ...], data: Any, path: str) -> Any:
-    if data is None and type(None) in options:
-        return None
-    rest = [o for o in options if o is not type(None)]
-    # Scalars are `bool | int | float`, or null: the first that fits keeps the JSON
-    # type.
-    for option in rest[:-1]:
-        try:
-            return _decode(option, data, path)
-        except DecodeError:
-            continue
-    return _decode(rest[-1], data, path)
-
-
-def _decode_sequence(kind: Any, data: Any, path: str) -> Any:
-    _expect(isinstance(data, list), "a list", data, path)
-    item = get_args(kind)[0]
-    return tuple(_decode(item, v, f"{path}[{i}]") for i, v in enumerate(data))
-
-
-def _decode_plant(data: Any, path: str) -> Plant:
-    _expect(isinstance(data, dict), "an object", data, path)
-    for key in ("at", "bits"):
-        _expect(key in data, f"a field {key!r}", data, path)
-    at = _decode(tuple[int, ...], data["at"], f"{path}.at")
-    return Plant(at, _hex(data["bits"], f"{path}.bits"))
+def _text(place: _Place) -> str:
+    parts = []
+    while isinstance(place, tuple):
+        place, last = place
+        parts.append(f"[{last}]" if isinstance(last, int) else f".{last}")
+    return (str(place) + "".join(reversed(parts))).removeprefix(".")
 
 
 @cache
-def _annotations(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+def _decoder(kind: Any) -> _Decoder:
+    """Return what rebuilds values of an annotation."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _union_decoder(get_args(kind))
+    if origin in (tuple, list):
+        return _sequence_decoder(_decoder(get_args(kind)[0]))
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping_decoder(_decoder(get_args(kind)[1]))
+    if kind is ShapeClass:
+        return _decode_shape_class
+    if kind is Plant:
+        return _decode_plant
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return _enum_decoder(kind)
+    if is_dataclass(kind):
+        return _dataclass_decoder(kind)
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    raise TypeError(f"no codec for {kind!r}")
 
 
-def _decode_dataclass(cls: Any, data: Any, path: str) -> Any:
-    _expect(isinstance(data, dict), "an object", data, path)
-    hints = _annotations(cls)
-    known = {f.name for f in fields(cls)}
-    for key in data:
-        _expect(key in known, f"one of {', '.join(sorted(known))}", key, path)
-    values: dict[str, Any] = {}
-    for f in fields(cls):
-        place = f"{path}.{f.name}" if path else f.name
-        if f.name not in data:
-            if f.default is MISSING and f.default_factory is MISSING:
-                raise DecodeError("missing field", where=place)
-        elif cls is TensorSpec and f.name == "values":
-            values["values"] = _decode_values(data["values"], data.get("dtype"), place)
-        else:
-            values[f.name] = _decode(hints[f.name], data[f.name], place)
-    if cls is Declaration:
-        try:
-            return Declaration().declare("", **values)
-        except KfuzzError as error:
-            raise DecodeError(error.what, where=path, fix=error.fix) from None
-    made = cls(**values)
-    if isinstance(made, TensorSpec) and (problem := made.problem()):
-        raise DecodeError(problem, where=path)
-    return made
+def _decode_null(data: Any, place: _Place) -> None:
+    _expect(data is None, "null", data, place)
+
+
+def _decode_bool(data: Any, place: _Place) -> Any:
+    _expect(isinstance(data, bool), "true or false", data, place)
+    return data
+
+
+def _decode_int(data: Any, place: _Place) -> Any:
+    ok = isinstance(data, int) and not isinstance(data, bool)
+    _expect(ok, "an integer", data, place)
+    return data
+
+
+def _decode_float(data: Any, place: _Place) -> float:
+    if data in ("nan", "inf", "-inf"):
+        return float(data)
+    ok = isinstance(data, int | float) and not isinstance(data, bool)
+    _expect(ok, "a number", data, place)
+    try:
+        return float(data)
+    except OverflowError:
+        raise DecodeError("beyond the range of a float", where=_text(place)) from None
+
+
+def _decode_str(data: Any, place: _Place) -> Any:
+    if not isinstance(data, str):
+        _expect(False, "a string", data, place)
+    return data
+
+
+_SCALARS: Final[dict[Any, _Decoder]] = {
+    type(None): _decode_null,
+    bool: _decode_bool,
+    int: _decode_int,
+    float: _decode_float,
+    str: _decode_str,
+}
+
+
+def _decode_shape_class(data: Any, place: _Place) -> ShapeClass:
+    _expect(isinstance(data, str), "an expression", data, place)
+    try:
+        return ShapeClass.parse(data)
+    except KfuzzError as error:
+        raise DecodeError(error.what, where=_text(place)) from None
+
+
+def _union_decoder(options: tuple[Any, ...]) -> _Decoder:
+    nullable = type(None) in options
+    # Scalars are `bool | int | float`, or null: the first that fits keeps the JSON
+    # type.
+    *others, last = [_decoder(o) for o in options if o is not type(None)]
+
+    def decode_union(data: Any, place: _Place) -> Any:
+        if data is None and nullable:
+            return None
+        for option in others:
+            try:
+                return option(data, place)
+            except DecodeError:
+                continue
+        return last(data, place)
+
+    return decode_union
+
+
+def _sequence_decoder(item: _Decoder) -> _Decoder:
+    def decode_sequence(data: Any, place: _Place) -> Any:
+        _expect(isinstance(data, list), "a list", data, place)
+        return tuple([item(v, (place, i)) for i, v in enumerate(data)])
+
+    return decode_sequence
+
+
+def _mapping_decoder(item: _Decoder) -> _Decoder:
+    def decode_mapping(data: Any, place: _Place) -> Any:
+        _expect(isinstance(data, dict), "an object", data, place)
+        return {k: item(v, (place, k)) for k, v in data.items()}
+
+    return decode_mapping
+
+
+def _enum_decoder(kind: type[StrEnum]) -> _Decoder:
+    members = {str(m): m for m in kind}
+    wanted = f"one of {', '.join(members)}"
+
+    def decode_enum(data: Any, place: _Place) -> Any:
+        if not isinstance(data, str) or data not in members:
+            _expect(False, wanted, data, place)
+        return members[data]
+
+    return decode_enum
+
+
+def _decode_plant(data: Any, place: _Place) -> Plant:
+    _expect(isinstance(data, dict), "an object", data, place)
+    for key in ("at", "bits"):
+        _expect(key in data, f"a field {key!r}", data, place)
+    at = _decoder(tuple[int, ...])(data["at"], (place, "at"))
+    return Plant(at, _hex(data["bits"], (place, "bits")))
+
+
+def _dataclass_decoder(cls: Any) -> _Decoder:
+    hints = typing.get_type_hints(cls)
+    values_of = "values" if cls is TensorSpec else ""  # bytes: they have no codec
+    parts = {
+        f.name: _decode_null if f.name == values_of else _decoder(hints[f.name])
+        for f in fields(cls)
+    }
+    required = {
+        f.name
+        for f in fields(cls)
+        if f.default is MISSING and f.default_factory is MISSING
+    }
+    wanted = f"one of {', '.join(sorted(parts))}"
+
+    def decode_dataclass(data: Any, place: _Place) -> Any:
+        _expect(isinstance(data, dict), "an object", data, place)
+        for key in data.keys() - parts.keys():
+            _expect(False, wanted, key, place)
+        values: dict[str, Any] = {}
+        for name, part in parts.items():
+            if name not in data:
+                if name in required:
+                    raise DecodeError("missing field", where=_text((place, name)))
+            elif name == values_of:
+                found, dtype = data["values"], data.get("dtype")
+                values[name] = _decode_values(found, dtype, (place, name))
+            else:
+                values[name] = part(data[name], (place, name))
+        if cls is Declaration:
+            try:
+                return Declaration().declare("", **values)
+            except KfuzzError as error:
+                where, fix = _text(place), error.fix
+                raise DecodeError(error.what, where=where, fix=fix) from None
+        made = cls(**values)
+        checked = isinstance(made, TensorSpec | ErrorMap)
+        if checked and (problem := made.problem()):
+            raise DecodeError(problem, where=_text(place))
+        return made
+
+    return decode_dataclass
 
 
 def _encode_values(raw: bytes, dtype: str) -> Any:
@@ -214,46 +300,62 @@ def _encode_values(raw: bytes, dtype: str) -> Any:
     ]
 
 
-def _decode_values(data: Any, dtype: Any, path: str) -> bytes:
-    owner = path.removesuffix("values")
-    _expect(dtype in DTYPES, f"one of {', '.join(DTYPES)}", dtype, f"{owner}dtype")
+def _decode_values(data: Any, dtype: Any, place: _Place) -> bytes:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        owner = (place[0], "dtype")
+        _expect(False, f"one of {', '.join(DTYPES)}", dtype, owner)
     if isinstance(data, str):
         try:
             return base64.b64decode(data, validate=True)
         except ValueError as error:  # binascii.Error, or letters beyond ASCII
-            raise DecodeError(f"bad base64: {error}", where=path) from None
-    _expect(isinstance(data, list), "a list or base64", data, path)
+            raise DecodeError(f"bad base64: {error}", where=_text(place)) from None
+    _expect(isinstance(data, list), "a list or base64", data, place)
+    if (packed := _packed(data, dtype)) is not None:
+        return packed
     limit = 1 << (8 * DTYPES[dtype].itemsize)
     patterns = []
     for i, item in enumerate(data):
-        place = f"{path}[{i}]"
         if isinstance(item, str):
-            bits = _hex(item, place)
-            _expect(bits < limit, f"bits of {dtype}", item, place)
+            bits = _hex(item, (place, i))
+            _expect(bits < limit, f"bits of {dtype}", item, (place, i))
         else:
             _expect(
                 isinstance(item, int | float) and not isinstance(item, bool),
-                "a number or bit-hex string", item, place,
+                "a number or bit-hex string", item, (place, i),
             )  # fmt: skip
             try:
                 bits = number_to_bits(item, dtype)
             except (ValueError, OverflowError):
                 raise DecodeError(
-                    f"{item!r} is not a value of {dtype}", where=place
+                    f"{item!r} is not a value of {dtype}", where=_text((place, i))
                 ) from None
         patterns.append(bits)
     return pack_bits(patterns, dtype)
 
 
-def _hex(data: Any, path: str) -> int:
-    _expect(isinstance(data, str) and data.startswith("0x"), "bit-hex", data, path)
+def _packed(data: list[Any], dtype: str) -> bytes | None:
+    """Return the bytes of numbers that a dtype holds; None to look at each."""
+    code = _CODES.get(dtype)
+    if code is None or not all(type(item) is float for item in data):
+        return None
+    form = f"<{len(data)}{code}"
+    try:
+        raw = struct.pack(form, *data)
+    except OverflowError:
+        return None
+    return raw if list(struct.unpack(form, raw)) == data else None
+
+
+def _hex(data: Any, place: _Place) -> int:
+    _expect(isinstance(data, str) and data.startswith("0x"), "bit-hex", data, place)
     try:
         return int(data, 16)
     except ValueError:
-        raise DecodeError(f"{data!r} is not bit-hex", where=path) from None
+        raise DecodeError(f"{data!r} is not bit-hex", where=_text(place)) from None
 
 
-def _expect(holds: bool, wanted: str, data: Any, path: str) -> None:
+def _expect(holds: bool, wanted: str, data: Any, place: _Place) -> None:
     if not holds:
         shown = repr(data) if len(repr(data)) <= 60 else repr(data)[:57] + "..."
-        raise DecodeError(f"expected {wanted}, found {shown}", where=path or "document")
+        what = f"expected {wanted}, found {shown}"
+        raise DecodeError(what, where=_text(place) or "document")

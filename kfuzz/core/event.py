@@ -14,11 +14,13 @@ class RunStarted:
         seed: the run's seed.
         device: backend: "cpu", "interpret" or "cuda".
         kernels: node ids, in the order in which they take turns.
+        when: UTC time, ISO 8601 to the second; "" where it is unknown.
     """
 
     seed: int
     device: str
     kernels: tuple[str, ...]
+    when: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Progress:
         worst_ratio: greatest |error| / tolerance of a passing case so far.
         findings: findings so far.
         kernels_done: kernels that need no further rounds.
+        strata: kinds of cases visited so far, over all kernels.
     """
 
     kernel: str
@@ -40,6 +43,7 @@ class Progress:
     worst_ratio: float
     findings: int
     kernels_done: int
+    strata: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,26 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Region:
+    """The cases of one kernel that have sizes and values of one kind.
+
+    Attributes:
+        sizes: class of the sizes, such as "tile several".
+        family: value family.
+        cases: how many; the members of a group of a burst are one.
+        worst_ratio: greatest |error| / tolerance of a case among them that was judged
+            by itself; 0 where results are exact or have no number.
+        failing: how many of them violate a contract.
+    """
+
+    sizes: str
+    family: str
+    cases: int
+    worst_ratio: float = 0.0
+    failing: int = 0
+
+
+@dataclass(frozen=True)
 class KernelFinished:
     """The result for one kernel.
 
@@ -136,6 +160,8 @@ class KernelFinished:
         paths: finding id -> its folder.
         worst_ratio: greatest |error| / tolerance of a passing case.
         notes: what was suspicious and violates nothing.
+        strata: kinds of cases visited.
+        regions: where its errors are large, by sizes and family.
     """
 
     kernel: str
@@ -150,6 +176,8 @@ class KernelFinished:
     notes: tuple[Note, ...] = ()
     screened: int = 0
     bursts: int = 0
+    strata: int = 0
+    regions: tuple[Region, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,4 +197,29 @@ class RunFinished:
     device: str
 
 
-Event = RunStarted | Progress | FindingSaved | Notice | KernelFinished | RunFinished
+@dataclass(frozen=True)
+class Exited:
+    """How the command ended: the last event of a report, whatever came before.
+
+    No campaign yields it.
+
+    Attributes:
+        code: its exit code; None where it is not known.
+        error: what ended the run before its time, one line; "" if nothing did.
+        command: the command line that repeats the run; "" where there is none.
+    """
+
+    code: int | None = None
+    error: str = ""
+    command: str = ""
+
+
+Event = (
+    RunStarted
+    | Progress
+    | FindingSaved
+    | Notice
+    | KernelFinished
+    | RunFinished
+    | Exited
+)

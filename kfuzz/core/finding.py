@@ -3,11 +3,12 @@
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, unpack_bits
+from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Feature, Signature, State
@@ -25,15 +26,23 @@ class Target:
             kernel has no importable home or lies outside the project.
         name: the kernel's bound name.
         module: dotted module where the target was given as one, else "".
+        reference: path of the reference that `file`, a candidate nobody vouches
+            for, is held against; "" for kernels.
     """
 
     file: str
     name: str
     module: str = ""
+    reference: str = ""
 
     @property
     def node_id(self) -> str:
-        """The one name of a kernel: path.py::name, or package.module:name."""
+        """The one name of a kernel: path.py::name, or package.module:name.
+
+        Of a candidate its path.
+        """
+        if self.reference:
+            return self.file
         if self.module:
             return f"{self.module}:{self.name}"
         return f"{self.file}::{self.name}" if self.file else self.name
@@ -47,11 +56,31 @@ class Change:
         state: the state entered.
         when: UTC time, ISO 8601 to the second.
         note: why, for people.
+        marked: whether a person said so.
     """
 
     state: State
     when: str
     note: str = ""
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Why a finding is known.
+
+    Attributes:
+        reason: in words.
+        link: an http or https address, such as an issue's; "" for none.
+        features: the mark holds for findings of the same signature that need all
+            these; empty for all of the signature.
+        of: id of the finding whose mark this one's is, "" where it is its own.
+    """
+
+    reason: str
+    link: str = ""
+    features: tuple[Feature, ...] = ()
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +132,9 @@ class Finding:
         explanation: what matters; None before it is known.
         reduction: how the minimum was reached; None before.
         seed: the run's seed.
+        first_errors: the map of errors of the input as first found, where its
+            output misses; that of the minimal one is the failure's own.
+        mark: why it is known; None in other states.
     """
 
     signature: Signature
@@ -119,6 +151,8 @@ class Finding:
     explanation: Explanation | None = None
     reduction: Reduction | None = None
     seed: int = 0
+    first_errors: ErrorMap | None = None
+    mark: Mark | None = None
 
     @property
     def bucket(self) -> str:
@@ -168,36 +202,6 @@ class Finding:
             patterns = unpack_bits(spec.values, spec.dtype)
             total += sum(p not in zeros for p in patterns)
         return total
-
-
-def merged(known: Finding, found: Finding) -> Finding:
-    """Return one finding for two of the same bucket.
-
-    The minimum is the known one unless the found one is smaller, or confirmed
-    where the known one is not. The first case is the known one's. A state that
-    people gave (known) stays; a confirmed state is not lost to a flaky one;
-    otherwise the found state is the news. The history grows only with the state:
-    a nightly job that finds a bug again adds nothing to it.
-    """
-    lasting = (State.KNOWN, State.CONFIRMED)
-    better = found.state in lasting and known.state not in lasting
-    worse = known.state in lasting and found.state not in lasting
-    chosen = known
-    if better or (not worse and _size(found) < _size(known)):
-        chosen = found
-    state = found.state
-    if known.state is State.KNOWN or worse:
-        state = known.state
-    history = known.history
-    if state is not known.state:
-        history += tuple(c for c in found.history if c not in history)
-    return replace(chosen, first=known.first, state=state, history=history)
-
-
-def _size(finding: Finding) -> tuple[int, int]:
-    nonzero = finding.nonzero_elements
-    elements = finding.input_elements
-    return elements, elements if nonzero is None else nonzero
 
 
 def short_hash(text: str) -> str:

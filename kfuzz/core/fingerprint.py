@@ -13,7 +13,9 @@ class Fingerprint:
         python, kfuzz, torch, triton, numpy: versions, "" where absent.
         system: operating system and machine, e.g. "Linux x86_64".
         device: name of the device the kernel ran on.
-        driver: GPU driver or runtime version, "" on the CPU.
+        driver: versions of the GPU's driver and runtime, "" on the CPU.
+        flags: settings of torch and of the environment that change what kernels
+            compute, each as "name=value".
     """
 
     python: str = ""
@@ -24,19 +26,26 @@ class Fingerprint:
     system: str = ""
     device: str = ""
     driver: str = ""
+    flags: tuple[str, ...] = ()
 
     def differences(self, other: "Fingerprint") -> list[str]:
-        """Return one line per field in which the two differ."""
-        pairs = (
-            (f.name, getattr(self, f.name), getattr(other, f.name))
-            for f in fields(self)
-        )
+        """Return one line per field, and per flag, in which the two differ."""
+        then, now = self._facts(), other._facts()
         return [
-            f"{name}: {a or 'none'} -> {b or 'none'}" for name, a, b in pairs if a != b
+            f"{name}: {then.get(name) or 'none'} -> {now.get(name) or 'none'}"
+            for name in dict.fromkeys((*then, *now))
+            if then.get(name, "") != now.get(name, "")
         ]
 
+    def _facts(self) -> dict[str, str]:
+        facts = {f.name: getattr(self, f.name) for f in fields(self)}
+        flags = (flag.partition("=") for flag in facts.pop("flags"))
+        return facts | {name: value for name, _, value in flags}
 
-def host_fingerprint(*, device: str = "", driver: str = "") -> Fingerprint:
+
+def host_fingerprint(
+    *, device: str = "", driver: str = "", flags: tuple[str, ...] = ()
+) -> Fingerprint:
     """Return the fingerprint of this process without importing torch."""
     return Fingerprint(
         python=platform.python_version(),
@@ -47,6 +56,7 @@ def host_fingerprint(*, device: str = "", driver: str = "") -> Fingerprint:
         system=f"{platform.system()} {platform.machine()}",
         device=device,
         driver=driver,
+        flags=flags,
     )
 
 

@@ -2,15 +2,11 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
 
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.event import Refusal
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.verdict import Kind, State, Verdict
-
-# Findings that hold against a kernel.
-CHARGED: Final = (State.CONFIRMED, State.KNOWN)
 
 
 class Instrument(StrEnum):

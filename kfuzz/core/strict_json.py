@@ -8,6 +8,7 @@ from kfuzz.core.errors import DecodeError
 # A finding nests 6 deep; deeper text is hostile and would exhaust the stack of
 # whatever walks it.
 MAX_DEPTH: Final = 32
+_NESTING: Final = (dict, list)
 
 
 def loads(text: bytes | str, *, where: str = "") -> Any:
@@ -30,13 +31,14 @@ def loads(text: bytes | str, *, where: str = "") -> Any:
     except (ValueError, RecursionError, MemoryError) as error:
         reason = str(error) or type(error).__name__
         raise DecodeError(f"not JSON: {reason}", where=where) from None
-    level, depth = [value], 0
-    while level := [
-        inner
-        for outer in level
-        if isinstance(outer, dict | list)
-        for inner in (outer.values() if isinstance(outer, dict) else outer)
-    ]:
+    level, depth = [value] if type(value) in _NESTING else [], 0
+    while level:
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in _NESTING
+        ]
         depth += 1
         if depth > MAX_DEPTH:
             raise DecodeError(f"nested deeper than {MAX_DEPTH} levels", where=where)

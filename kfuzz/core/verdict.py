@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from kfuzz.core.error_map import ErrorMap
+
 
 class Verdict(StrEnum):
     """What is known about a contract; never folded into one another."""
@@ -37,6 +39,8 @@ class Kind(StrEnum):
     WRONG_SHAPE = "wrong_shape"
     WRONG_DTYPE = "wrong_dtype"
     WRONG_DEVICE = "wrong_device"
+    FALSE_SCHEMA = "false_schema"
+    FALSE_FAKE = "false_fake"
     INPUT_MODIFIED = "input_modified"
     ALIASES_INPUT = "aliases_input"
     ALIASES_OUTPUT = "aliases_output"
@@ -70,6 +74,13 @@ class State(StrEnum):
     UNREPRODUCED = "unreproduced"
     KNOWN = "known"
     FIXED = "fixed"
+    REGRESSED = "regressed"
+
+
+CHARGED: Final = frozenset({State.CONFIRMED, State.REGRESSED, State.KNOWN})
+"""States of findings that their contract is charged with."""
+FAILING: Final = CHARGED - {State.KNOWN}
+"""Those of them that fail a run, whether or not known ones are to."""
 
 
 class Feature(StrEnum):
@@ -186,6 +197,8 @@ class Failure:
         trace: the kernel's traceback or a child's last output, if any.
         accesses: the memory accesses at fault, where they are known.
         place: position of the output among several results, None otherwise.
+        errors: how far all of that output lies from the reference, where some of it
+            misses and it was asked for.
     """
 
     contract: str
@@ -203,6 +216,7 @@ class Failure:
     trace: str = ""
     accesses: tuple[Access, ...] = ()
     place: int | None = None
+    errors: ErrorMap | None = None
 
     def signature(self, kernel: str) -> Signature:
         """Return the signature of this failure for the named kernel."""

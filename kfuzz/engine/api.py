@@ -9,9 +9,10 @@ from typing import Any
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import Budget, Profile
-from kfuzz.core.errors import UsageError, suggestion
-from kfuzz.core.event import FindingSaved
+from kfuzz.core.errors import HarnessError, UsageError, suggestion
+from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding, Target
+from kfuzz.core.verdict import Verdict
 from kfuzz.corpus import Stored
 from kfuzz.engine.campaign import run_kernels
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
@@ -51,6 +52,8 @@ def falsify(
     Raises:
         UsageError: if the kernel is not bound, a limit is not positive, there is
             no limit at all, or the call comes while kfuzz imports its file.
+        HarnessError: if not one case could be judged, as where the kernel's source
+            cannot be built.
     """
     _require_no_import()
     if not isinstance(kernel, BoundKernel):
@@ -74,9 +77,19 @@ def falsify(
             profile=_profile(profile),
         )
         found: dict[str, Finding] = {}
+        told = []
         for event in run_kernels(config, [loaded], stop=threading.Event()):
-            if isinstance(event, FindingSaved) and event.stage == "done":
-                found[event.finding.id] = event.finding
+            match event:
+                case FindingSaved(stage="done"):
+                    found[event.finding.id] = event.finding
+                case Notice():
+                    told.append(event.message)
+                case KernelFinished(cases=0):
+                    verdicts = {t.verdict for t in event.contracts.values()}
+                    if Verdict.ERROR in verdicts:
+                        raise HarnessError("; ".join(told), where=kernel.name)
+                case _:
+                    pass
     return list(found.values())
 
 
@@ -94,7 +107,12 @@ def replay(
     _require_no_import()
     root = project_root()
     config = ReplayConfig(
-        root=root, corpus=root / "corpus", times=times, device=device, target=target
+        root=root,
+        corpus=root / "corpus",
+        times=times,
+        device=device,
+        target=target,
+        keep=False,
     )
     stored = Stored(finding, root / "corpus" / finding.folder)
     return next(replay_all([stored], config, stop=threading.Event()))

@@ -5,6 +5,9 @@ says: a suspect becomes a case like any other, and a burst that ends its child i
 member by member.
 """
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +22,7 @@ from kfuzz.engine.round import KernelTurns, Round
 from kfuzz.engine.runner import ENDS_CHILD
 from kfuzz.engine.served import Stopped
 from kfuzz.execution.bursts import UNCHECKED
+from kfuzz.execution.suspects import MEMORY
 from kfuzz.strategies.values import allowed_families
 
 # Members together have no more elements than this, of arguments: the oracle needs some
@@ -38,9 +42,14 @@ JUDGED_FIRST: Final = 400
 # Suspects of one burst that are judged: a broken kernel breaks in every member, and
 # shows how in the first; a rare one has few.
 JUDGED: Final = 4
-# Bursts without a new finding, though with suspects, after which a round ends: what the
-# kernel does wrong is known.
-STALE: Final = 3
+# Suspects of one kind that showed nothing new in a round, after which one of that kind
+# is judged in each burst: what the kernel often does wrong must not hide the rest.
+KNOWN: Final = 8
+# Bursts in a row of which most members are suspect and nothing new comes, after which
+# a round ends: cases of their own show as much.
+STALE: Final = 8
+# Bursts that end their child, or cannot be screened for an error, after which it ends.
+FAILED: Final = 3
 # How what ends a child shows, a load beside a page that faults included.
 _FATAL: Final = ENDS_CHILD | {Kind.READ_OUTSIDE}
 # Rounds in a row in which nothing could be screened, after which nothing is tried.
@@ -141,7 +150,9 @@ class BurstRound:
         self._turn = turn
         self._most = most
         self._pending: Burst | None = None
-        self._stale = 0
+        self._stale = self._failed = 0
+        # Suspects judged that showed nothing new, by kind.
+        self._known: Counter[str] = Counter()
 
     @property
     def left(self) -> int:
@@ -151,7 +162,8 @@ class BurstRound:
 
     def is_over(self) -> bool:
         """Return whether nothing more is to be screened."""
-        return self._turn.over or self._stale >= STALE or self.left <= 0
+        idle = self._stale >= STALE or self._failed >= FAILED
+        return self._turn.over or idle or self.left <= 0
 
     def take(self, burst: Burst) -> None:
         """Submit a burst once the one before is back; never raises."""
@@ -190,7 +202,9 @@ class BurstRound:
             )
         if made.error:
             self._kernel.record.notice(f"a burst could not be screened: {made.error}")
-            self._stale += 1
+            self._failed += 1
+        if 2 * made.passed >= burst.members:
+            self._stale = 0
         if made.lost:
             self._judge(burst, made.lost)
         elif made.suspects:
@@ -201,36 +215,54 @@ class BurstRound:
         for number in range(burst.members):
             self.members += 1
             case = member_case(self._kernel.loaded.kernel, burst, number)
-            report = self._turn.judge(case)
+            report = self._turn.judge(case, suspect=True)
             if report is None or self._turn.found is not None:
                 return
             if report.failure is not None and report.failure.kind in _FATAL:
                 break
         else:
             self._kernel.record.note(f"in a burst, not alone: {why}")
-        self._stale += 1
+        self._failed += 1
 
     def _judge_suspects(self, burst: Burst, made: Screened) -> None:
         """Judge some suspects, each kind of reason first."""
-        kernel = self._kernel.loaded.kernel
-        kinds: dict[str, Suspect] = {}
-        for suspect in made.suspects:
-            kinds.setdefault(suspect.why.partition(":")[0], suspect)
-        first = list(kinds.values())
-        others = [s for s in made.suspects if s not in first]
         self.members += len(made.suspects)
-        # Which call left a failed launch behind is not known: all are suspect for it.
-        few = not any(kind.startswith(UNCHECKED) for kind in kinds)
-        for suspect in [*first, *others][: JUDGED if few else None]:
-            case = member_case(kernel, burst, suspect.member)
-            report = self._turn.judge(case)
+        refused = True
+        for suspect in self._chosen(made.suspects):
+            case = member_case(self._kernel.loaded.kernel, burst, suspect.member)
+            report = self._turn.judge(case, suspect=True)
+            refused = refused and report is not None and report.refusal is not None
             if report is not None and _is_clean(report):
                 report = self._judge_pinned(case)
                 if report is not None and _is_clean(report):
                     self._kernel.record.note(f"in a burst, not alone: {suspect.why}")
             if report is None or self._turn.found is not None:
                 return
-        self._stale += 1
+            self._known[_kind(suspect)] += 1
+        # What is refused is one structure; another one may not be.
+        if 2 * made.passed < burst.members and not refused:
+            self._stale += 1
+
+    def _chosen(self, suspects: Sequence[Suspect]) -> list[Suspect]:
+        """Return whom to judge: one of each kind, then a few more.
+
+        Of a kind of which enough are known it is one, each time at another place.
+        """
+        kinds: dict[str, list[Suspect]] = {}
+        for suspect in suspects:
+            kinds.setdefault(_kind(suspect), []).append(suspect)
+        first: list[Suspect] = []
+        more: list[Suspect] = []
+        for kind, alike in kinds.items():
+            times = self._known[kind]
+            one = times % len(alike)
+            first.append(alike[one])
+            if times < KNOWN:
+                more += alike[:one] + alike[one + 1 :]
+        if any(kind.startswith(UNCHECKED) for kind in kinds):
+            # Which call left a failed launch behind is not known: any of them.
+            return [*first, *(s for s in suspects if s not in first)]
+        return [*first, *more[: max(JUDGED - len(first), 0)]]
 
     def _judge_pinned(self, case: Case) -> CaseReport | None:
         """Judge a case away from pages that fault, with all that is sampled."""
@@ -241,7 +273,15 @@ class BurstRound:
         except KfuzzError as error:
             self._turn.error = error
             return None
-        return self._turn.judge(pinned)
+        return self._turn.judge(pinned, suspect=True)
+
+
+def _kind(suspect: Suspect) -> str:
+    """Return why a member is suspect, without what depends on its data or its shape."""
+    why = suspect.why
+    if why.startswith(MEMORY):
+        return re.sub(r"\[[^]]*\]", "", why)
+    return why.partition(":")[0]
 
 
 def _is_clean(report: CaseReport) -> bool:

@@ -3,13 +3,13 @@
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
-from kfuzz.core.budget import SIZE_BUDGETS, Profile
+from kfuzz.core.budget import SIZE_BUDGETS, Profile, SizeBudget
 from kfuzz.core.errors import BackendError, BindingError
 from kfuzz.core.event import (
     Event,
@@ -21,7 +21,7 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.fingerprint import host_fingerprint
+from kfuzz.core.life import enter, utc_now
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, State
 from kfuzz.corpus import Corpus
@@ -34,10 +34,11 @@ from kfuzz.engine.coverage import CoverageSearch
 from kfuzz.engine.falsify import round_seed, search_round, strategy_of
 from kfuzz.engine.filed import FiledFinding
 from kfuzz.engine.guidance import charge, is_climbed
-from kfuzz.engine.lifecycle import enter, process
+from kfuzz.engine.judge_runner import runner_of
+from kfuzz.engine.lifecycle import process
 from kfuzz.engine.record import Record
 from kfuzz.engine.round import UNFENCED, KernelTurns, Round, unreached
-from kfuzz.engine.runner import HANG_SECONDS, Runner
+from kfuzz.engine.runner import HANG_SECONDS
 from kfuzz.engine.served import Stopped
 from kfuzz.execution import collectives, pages
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -90,12 +91,18 @@ def run_kernels(
     )
     try:
         _require_device(config.profile, backend.name)
-        yield from _Campaign(config, stop, backend, loaded, classes).events()
+        yield from Campaign(config, stop, backend, loaded, classes).events()
     finally:
         backend.close()
 
 
-class _Campaign:
+class Campaign:
+    """A search of kernels that are loaded, on a backend that is up.
+
+    What judges a candidate is one with hooks of its own: `budget_of`, `opening`,
+    `strategy` and `count_findings`.
+    """
+
     def __init__(
         self,
         config: RunConfig,
@@ -130,8 +137,8 @@ class _Campaign:
 
     def _prepare(self, loaded: LoadedKernel, classes: frozenset[str]) -> KernelTurns:
         operator, claims = loaded.kernel.operator, loaded.kernel.declaration
-        bound = {c.id for c in ATTRIBUTION if c.applies(operator, claims)}
-        budget = SIZE_BUDGETS[self.backend.name]
+        bound = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
+        budget = self.budget_of()
         # An impossible domain shows here.
         strategy_of(loaded.kernel, budget, profile=self.config.profile)
         place = Place(
@@ -142,19 +149,22 @@ class _Campaign:
             root=self.config.root,
         )
         fork = self.backend.fork if self.backend.isolated else None
-        runner = Runner(loaded, place, fork, expired=self._expired)
+        runner = runner_of(loaded, place, fork, expired=self._expired)
         record = Record(frozenset(classes & bound), claims.dtypes)
         if why := _no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
         return KernelTurns(loaded, runner, budget, record)
 
     def events(self) -> Iterator[Event]:
+        """Search, and yield what happens, ending with one `RunFinished`."""
         names = tuple(k.node_id for k in self.kernels)
-        yield RunStarted(self.config.seed, self.backend.name, names)
+        yield RunStarted(self.config.seed, self.backend.name, names, utc_now())
         if self.no_collective:
             text = f"C-ORD-03: collectives are not_applicable: {self.no_collective}"
             yield Notice("", text)
         try:
+            for each in self.kernels:
+                yield from self.opening(each)
             while not self._over():
                 kernel = self._next()
                 if kernel is None:
@@ -172,12 +182,31 @@ class _Campaign:
         interrupted = self.stop.is_set()
         yield RunFinished(elapsed, interrupted, self.config.seed, self.backend.name)
 
+    def budget_of(self) -> SizeBudget:
+        """Return the limits on the sizes of cases."""
+        return SIZE_BUDGETS[self.backend.name]
+
+    def opening(self, kernel: KernelTurns) -> Iterator[Event]:
+        """Judge what comes before anything is drawn: nothing, here."""
+        yield from ()
+
+    def strategy(
+        self, kernel: KernelTurns, without: Collection[str]
+    ) -> "SearchStrategy[Case] | None":
+        """Return what the cases of a kernel are drawn from; None if nothing is left."""
+        return strategy_of(
+            kernel.loaded.kernel,
+            kernel.budget,
+            without=without,
+            profile=self.config.profile,
+        )
+
     def _expired(self) -> bool:
         return self.stop.is_set() or time.monotonic() >= self.deadline
 
     def _over(self) -> bool:
         most = self.config.budget.max_findings
-        full = most is not None and self._count_findings() >= most
+        full = most is not None and self.count_findings() >= most
         return self.stop.is_set() or full or time.monotonic() >= self._search_end()
 
     def _search_end(self) -> float:
@@ -209,12 +238,7 @@ class _Campaign:
         self.backend.quiet = any(Kind.CRASH in symptom for symptom in kernel.symptoms)
         # A large case that was too large says nothing of its dtype.
         quick = self.config.profile is Profile.QUICK
-        strategy = strategy_of(
-            kernel.loaded.kernel,
-            kernel.budget,
-            without=kernel.record.useless_dtypes if quick else (),
-            profile=self.config.profile,
-        )
+        strategy = self.strategy(kernel, kernel.record.useless_dtypes if quick else ())
         if strategy is None:
             kernel.done = True
             return
@@ -250,7 +274,7 @@ class _Campaign:
         kernel.done = (
             turn.error is not None
             or (limit is not None and kernel.record.cases >= limit)
-            or len(kernel.findings) >= FINDINGS_PER_KERNEL
+            or kernel.unknown >= FINDINGS_PER_KERNEL
             or (self.config.budget.max_time is None and nothing)
         )
         self._retire(kernel)
@@ -295,20 +319,21 @@ class _Campaign:
         finding = Finding(
             signature=report.failure.signature(kernel.name),
             target=kernel.loaded.target,
-            operator=kernel.loaded.kernel.operator.name,
+            operator=kernel.loaded.kernel.operator.subject,
             device=self.backend.name,
             case=case,
             first=case,
             failure=report.failure,
             declaration=kernel.loaded.kernel.declaration,
-            fingerprint=host_fingerprint(device=kernel.runner.device_name),
+            fingerprint=kernel.runner.fingerprint(),
             seed=self.config.seed,
+            first_errors=report.failure.errors,
         )
         finding = enter(finding, State.NEW, "found")
         kernel.seen.add(finding.signature)
         entry = FiledFinding(self.corpus, finding)
-        path = str(entry.path)
-        yield FindingSaved(kernel.node_id, finding, path, True, "found")
+        path, is_new = str(entry.path), not entry.is_known
+        yield FindingSaved(kernel.node_id, finding, path, is_new, "found")
         self.backend.quiet = True
         try:
             pinned = replace(finding, case=kernel.runner.pin(case))
@@ -357,8 +382,12 @@ class _Campaign:
         if guided := self.guided.get(kernel.node_id):
             guided.close()
 
-    def _count_findings(self) -> int:
-        return sum(len(k.findings) for k in self.kernels)
+    def count_findings(self) -> int:
+        """Return how many findings there are, of those that end a run.
+
+        Known ones do not: they would keep what is new from being found.
+        """
+        return sum(k.unknown for k in self.kernels)
 
     def _progress(self, kernel: KernelTurns) -> Progress:
         return Progress(
@@ -366,8 +395,9 @@ class _Campaign:
             elapsed_s=time.monotonic() - self.start,
             cases=sum(k.record.cases for k in self.kernels),
             worst_ratio=max(k.record.worst for k in self.kernels),
-            findings=self._count_findings(),
+            findings=self.count_findings(),
             kernels_done=sum(k.done for k in self.kernels),
+            strata=sum(len(k.discovery.ledger.visits) for k in self.kernels),
         )
 
     def _finished(self, kernel: KernelTurns) -> KernelFinished:
@@ -385,6 +415,8 @@ class _Campaign:
             notes=record.notes(),
             screened=record.screened,
             bursts=record.bursts,
+            strata=len(kernel.discovery.ledger.visits),
+            regions=kernel.discovery.ledger.regions(),
         )
 
 

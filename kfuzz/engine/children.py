@@ -58,6 +58,7 @@ class Children:
         place: where it runs.
         apart: whether they are processes; else all is done in this one.
         device_name: name of the device, known after the first child is ready.
+        flags: settings in the children that change results, known then too.
         unfenced: why a child that was to make fences cannot, "" where it can.
 
     Every method that waits raises `Stopped` once `expired` says so.
@@ -74,6 +75,7 @@ class Children:
         self.place = place
         self.apart = fork is not None
         self.device_name = ""
+        self.flags: tuple[str, ...] = ()
         self.unfenced = ""
         self._fork = fork
         self._expired = expired
@@ -98,7 +100,13 @@ class Children:
         return self._standing is not None and not self._standing.lost
 
     def standing(self) -> Served:
-        """Return the one that stays, opened if it is not there."""
+        """Return the one that stays, idle, opened if it is not there.
+
+        One that owes a reply, since an exception came before it was taken, is ended:
+        it would be taken for that to the next request.
+        """
+        if self._standing is not None and self._standing.busy:
+            self.replace(self._standing)
         if self._standing is None or self._standing.lost:
             [self._standing] = self.fresh(1)
         return self._standing
@@ -211,6 +219,7 @@ class Children:
         if "problem" in reply:
             raise BindingError(reply["problem"], where=self.loaded.target.node_id)
         self.device_name = str(reply["device"])
+        self.flags = tuple(map(str, reply.get("flags", ())))
         self.unfenced = str(reply.get("unfenced", ""))
         return ""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from kfuzz.core.budget import Budget, Profile
 from kfuzz.core.burst import MEMBERS
 from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import CHARGED, State
 from kfuzz.execution.sanitizer import SanitizerReport
 
 
@@ -68,6 +69,8 @@ class ReplayConfig:
         device: as in `RunConfig`; None replays on the backend each was found on.
         isolate: as in `RunConfig`.
         target: overrides the target stored in the finding, "" for none.
+        jobs: findings that are replayed side by side.
+        keep: whether the corpus is told of a fixed finding that fails again.
     """
 
     root: Path
@@ -76,6 +79,8 @@ class ReplayConfig:
     device: str | None = None
     isolate: str = "auto"
     target: str = ""
+    jobs: int = 1
+    keep: bool = True
 
 
 class ReplayOutcome(StrEnum):
@@ -92,7 +97,8 @@ class ReplayResult:
     """One replayed finding.
 
     Attributes:
-        finding: as stored; None where it could not be read.
+        finding: as stored, or known where the mark of another one covers it, or
+            regressed where it was fixed; None where it could not be read.
         path: its folder.
         outcome: FIXED (no run fails), FAILS (all do, the same way), FLAKY
             (some do, or another way), ERROR (it could not be judged).
@@ -101,6 +107,7 @@ class ReplayResult:
         message: one line for people.
         differences: how the environment differs from the stored one, one line
             each; empty unless the finding does not reproduce.
+        by_chance: whether chance decides if it shows, so that passing says little.
     """
 
     finding: Finding | None
@@ -110,6 +117,29 @@ class ReplayResult:
     runs: int
     message: str
     differences: tuple[str, ...] = ()
+    by_chance: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is of a known finding."""
+        return self.finding is not None and self.finding.state is State.KNOWN
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether what is known of a finding is what failed, and nothing else."""
+        return self.is_known and self.reproduces and self.failures > 0
+
+    @property
+    def reproduces(self) -> bool:
+        """Whether a run failed, as stored or another way."""
+        return self.outcome in (ReplayOutcome.FAILS, ReplayOutcome.FLAKY)
+
+    @property
+    def seems_fixed(self) -> bool:
+        """Whether what is charged with a finding passes, and not by chance."""
+        if self.finding is None or self.by_chance:
+            return False
+        return self.outcome is ReplayOutcome.FIXED and self.finding.state in CHARGED
 
 
 @dataclass(frozen=True)

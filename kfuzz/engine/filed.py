@@ -1,9 +1,8 @@
 """A finding's place in the corpus while it changes."""
 
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import State
-from kfuzz.corpus import Corpus, Stored
-from kfuzz.engine.lifecycle import enter
+from kfuzz.core.life import covering, under
+from kfuzz.corpus import Corpus
 
 
 class FiledFinding:
@@ -13,12 +12,16 @@ class FiledFinding:
         finding: as stored last.
         path: its folder.
         is_new: whether the corpus did not hold its bucket before.
+        is_known: whether a mark of its whole signature made it known when it was
+            found.
     """
 
     def __init__(self, corpus: Corpus, finding: Finding) -> None:
         self._corpus = corpus
         self.finding = finding
         self.is_new = corpus.get(finding) is None
+        marks = corpus.marks(finding.signature.kernel)
+        self.is_known = covering(marks, finding) is not None
         self.path = corpus.save(finding)
 
     def save(self, finding: Finding) -> Finding:
@@ -32,18 +35,16 @@ class FiledFinding:
     def settle(self) -> Finding:
         """Return the finding as the corpus holds it, merged with what it held.
 
-        A finding whose signature a known entry has is known too.
+        A finding that the mark of a known one covers is known too.
         """
-        stored = self._corpus.get(self.finding)
-        final = self.finding if stored is None else stored.finding
-        if final.state is State.CONFIRMED and self._is_known(final):
-            final = enter(final, State.KNOWN, "its signature is known")
-            self.path = self._corpus.save(final)
+        marks = self._corpus.marks(self.finding.signature.kernel)
+
+        def settled(stored: Finding | None) -> Finding:
+            final = stored or self.finding
+            known = covering(marks, final)
+            return final if known is None else under(known, final)
+
+        final = self._corpus.change(self.finding, settled)
+        assert final is not None
         self.finding = final
         return final
-
-    def _is_known(self, finding: Finding) -> bool:
-        entries = (e.finding for e in self._corpus.entries() if isinstance(e, Stored))
-        return any(
-            e.state is State.KNOWN and e.signature == finding.signature for e in entries
-        )

@@ -151,7 +151,7 @@ class Grading:
         kernel = self._kernels[event.kernel].kernel
         operator, claims = kernel.operator, kernel.declaration
         bound = operator.tolerance
-        binding = {c.id for c in ATTRIBUTION if c.applies(operator, claims)}
+        binding = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
         listed = self._listed(kernel.name)
         return KernelStatement(
             kernel=event.kernel,
@@ -167,7 +167,7 @@ class Grading:
                     tally.verdict,
                     tally.decided,
                     tally.undecided,
-                    self._soundness(f"{name}/{operator.name}"),
+                    self._soundness(f"{name}/{operator.subject}"),
                 )
                 for name, tally in event.contracts.items()
                 if name in binding or tally.verdict is not Verdict.NOT_APPLICABLE

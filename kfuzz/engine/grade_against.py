@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kfuzz.core.statement import CHARGED, Graded, KernelStatement, Statement
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.statement import Graded, KernelStatement, Statement
+from kfuzz.core.verdict import CHARGED, Verdict
 
 
 class Outcome(StrEnum):

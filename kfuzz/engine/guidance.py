@@ -80,7 +80,8 @@ class Discovery:
             report: what it taught.
             branches: of the kernel's own file, that have run so far.
         """
-        self.ledger.visit(case)
+        fails = report.failure is not None
+        self.ledger.visit(case, ratio=report.ratio, fails=fails)
         symptom: tuple[object, ...] = ()
         if report.failure is not None:
             symptom = report.failure.signature("").symptom

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.errors import HarnessError
-from kfuzz.core.finding import Change, Explanation, Finding, Reduction
+from kfuzz.core.finding import Explanation, Finding, Reduction
+from kfuzz.core.life import enter
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.explain import explain
@@ -44,6 +44,8 @@ BEYOND_BASE: Final = _OF_HISTORY | {
     Kind.TUNING_DEPENDENT,
     Kind.SCALE_DEPENDENT,
     Kind.ORDER_DEPENDENT,
+    Kind.FALSE_SCHEMA,
+    Kind.FALSE_FAKE,
 }
 
 
@@ -78,7 +80,7 @@ def confirm(
         told: whether the classes have been told apart on this case, so that no child
             needs to do so.
     """
-    if _is_by_chance(signature):
+    if is_by_chance(signature):
         return _witnessed(runner, case, signature)
     depths = [SEARCH if told else FULL, *[SEARCH] * (CONFIRMATIONS - 1)]
     reports = runner.judge_fresh(case, depths)
@@ -94,7 +96,7 @@ def confirm(
         same[0].failure if same else None,
         note=note,
         instead=next(
-            (f for f in failures if _is_by_chance(f.signature(signature.kernel))), None
+            (f for f in failures if is_by_chance(f.signature(signature.kernel))), None
         ),
     )
 
@@ -115,7 +117,7 @@ def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation
     return Confirmation(state, same[0].failure if same else None, note=note)
 
 
-def _is_by_chance(signature: Signature) -> bool:
+def is_by_chance(signature: Signature) -> bool:
     """Whether chance decides if a fault of this kind shows."""
     protocol = CLASSES[signature.contract].protocol
     return signature.kind in protocol.by_chance
@@ -159,10 +161,11 @@ def process(
         return save(enter(finding, first.state, note))
     note = "2 of 2 fresh children" if hangs else first.note
     finding = enter(finding, State.CONFIRMED, note)
-    if _is_by_chance(finding.signature):
+    if is_by_chance(finding.signature):
         finding = _charged(finding, first.failure)
     finding = save(finding)
-    if finding.case.large:  # its values are not at hand, and each run takes seconds
+    # Where its values are not at hand each run takes seconds.
+    if finding.case.large or not finding.case.pinned:
         kept = replace(finding, reduction=Reduction(0, LARGE))
         return save(replace(kept, explanation=Explanation(complete=False)))
     deadline = time.monotonic() + seconds()
@@ -232,7 +235,7 @@ def _minimise(
 def _told(runner: Runner, finding: Finding, first: Confirmation) -> Confirmation:
     """Return the confirmation of a case that stays as it was found, its class told."""
     signature = finding.signature
-    if signature.kind is Kind.HANG or _is_by_chance(signature):
+    if signature.kind is Kind.HANG or is_by_chance(signature):
         return first  # told apart already
     return confirm(runner, finding.case, signature)
 
@@ -303,13 +306,6 @@ def _is_flush(runner: Runner, case: Case) -> bool:
     if case.destinations:
         case = runner.pin(case)
     return case.edge is None or is_flush(case, alignment)
-
-
-def enter(finding: Finding, state: State, note: str = "") -> Finding:
-    """Return the finding in a state, with the change in its history."""
-    when = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    change = Change(state, when, note)
-    return replace(finding, state=state, history=(*finding.history, change))
 
 
 def _charged(finding: Finding, failure: Failure) -> Finding:

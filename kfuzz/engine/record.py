@@ -8,7 +8,7 @@ from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened
-from kfuzz.core.verdict import CaseReport, State, Verdict
+from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
 
 _REMEDIES: Final = {
     "non-contiguous input": 'layouts="contiguous"',
@@ -18,7 +18,6 @@ _REMEDIES: Final = {
     "dim other than the last": "dims={-1}",
     "non-finite input": 'nonfinite="raise" (or "undefined")',
 }
-_CHARGED: Final = (State.CONFIRMED, State.KNOWN)
 
 
 @dataclass
@@ -133,8 +132,8 @@ class Record:
         kept, broken = self._kept.get(name, 0), self._broken.get(name, 0)
         undecided = self._undecided.get(name, 0)
         states = [f.state for f in findings if f.signature.contract == name]
-        unsettled = any(s not in _CHARGED for s in states)
-        if any(s in _CHARGED for s in states):
+        unsettled = any(s not in CHARGED for s in states)
+        if any(s in CHARGED for s in states):
             verdict = Verdict.VIOLATES
         elif name not in self.classes:
             return ContractTally(Verdict.NOT_APPLICABLE)

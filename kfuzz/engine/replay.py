@@ -1,21 +1,28 @@
 """Replaying stored findings: does it still fail, the same way?"""
 
+import contextlib
+import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
-from kfuzz.core.fingerprint import host_fingerprint
-from kfuzz.core.verdict import CaseReport
-from kfuzz.corpus import Problem, Stored
+from kfuzz.core.life import REGRESSED, covering, enter, under
+from kfuzz.core.verdict import CaseReport, State
+from kfuzz.corpus import Corpus, Problem, Stored
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.children import Place
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult
 from kfuzz.engine.faults import is_beside_page
-from kfuzz.engine.lifecycle import SEARCH
+from kfuzz.engine.judge import judged_again
+from kfuzz.engine.judge_runner import runner_of
+from kfuzz.engine.lifecycle import SEARCH, is_by_chance
 from kfuzz.engine.runner import Runner
 from kfuzz.engine.served import Stopped
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve
@@ -28,29 +35,113 @@ def replay(
 
     Args:
         stored: what to replay; entries that cannot be read become ERROR.
-        config: how.
-        stop: set from outside to end after the current finding.
+        config: how; several side by side share one zygote.
+        stop: set from outside to end after the current findings.
 
     Yields:
         One result per entry, in order.
     """
-    backends: dict[str, Backend] = {}
+    work = _Replays(config, stop)
     try:
-        for entry in stored:
-            if stop.is_set():
+        for result in _in_order(work.of, stored, config.jobs):
+            if result is None:
                 return
-            if isinstance(entry, Problem):
-                yield ReplayResult(
-                    None, entry.path, ReplayOutcome.ERROR, 0, 0, entry.what
-                )
-                continue
-            try:
-                yield _replayed(entry, config, backends, stop)
-            except Stopped:
-                return
+            yield result
     finally:
-        for backend in backends.values():
+        work.close()
+
+
+def _in_order(
+    work: Callable[[Stored | Problem], ReplayResult | None],
+    stored: Sequence[Stored | Problem],
+    jobs: int,
+) -> Iterator[ReplayResult | None]:
+    """Yield what comes of each entry, some of the next being worked on meanwhile."""
+    if jobs <= 1:
+        yield from map(work, stored)
+        return
+    waiting: deque[Future[ReplayResult | None]] = deque()
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for entry in stored:
+                waiting.append(pool.submit(work, entry))
+                if len(waiting) >= 2 * jobs:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+class _Replays:
+    """Replays findings for several threads, which share what is slow to begin."""
+
+    def __init__(self, config: ReplayConfig, stop: threading.Event) -> None:
+        self._config, self._stop = config, stop
+        self._corpus = Corpus(config.corpus)
+        self._backends: dict[str, Backend] = {}
+        self._marks: dict[str, list[Finding]] = {}
+        # Importing a file and starting a zygote are done by one thread at a time.
+        self._starting = threading.Lock()
+        # What runs in this process, or sets up what contains a candidate, is alone.
+        self._alone = threading.Lock()
+
+    def close(self) -> None:
+        """End every child."""
+        for backend in self._backends.values():
             backend.close()
+
+    def of(self, entry: Stored | Problem) -> ReplayResult | None:
+        """Return what came of one entry; None once the replay is to stop."""
+        if self._stop.is_set():
+            return None
+        if isinstance(entry, Problem):
+            outcome = ReplayOutcome.ERROR
+            return ReplayResult(None, entry.path, outcome, 0, 0, entry.what)
+        finding = entry.finding
+        try:
+            with self._starting:
+                known = covering(self._marks_of(finding.signature.kernel), finding)
+                loaded = locate(finding, self._config)
+                backend = backend_for(finding, self._config, self._backends)
+        except KfuzzError as error:
+            outcome = ReplayOutcome.ERROR
+            return ReplayResult(finding, entry.path, outcome, 0, 0, str(error))
+        apart = backend.isolated and not finding.target.reference
+        try:
+            with contextlib.nullcontext() if apart else self._alone:
+                made = _replayed(entry, loaded, backend, self._config, self._stop)
+        except Stopped:
+            return None
+        if known is not None:
+            made = replace(made, finding=under(known, finding))
+        again = made.outcome is ReplayOutcome.FAILS and finding.state is State.FIXED
+        if again and not self._config.target:
+            made = self._regressed(entry, made)
+        return replace(made, by_chance=is_by_chance(finding.signature))
+
+    def _marks_of(self, kernel: str) -> list[Finding]:
+        if kernel not in self._marks:
+            self._marks[kernel] = self._corpus.marks(kernel)
+        return self._marks[kernel]
+
+    def _regressed(self, entry: Stored, made: ReplayResult) -> ReplayResult:
+        """Return the result with the finding regressed, and tell the corpus."""
+
+        def to(now: Finding | None) -> Finding | None:
+            if now is None or now.state is not State.FIXED:
+                return now
+            return enter(now, State.REGRESSED, REGRESSED)
+
+        message = f"{REGRESSED}: {made.message}"
+        place = self._corpus.root / entry.finding.folder
+        if self._config.keep and os.path.abspath(place) == os.path.abspath(entry.path):
+            try:
+                self._corpus.change(entry.finding, to)
+            except KfuzzError as error:
+                message += f" (the corpus was not told: {error})"
+        return replace(made, finding=to(entry.finding), message=message)
 
 
 def locate(finding: Finding, config: ReplayConfig) -> LoadedKernel:
@@ -60,6 +151,8 @@ def locate(finding: Finding, config: ReplayConfig) -> LoadedKernel:
         KfuzzError: if its file, module or name is gone.
     """
     target = finding.target
+    if target.reference:
+        return judged_again(finding, config)
     if config.target:
         sources = resolve(config.target)
     elif target.module:
@@ -91,7 +184,7 @@ def runner_for(
         root=config.root,
     )
     fork = backend.fork if backend.isolated else None
-    return Runner(loaded, place, fork, expired=stop.is_set)
+    return runner_of(loaded, place, fork, expired=stop.is_set)
 
 
 def backend_for(
@@ -107,14 +200,13 @@ def backend_for(
 
 def _replayed(
     entry: Stored,
+    loaded: LoadedKernel,
+    backend: Backend,
     config: ReplayConfig,
-    backends: dict[str, Backend],
     stop: threading.Event,
 ) -> ReplayResult:
     finding, path = entry.finding, entry.path
     try:
-        loaded = locate(finding, config)
-        backend = backend_for(finding, config, backends)
         kernel = loaded.kernel
         if not kernel.operator.admits(finding.case, kernel.declaration):
             text = "lies outside what the kernel declares now"
@@ -127,7 +219,11 @@ def _replayed(
         if edge and edge.allocation is not None and backend.name != "cuda":
             text = "it shows beside a page of its own allocation's, on a GPU only"
             return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
-        reports = runner.judge_fresh(finding.case, [SEARCH] * config.times)
+        try:
+            reports = runner.judge_fresh(finding.case, [SEARCH] * config.times)
+        finally:
+            if finding.target.reference:
+                runner.close()
         if is_beside_page(finding) and runner.unfenced:
             text = f"it shows beside a page that faults only: {runner.unfenced}"
             return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
@@ -157,8 +253,7 @@ def _result(
         return ReplayResult(
             finding, path, ReplayOutcome.FAILS, runs, runs, failure.message
         )
-    now = host_fingerprint(device=runner.device_name)
-    differences = tuple(finding.fingerprint.differences(now))
+    differences = tuple(finding.fingerprint.differences(runner.fingerprint()))
     if failing:
         other = failing[0].failure
         assert other is not None

@@ -11,7 +11,7 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Signature, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Signature, State, Verdict
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.deaths import is_fault
 from kfuzz.engine.faults import charged
@@ -33,7 +33,8 @@ SHOWN_LINES: Final = 12
 _DIAGNOSABLE: Final = frozenset(
     c.id
     for c in ATTRIBUTION
-    if c.id in ("C-EXC-01", "K-VAL-01") or c.id.startswith(("C-PRC", "C-CMP"))
+    if c.id in ("C-EXC-01", "K-VAL-01", "K-GRD-01")
+    or c.id.startswith(("C-PRC", "C-CMP"))
 )
 
 
@@ -80,6 +81,11 @@ class KernelTurns:
     def name(self) -> str:
         """The name that it is bound to."""
         return self.loaded.kernel.name
+
+    @property
+    def unknown(self) -> int:
+        """How many findings there are that nobody marked as known."""
+        return sum(f.state is not State.KNOWN for f in self.findings.values())
 
 
 def unreached(kernel: KernelTurns) -> str:
@@ -133,15 +139,22 @@ class Round:
         ended = self.found is not None or self.error is not None
         return ended or self._stop.is_set() or time.monotonic() >= self._deadline
 
-    def judge(self, case: Case) -> CaseReport | None:
-        """Judge a case, or return None once the round is over; never raises."""
+    def judge(self, case: Case, *, suspect: bool = False) -> CaseReport | None:
+        """Judge a case, or return None once the round is over; never raises.
+
+        Args:
+            case: the case.
+            suspect: whether a burst pointed to it. Its symptoms are counted apart:
+                they take no diagnosis from those that are found without.
+        """
         if self.over:
             return None
         try:
             report = self._kernel.runner.judge(case, "search")
             if why := self._kernel.runner.unfenced:
                 self._kernel.record.notice(f"{UNFENCED}: {why}")
-            due = report.failure is not None and self._is_due(report.failure)
+            failure = report.failure
+            due = failure is not None and self._is_due(failure, suspect=suspect)
             if due and is_fault(report):
                 case, report = self._located(case, report)
             self._learn(case, report)
@@ -189,9 +202,11 @@ class Round:
         kernel.collected = True
         self.judge(replace(self.passed, collective=True))
 
-    def _is_due(self, failure: Failure) -> bool:
+    def _is_due(self, failure: Failure, *, suspect: bool) -> bool:
         """Count an occurrence of a symptom and return whether it is diagnosed."""
-        symptom = failure.signature(self._kernel.name).symptom
+        symptom: tuple[object, ...] = failure.signature(self._kernel.name).symptom
+        if suspect:
+            symptom = (*symptom, "in a burst")
         times = self._kernel.symptoms.get(symptom, 0) + 1
         self._kernel.symptoms[symptom] = times
         return _is_diagnosed(times)

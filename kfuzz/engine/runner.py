@@ -13,7 +13,8 @@ from typing import Any, Final
 from kfuzz.core.branches import Branches, Reached
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.errors import BindingError, HarnessError
+from kfuzz.core.errors import BindingError, BuildError, HarnessError
+from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature
@@ -27,6 +28,7 @@ from kfuzz.engine.deaths import (
     lost_memory,
 )
 from kfuzz.engine.served import Served
+from kfuzz.execution.machine import versions
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
 from kfuzz.targets.load import LoadedKernel
 
@@ -77,12 +79,22 @@ class Runner:
         self._passed: dict[str, Any] | None = None
         # Whether several cases asked for at once have ended a child, or kept it busy.
         self._died = False
+        # Who screens a burst whose answer nobody has asked for yet.
+        self._screening: Served | None = None
         self._children = Children(loaded, place, fork, expired)
 
     @property
     def device_name(self) -> str:
         """Name of the device, known after the first case."""
         return self._children.device_name
+
+    def fingerprint(self) -> Fingerprint:
+        """Return the environment of the kernel's calls, known after the first case."""
+        return host_fingerprint(
+            device=self.device_name,
+            driver=versions(self.place.device),
+            flags=self._children.flags,
+        )
 
     @property
     def fences(self) -> bool:
@@ -99,6 +111,7 @@ class Runner:
 
         Raises:
             BindingError: if the kernel cannot be opened any more.
+            BuildError: if something cannot be built for its calls.
             HarnessError: if kfuzz's own side fails.
         """
         message = _question(case, depth)
@@ -185,6 +198,7 @@ class Runner:
         Raises:
             HarnessError: if the values cannot be made.
         """
+        self._screening = None
         peer = self._children.standing()
         peer.send({"do": "pin", "case": encode(case)})
         reply = peer.wait(OPEN_SECONDS)
@@ -193,10 +207,12 @@ class Runner:
     def submit(self, burst: Burst) -> None:
         """Ask for a burst to be screened; `screened` is to be called before all else.
 
+        If something else is asked for first, the burst and its child are given up.
+
         Raises:
             BindingError: if the kernel cannot be opened any more.
         """
-        self._send({"do": "screen", "burst": encode(burst)})
+        self._screening = self._send({"do": "screen", "burst": encode(burst)})
 
     def screened(self) -> Screened:
         """Return what the screening of the burst submitted last says.
@@ -205,13 +221,18 @@ class Runner:
 
         Raises:
             BindingError: if the operator's oracle or error model is malformed.
-            HarnessError: if kfuzz's own side fails.
+            HarnessError: if kfuzz's own side fails, or no burst is under way.
         """
-        peer = self._children.standing()
+        peer, self._screening = self._screening, None
+        if peer is None:
+            raise HarnessError("no burst is being screened")
         try:
-            reply = self._reply(peer, self._suspect_limit())
+            reply = self._reply_to_burst(peer)
         except ChildTimeout:
+            ours = not peer.is_in_kernel()
             self._children.replace(peer)
+            if ours:
+                return Screened(error=f"kfuzz took more than {FIRST_SECONDS:.0f} s")
             return Screened(lost="it takes too long", spent=True)
         except ChildDied as died:
             self._children.replace(peer)
@@ -233,6 +254,7 @@ class Runner:
 
     def _send(self, message: dict[str, Any]) -> Served:
         """Send a request to the child that stays, and return it."""
+        self._screening = None
         peer = self._children.standing()
         try:
             peer.send(message)
@@ -366,6 +388,8 @@ class Runner:
         except ChildRaised as raised:
             if raised.type == "BindingError":
                 raise BindingError(raised.message) from None
+            if raised.type == "BuildError":  # as in every other case
+                raise BuildError(raised.message) from None
             last = raised.traceback.strip().splitlines()[-3:]
             where = f"{raised.type}: {raised.message} ({' '.join(last)})"
             # In kfuzz's own part: for want of memory, or of a device that works.
@@ -391,6 +415,20 @@ class Runner:
         finally:
             self.reached.take(told)
         return reply
+
+    def _reply_to_burst(self, peer: Served) -> dict[str, Any]:
+        """Wait for what a screen says; kfuzz's own work is no hang of the kernel.
+
+        Raises:
+            ChildTimeout: if the kernel, or kfuzz by far, takes too long.
+        """
+        deadline = time.monotonic() + FIRST_SECONDS
+        while True:
+            try:
+                return self._reply(peer, self._suspect_limit())
+            except ChildTimeout:
+                if peer.is_in_kernel() or time.monotonic() >= deadline:
+                    raise
 
     def _suspect_limit(self) -> float:
         if self.hanging:

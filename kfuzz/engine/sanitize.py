@@ -82,6 +82,11 @@ def _device_of(entry: Stored | Problem, config: ReplayConfig) -> str:
             where="--sanitizer",
             fix="give --device cuda to run it on a GPU",
         )
+    if entry.finding.target.reference:
+        raise UsageError(
+            f"{entry.finding.id} is a candidate's, which runs in its sandbox only",
+            where="--sanitizer",
+        )
     if entry.finding.case.large:
         raise UsageError(
             f"{entry.finding.id} has billions of elements: under compute-sanitizer it "

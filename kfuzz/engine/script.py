@@ -11,6 +11,9 @@ from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
 from kfuzz.engine.script_checks import check
 from kfuzz.engine.script_destinations import given
 
+# Details of K-GRD-01: how gradients are asked for.
+_WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
+
 _TEMPLATE: Final = Template('''\
 """$id
 
@@ -55,6 +58,17 @@ def tensor(shape, strides, offset, dtype, data):
 
 $load
 
+
+def find(name):
+    """Return the kernel of a name as it is bound, else the function of that name."""
+    noted = getattr(sys.modules.get("kfuzz.contracts.binding"), "REGISTRY", {})
+    every = [*vars(module).values(), *noted.get(module.__name__, ())]
+    named = [v for v in every if getattr(v, "name", None) == name]
+    return (named + [v for v in every if getattr(v, "__name__", None) == name])[0]
+
+
+kernel = find($name)$asked
+
 arguments = [
 $arguments
 ]
@@ -90,12 +104,17 @@ def script(finding: Finding) -> str:
             fix=f"shrink it first: kfuzz shrink {finding.id}",
         )
     target = finding.target
+    if target.reference:
+        raise KfuzzError(
+            "a candidate that nobody vouches for runs in its sandbox only",
+            where=finding.id,
+            fix=f"kfuzz replay {finding.id}",
+        )
     if not target.file and not target.module:
         raise KfuzzError("the kernel has no importable home", where=finding.id)
     load = _LOAD_MODULE.substitute(module=target.module)
     if target.file:
         load = _LOAD_FILE.substitute(file=target.file)
-    load += f"\nkernel = {_lookup(finding)}"
     imports = "import pathlib\n" if target.file else ""
     out = finding.declaration.out
     if out:
@@ -115,6 +134,8 @@ def script(finding: Finding) -> str:
         poison=_poison(finding),
         device="cuda" if finding.device == "cuda" else "cpu",
         load=load,
+        name=repr(finding.target.name),
+        asked=_asked(finding),
         arguments="\n".join(
             f"    {_argument(spec)},  # {_summary(name, spec)}"
             for name, spec in finding.case.tensors.items()
@@ -138,14 +159,12 @@ def _poison(finding: Finding) -> str:
     return repr(narrow.get(dtype, 2.0**100))
 
 
-def _lookup(finding: Finding) -> str:
-    """Return an expression that finds the kernel in its module by bound name."""
-    name = finding.target.name
-    return (
-        f"next(v for v in vars(module).values() "
-        f"if getattr(v, 'name', None) == {name!r} or "
-        f"getattr(v, '__name__', None) == {name!r})"
-    )
+def _asked(finding: Finding) -> str:
+    """Return what asks for gradients in the way that shows the failure, if one does."""
+    failure = finding.failure
+    if failure.contract != "K-GRD-01" or failure.detail not in _WAYS:
+        return ""
+    return f".function.asked({failure.detail!r}, {failure.output[1:]!r})"
 
 
 def _scalars(scalars: Mapping[str, Scalar]) -> str:

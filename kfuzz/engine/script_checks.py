@@ -33,6 +33,8 @@ _INVISIBLE: Final = {
     Kind.TUNING_DEPENDENT: "what an autotuner leaves when it measures",
     Kind.SCALE_DEPENDENT: "what it gives for scaled data",
     Kind.ORDER_DEPENDENT: "what it gives for data in another order",
+    Kind.FALSE_SCHEMA: "what torch.library.opcheck says of its schema",
+    Kind.FALSE_FAKE: "what torch.library.opcheck says of its fake implementation",
 }
 
 _CALL: Final = "kernel(*arguments, **scalars)"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from kfuzz.execution.processes import ChildDied, ChildTimeout
+from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
 from kfuzz.targets.worker import PULSE_BYTES, STACK_SIGNAL
 
 # Between two looks whether the run is over.
@@ -44,14 +44,21 @@ class Stopped(Exception):
 
 
 class Served:
-    """A peer with its pulse: the count of kernel calls that it shares."""
+    """A peer with its pulse: the count of kernel calls that it shares.
+
+    Attributes:
+        peer: the child.
+        pulse: descriptor of what it shares; None without a process.
+        lost: whether it has ended.
+        busy: whether a reply is still to come.
+    """
 
     def __init__(
         self, peer: Peer, pulse: int | None, expired: Callable[[], bool]
     ) -> None:
         self.peer = peer
         self.pulse = pulse
-        self.lost = False
+        self.lost = self.busy = False
         self._expired = expired
         self._pid: int | None = getattr(peer, "pid", None)
         self._since = self._now()
@@ -60,6 +67,7 @@ class Served:
     def send(self, message: dict[str, Any]) -> None:
         """Send one request."""
         self._since = self._now()
+        self.busy = True
         self.peer.send(message)
 
     def wait(self, limit: float) -> dict[str, Any]:
@@ -72,7 +80,12 @@ class Served:
         beat = self._beat()
         while True:
             try:
-                return self.peer.wait(min(limit, LOOK_SECONDS))
+                reply = self.peer.wait(min(limit, LOOK_SECONDS))
+                self.busy = False
+                return reply
+            except ChildRaised:
+                self.busy = False
+                raise
             except ChildTimeout:
                 if self._expired():
                     self.discard()

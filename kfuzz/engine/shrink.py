@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.finding import Finding
+from kfuzz.core.life import merged
 from kfuzz.core.verdict import State
 from kfuzz.corpus import Corpus, Stored
 from kfuzz.engine.backend import Backend
@@ -37,7 +38,6 @@ def shrink(
         backend = backend_for(finding, config, backends)
         runner = runner_for(loaded, backend, config, stop)
         case = finding.case if finding.case.pinned else runner.pin(finding.case)
-        state = finding.state
         last, path = finding, stored.path
         saved: list[Finding] = []
 
@@ -45,7 +45,9 @@ def shrink(
             nonlocal last, path
             if now.state in (State.FLAKY, State.UNREPRODUCED):
                 return now  # a stored minimum is not given up for that
-            kept = now if state is not State.KNOWN else replace(now, state=state)
+            held = corpus.get(last)
+            told = merged(held.finding if held else finding, now)
+            kept = replace(now, state=told.state, history=told.history, mark=told.mark)
             path = corpus.replace(last, kept)
             last = kept
             saved.append(kept)
@@ -64,7 +66,10 @@ def shrink(
         runner.close()
         node_id = loaded.target.node_id
         if not saved:
-            yield Notice(node_id, f"{finding.id} does not fail any more: {final.state}")
+            text = f"{finding.id} does not fail any more: {final.state}"
+            if changed := finding.fingerprint.differences(runner.fingerprint()):
+                text += f"; the environment differs: {'; '.join(changed)}"
+            yield Notice(node_id, text)
             return
         yield FindingSaved(node_id, last, str(path), False, "done")
     finally:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from kfuzz.core.event import Region
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.tiles import TILES
 from kfuzz.strategies.layouts import layout_name
@@ -87,8 +88,12 @@ class Ledger:
         """Begin with nothing visited."""
         self.visits: Counter[Stratum] = Counter()
         self.cases = 0
+        self._worst: dict[Stratum, float] = {}
+        self._failing: Counter[Stratum] = Counter()
 
-    def visit(self, case: Case, *, family: str = "") -> bool:
+    def visit(
+        self, case: Case, *, family: str = "", ratio: float = 0.0, fails: bool = False
+    ) -> bool:
         """Count one case.
 
         The members of one group of a burst, which differ in bits only, are one case.
@@ -97,6 +102,8 @@ class Ledger:
             case: gives the stratum.
             family: of its first floating argument, where it is not the case's own, as
                 in the groups of a burst.
+            ratio: its |error| / tolerance, where the case was judged by itself.
+            fails: whether it violates a contract.
 
         Returns:
             Whether the stratum is new.
@@ -107,7 +114,23 @@ class Ledger:
         new = stratum not in self.visits
         self.visits[stratum] += 1
         self.cases += 1
+        self._worst[stratum] = max(ratio, self._worst.get(stratum, 0.0))
+        self._failing[stratum] += fails
         return new
+
+    def regions(self) -> tuple[Region, ...]:
+        """Return visits and greatest errors by sizes and family, sorted."""
+        cases: Counter[tuple[str, str]] = Counter()
+        failing: Counter[tuple[str, str]] = Counter()
+        worst: dict[tuple[str, str], float] = {}
+        for stratum, visits in self.visits.items():
+            key = (stratum.shape, stratum.family)
+            cases[key] += visits
+            failing[key] += self._failing[stratum]
+            worst[key] = max(worst.get(key, 0.0), self._worst.get(stratum, 0.0))
+        return tuple(
+            Region(*key, cases[key], worst[key], failing[key]) for key in sorted(cases)
+        )
 
     def wanting(
         self,

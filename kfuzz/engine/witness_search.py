@@ -57,7 +57,7 @@ def outcome_of(entry: Entry, found: Found, *, functional: bool) -> Outcome:
     """Return what a search says about a witness."""
     return Outcome(
         kernel=entry.witness.kernel,
-        operator=entry.load().operator.name,
+        operator=entry.load().operator.subject,
         role=entry.role,
         contract=entry.witness.contract,
         backend=entry.backend,

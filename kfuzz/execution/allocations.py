@@ -50,7 +50,7 @@ _ALLOCATORS: Final = frozenset(
         _aten.empty_permuted.default,
     )
 )
-_RESIZE: Final = _aten.resize_.default
+_RESIZES: Final = frozenset((_aten.resize_.default, _aten.resize_as_.default))
 
 Side = Literal["before", "after"]
 
@@ -134,6 +134,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         poison: what they are filled with.
         limit: bytes of guarded memory past which allocations go unguarded.
         unguarded: allocations let through because of that.
+        grown: tensors whose guarded storage refused to grow, and was replaced.
         foreign: torch's own operators that computed, in the order of the first call
             of each.
     """
@@ -161,6 +162,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.poison = poison
         self.limit = TOTAL_BYTES if limit is None else limit
         self.unguarded = 0
+        self.grown = 0
         self.foreign: dict[str, None] = {}
         self._allocations: list[_Allocation] = []
         self._owned: dict[int, _Allocation] = {}
@@ -185,8 +187,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not kwargs.get("pin_memory"):
                 self.guard(made)
             return made
-        if func is _RESIZE:
-            return self._resize(args, kwargs)
+        if func in _RESIZES:
+            return self._resize(func, args, kwargs)
         self._mark_written(func, args, kwargs)
         name = foreign_name(func, args, kwargs)
         if name is not None:
@@ -203,7 +205,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not (outs and _refused(error)):
                 raise
             for out in outs:
-                _release(out)
+                self._release(out)
             return func(*args, **kwargs)
 
     @classmethod
@@ -347,25 +349,37 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._used = rounded(slot.end)
         return block, slot
 
-    def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `resize_`; what grows from nothing or from guarded storage is guarded."""
+    def _resize(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a `resize_`; what grows from nothing or guarded storage is guarded."""
         tensor: Tensor = args[0]
         if not self._covers(tensor):
-            return _RESIZE(*args, **kwargs)
+            return func(*args, **kwargs)
         before = tensor.untyped_storage().nbytes()
         owned = self._owns(tensor)
         try:
-            result = _RESIZE(*args, **kwargs)
+            result = func(*args, **kwargs)
         except RuntimeError as error:
             # The storage may be guarded since an earlier call: a workspace.
             if not _refused(error):
                 raise
             owned = True
-            _release(tensor)
-            result = _RESIZE(*args, **kwargs)
+            self._release(tensor)
+            result = func(*args, **kwargs)
         if tensor.untyped_storage().nbytes() > before and (owned or not before):
             self._adopt(tensor, keep=before)
         return result
+
+    def _release(self, tensor: Tensor) -> None:
+        """Give a tensor whose resize was refused plain storage, to be resized again.
+
+        The refusal leaves its sizes larger than its storage, so it is emptied; the
+        bytes stay, as for `resize_`. Its views keep the old storage.
+        """
+        self.grown += 1
+        storage = tensor.untyped_storage().clone()  # type: ignore[no-untyped-call]
+        tensor.set_(storage, tensor.storage_offset(), (0,), (1,))
 
     def _zones(self, made: _Allocation) -> list[tuple[Tensor, int]]:
         """Return the zones before and after as words, and the word they should hold."""
@@ -423,13 +437,3 @@ def _lies_on(tensor: Tensor, device: torch.device) -> bool:
 
 def _refused(error: RuntimeError) -> bool:
     return "not resizable" in str(error)
-
-
-def _release(tensor: Tensor) -> None:
-    """Give a tensor whose resize was refused plain storage, to be resized again.
-
-    The refusal leaves its sizes larger than its storage, so it is emptied; the bytes
-    stay, as for `resize_`. Its views keep the old storage.
-    """
-    storage = tensor.untyped_storage().clone()  # type: ignore[no-untyped-call]
-    tensor.set_(storage, tensor.storage_offset(), (0,), (1,))

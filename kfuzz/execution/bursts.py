@@ -21,6 +21,7 @@ from kfuzz.execution.member_rows import BurstArena as BurstArena
 from kfuzz.execution.member_rows import MemberRows, fresh_poison
 from kfuzz.execution.member_rows import row_bytes as row_bytes
 from kfuzz.execution.occupied import by_kernel
+from kfuzz.execution.overreach import OVERREACH, Overreach
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.prepared import Prepared
 from kfuzz.execution.probes import Expected
@@ -34,6 +35,10 @@ UNCHECKED: Final = "unchecked launch"
 
 STEP_SECONDS: Final = 0.01
 """Time after which the watchdog is told that another call begins."""
+
+APART: Final = 4
+"""Members of a burst, member 0 among them, whose memory is as that of a case alone:
+storages that begin and end with it. Each costs as much as many others."""
 
 # Members whose calls are not as recorded, after which none is prepared any more.
 _DEVIATIONS: Final = 8
@@ -167,9 +172,10 @@ class _Burst:
         self.config = config
         self.step = step
         self.free = (*inplace, *given)
+        self.apart = apart(self.members)
         self.rows = MemberRows(
             arena, specs, values, members=self.members, alignment=alignment,
-            around=around, unwritten=tuple(given),
+            around=around, unwritten=tuple(given), apart=self.apart,
         )  # fmt: skip
         self.results = MemberResults(
             self.rows, expected, device=self.device, inplace=inplace,
@@ -177,6 +183,7 @@ class _Burst:
         )  # fmt: skip
         self.arguments = list(zip(*self.rows.tensors.values(), strict=True))
         self.suspects = Suspects(self.device)
+        self.overreach = Overreach(self.rows)
         self.strays: dict[int, Tensor] = {}
         self.unchecked = ""
         self.due = 0.0
@@ -185,7 +192,6 @@ class _Burst:
         """Call the kernel for all members."""
         if self.surroundings is not None:
             self.surroundings.forget_errors()
-        prepared = None
         try:
             with self._environment():
                 prepared = self._calls()
@@ -207,6 +213,7 @@ class _Burst:
             stack.enter_context(watch(config=self.config))
             stack.enter_context(by_kernel())
             stack.enter_context(seeded(self.device, SEED))
+            stack.enter_context(self.overreach)
             yield
 
     def _calls(self) -> Prepared | None:
@@ -225,8 +232,12 @@ class _Burst:
             if not self._goes_on(left):
                 return None
             early = number > 0 or bool(self.arena.settled)
-            if to_record and early and not is_delicate():
-                prepared = Prepared(self.arena, number, len(left))
+            replaces = early and not is_delicate()
+            if replaces:
+                self.overreach.begin()
+            if to_record and replaces:
+                prepared = Prepared(self.arena, number, len(left), self.apart)
+                self.overreach.later = prepared.columns
                 with prepared:
                     returned: dict[int, object] = {}
                     if not self._recorded_call(prepared, returned):
@@ -236,9 +247,9 @@ class _Burst:
                         again = self._prepared_calls(prepared, returned)
                 if prepared.sound:
                     self.unchecked = self._unchecked()
-                    self.results.gather(returned, prepared.columns)
+                    strangers = self.results.gather(returned, prepared.columns)
                     returned.clear()
-                    self._call_again(again)
+                    self._call_again(sorted({*again, *strangers}))
                     return prepared
                 to_record = False
                 self.rows.restore(number)
@@ -248,6 +259,7 @@ class _Burst:
     def _recorded_call(self, prepared: Prepared, returned: dict[int, object]) -> bool:
         """Call the first of the members to prepare for; return whether it returned."""
         number = prepared.first
+        self.overreach.seen = False
         try:
             with prepared.recording():
                 returned[number] = self.call(*self.arguments[number], **self.scalars)
@@ -258,10 +270,17 @@ class _Burst:
             prepared.recorded()
             if prepared.error is not None:
                 raise prepared.error
-        self.suspects.in_a_row = 0
+        self._returned(number)
         if unchecked := self._unchecked():  # before a launch of kfuzz's raises it
             self.suspects.why[number] = unchecked
         return True
+
+    def _returned(self, number: int) -> None:
+        """Note that a call returned."""
+        self.suspects.in_a_row = 0
+        if self.overreach.seen:
+            self.overreach.seen = False
+            self.suspects.why[number] = OVERREACH
 
     def _prepared_calls(
         self, prepared: Prepared, returned: dict[int, object]
@@ -276,7 +295,7 @@ class _Burst:
             Whom to call again.
         """
         call, scalars, arguments = self.call, self.scalars, self.arguments
-        suspects = self.suspects
+        suspects, overreach = self.suspects, self.overreach
         clock, first, count = time.perf_counter, prepared.first, prepared.count
         again: list[int] = []
         for number in range(first + 1, self.members):
@@ -289,8 +308,13 @@ class _Burst:
                 returned[number] = call(*arguments[number], **scalars)
             except BaseException as error:
                 suspects.raised(number, error)
-                continue
+                self.overreach.seen = False
+                if prepared.at <= count:
+                    continue
+                suspects.withdraw(number)  # until it is called as if alone
             suspects.in_a_row = 0
+            if overreach.seen:  # asked here, or it would cost a call for each member
+                self._returned(number)
             if prepared.at != count:
                 again.append(number)
                 if len(again) > _DEVIATIONS:
@@ -327,13 +351,14 @@ class _Burst:
                     watch(self._reach(number, guard), config=self.config)
                 )
             stack.enter_context(guard)
+            self.overreach.seen = False
             try:
                 returned = self.call(*self.arguments[number], **self.scalars)
             except BaseException as error:
                 stack.close()
                 self.suspects.raised(number, error)
                 return
-        self.suspects.in_a_row = 0
+        self._returned(number)
         if unchecked := self._unchecked():  # before a launch of kfuzz's raises it
             self.suspects.why[number] = unchecked
         if launches is not None:
@@ -385,9 +410,28 @@ class _Burst:
         return touched
 
 
+def apart(members: int) -> frozenset[int]:
+    """Return which members of a burst have memory as a case alone has it.
+
+    All where calls are watched one by one, which costs far more.
+    """
+    some = members if is_delicate() else APART
+    return frozenset(i * members // some for i in range(min(some, members)))
+
+
 def is_delicate() -> bool:
-    """Whether calls have to be watched one by one, or torch's functions are traced."""
-    return watches() or "torch._dynamo" in sys.modules
+    """Whether calls have to be watched one by one, or torch's functions are traced.
+
+    Many libraries import the tracer; only what has been traced may hold on to functions
+    that prepared memory replaces.
+    """
+    return watches() or _has_traced()
+
+
+def _has_traced() -> bool:
+    """Whether torch.compile has traced anything in this process."""
+    tracer = sys.modules.get("torch._dynamo.utils")
+    return tracer is not None and tracer.counters["frames"]["total"] > 0
 
 
 def _unsupported(specs: Mapping[str, TensorSpec], device: torch.device) -> str:

@@ -1,9 +1,10 @@
-"""A compilation is no hang: the child's pulse beats while Triton compiles."""
+"""A compilation is no hang: the child's pulse beats while something compiles."""
 
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 LONGEST_SECONDS: Final = 120.0
@@ -11,13 +12,19 @@ LONGEST_SECONDS: Final = 120.0
 
 EVERY_SECONDS: Final = 0.5
 
+# What makes the pulse beat; empty where nobody listens to it.
+_beats: Final[list[Callable[[], None]]] = []
+
 
 def beat_while_compiling(beat: Callable[[], None]) -> None:
-    """Have every later compilation of a Triton kernel in this process call `beat`.
+    """Have every later compilation in this process call `beat`.
+
+    That of a Triton kernel, and what `at_work` stands around.
 
     On a busy machine it can take longer than a call may: the compiler waits for an
     assembler in a process of its own, so that processor time does not tell either.
     """
+    _beats[:] = [beat]
     if "triton" not in sys.modules:
         return
     from triton import knobs
@@ -35,6 +42,32 @@ def beat_while_compiling(beat: Callable[[], None]) -> None:
         return None if after is None else after(*args, **kwargs)
 
     runtime.jit_cache_hook, runtime.jit_post_compile_hook = starts, ends
+
+
+def starts_and_ends() -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return what to call as a compilation starts and as it ends, to beat meanwhile."""
+    beating = [_Beating(beat) for beat in _beats]
+
+    def starts() -> None:
+        for each in beating:
+            each.start()
+
+    def ends() -> None:
+        for each in beating:
+            each.stop()
+
+    return starts, ends
+
+
+@contextmanager
+def at_work() -> Iterator[None]:
+    """Beat while the block builds or compiles something, for `LONGEST_SECONDS`."""
+    starts, ends = starts_and_ends()
+    starts()
+    try:
+        yield
+    finally:
+        ends()
 
 
 class _Beating:

@@ -92,7 +92,9 @@ class MemberResults:
         for name, tensor in found.items():
             self.outputs[name][number].copy_(tensor)
 
-    def gather(self, returned: Mapping[int, object], lines: Sequence[Lines]) -> None:
+    def gather(
+        self, returned: Mapping[int, object], lines: Sequence[Lines]
+    ) -> list[int]:
         """Check and copy what calls returned whose results are all alive.
 
         Where a result lies in the memory of another call's, both have failed.
@@ -100,9 +102,13 @@ class MemberResults:
         Args:
             returned: by member, ascending.
             lines: where results may lie a pitch apart, if they are no arguments.
+
+        Returns:
+            The members that have not failed of which a result lies in none of the
+            lines though the first one's does.
         """
         if not self._expected:
-            return  # values are not judged
+            return []  # values are not judged
         columns = self._columns(returned)
         if self._inplace or self._places:
             lines = (self._rows,)
@@ -134,6 +140,7 @@ class MemberResults:
                 line.discard(number)
                 loose.pop(number, None)
             _copy(self.outputs[name], column, line, loose, memory)
+        return _strangers(found, within, lines)
 
     def _columns(self, returned: Mapping[int, object]) -> list[dict[int, object]]:
         """Return per output what may be the result of each member."""
@@ -251,6 +258,28 @@ def _line_of(column: Mapping[int, object], lines: Sequence[Lines]) -> Lines | No
         return None
     place = lead.data_ptr()
     return next((line for line in lines if line.low <= place < line.high), None)
+
+
+def _strangers(
+    found: Sequence[Mapping[int, Tensor]],
+    within: Sequence[Lines | None],
+    lines: Sequence[Lines],
+) -> list[int]:
+    """Return the members of which a result lies in none of the lines.
+
+    Args:
+        found: per output, by member, the results that lie elsewhere than all others.
+        within: per output, the line of the first member's; None for none of them.
+        lines: all of them.
+    """
+    return [
+        number
+        for loose, line in zip(found, within, strict=True)
+        if line is not None
+        for number, tensor in loose.items()
+        if tensor.numel()
+        and not any(at.low <= tensor.data_ptr() < at.high for at in lines)
+    ]
 
 
 def _in_line(column: Mapping[int, object], wanted: Expected, lines: Lines) -> set[int]:

@@ -119,10 +119,10 @@ class MemberRows:
     """The arguments of all members: in each row, those of one between guard zones.
 
     Shapes, strides, dtypes, alignment, guard zones and poison are those of
-    `memory.place`. Other than there, all tensors are views of one storage: their
-    storage offset counts from its start, `untyped_storage` holds all rows, and they
-    share one version counter. A kernel that looks at these may behave otherwise than
-    on a case alone, where alone it is judged.
+    `memory.place`. Members that are `apart` have all else as there too. The others are
+    views of one storage: their storage offset counts from its start, `untyped_storage`
+    holds all rows, and they share one version counter. A kernel that looks at these
+    may behave otherwise than on a case alone, where alone it is judged.
 
     Attributes:
         members: how many rows.
@@ -140,6 +140,7 @@ class MemberRows:
         alignment: int,
         around: Poison,
         unwritten: Collection[str] = (),
+        apart: Collection[int] = (),
     ) -> None:
         """Place the arguments of all members.
 
@@ -152,6 +153,8 @@ class MemberRows:
             alignment: bytes, a power of two; see `memory.place`.
             around: what lies around the elements.
             unwritten: arguments whose elements hold fresh memory's poison.
+            apart: members whose tensors have a storage of their own each, in the
+                same rows; it costs each as much as many others.
 
         Raises:
             HarnessError: if values do not fit, elements overlap other than by a stride
@@ -181,6 +184,9 @@ class MemberRows:
         self._snapshot = arena.snapshot.as_strided(*form)
         self._snapshot.copy_(self._rows)
         self.tensors = {name: self.views(name) for name in specs}
+        for name, tensors in self.tensors.items():
+            for number in apart:
+                tensors[number] = self._alone(name, number)
 
     @property
     def low(self) -> int:
@@ -206,6 +212,13 @@ class MemberRows:
         spec, dtype = self._lying[name].spec, self._lying[name].dtype
         return self._strided(name, dtype, spec.shape)
 
+    def holds(self, start: int, stop: int) -> bool:
+        """Whether the bytes between two addresses are of one argument of one member."""
+        first = (start - self.low) % self.pitch
+        last = first + stop - start
+        slots = [lying.slot for lying in self._lying.values()]
+        return any(slot.base <= first and last <= slot.stop for slot in slots)
+
     def restore(self, number: int) -> None:
         """Give a member's row its state before the calls."""
         self._rows[number].copy_(self._snapshot[number])
@@ -226,6 +239,15 @@ class MemberRows:
         if now.device.type == "cpu" and torch.equal(now, was):
             return torch.zeros(self.members, dtype=torch.bool)
         return (now != was).any(1)
+
+    def _alone(self, name: str, number: int) -> Tensor:
+        """Return a member's argument in a storage that ends where it does."""
+        lying = self._lying[name]
+        spec, first = lying.spec, number * self.pitch
+        return alone(
+            self._arena.live, first + lying.slot.base, first + lying.slot.stop,
+            lying.dtype, spec.shape, spec.element_strides, spec.offset,
+        )  # fmt: skip
 
     def _poison(self, around: Poison) -> None:
         """Fill all rows; neighbours that take the same word at once."""
@@ -271,6 +293,33 @@ class MemberRows:
         if per > 1:
             shape, strides = (*shape, per), [*strides, 1]
         return memory.view(dtype).as_strided(shape, strides, offset)
+
+
+def alone(
+    memory: Tensor,
+    start: int,
+    stop: int,
+    dtype: torch.dtype,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    offset: int = 0,
+) -> Tensor:
+    """Return a tensor in a storage of its own that is a part of some memory.
+
+    Args:
+        memory: uint8.
+        start: first byte in it of the storage.
+        stop: one past the last.
+        dtype: element type.
+        shape: sizes.
+        strides: in elements.
+        offset: elements in front of the first.
+    """
+    first = memory.storage_offset()
+    storage = memory.untyped_storage()[first + start : first + stop]
+    made = torch.empty(0, dtype=dtype, device=memory.device)
+    made.set_(storage, offset, tuple(shape), tuple(strides))
+    return made.data  # with a version counter of its own
 
 
 def row_bytes(specs: Mapping[str, TensorSpec], alignment: int) -> int:

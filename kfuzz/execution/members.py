@@ -1,6 +1,6 @@
 """The members of a burst: the recipe of one, and the values of all at once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -105,7 +105,9 @@ def _family(
     return family
 
 
-def burst_values(burst: Burst, device: torch.device) -> dict[str, Tensor]:
+def burst_values(
+    burst: Burst, device: torch.device, step: Callable[[], None] = lambda: None
+) -> dict[str, Tensor]:
     """Return the logical elements of all arguments in all members.
 
     They are the bits of `logical_values(member(burst, i), name, device)`.
@@ -113,6 +115,7 @@ def burst_values(burst: Burst, device: torch.device) -> dict[str, Tensor]:
     Args:
         burst: the members.
         device: where the values are made.
+        step: called before each argument is made.
 
     Returns:
         Per argument a contiguous tensor [members, *shape] of its dtype.
@@ -122,6 +125,7 @@ def burst_values(burst: Burst, device: torch.device) -> dict[str, Tensor]:
     """
     making = _Making(burst, device)
     for name in burst.case.tensors:
+        step()
         making.values(name, ())
     making.finish()
     return {name: making.made[name] for name in burst.case.tensors}

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Edge, TensorSpec
@@ -34,6 +35,30 @@ from there on torch's own allocators align alike."""
 EDGE_BYTES: Final = 256 << 20
 """Largest argument that lies at an edge on a device: its room and the copy that it is
 compared with are kept for the cases that follow."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """The memory in which an argument lies alone, guard zones included.
+
+    Attributes:
+        memory: uint8, from the first byte of the zone in front to the last behind.
+        base: where the argument's storage begins in it.
+        stop: where that ends.
+    """
+
+    memory: Tensor
+    base: int
+    stop: int
+
+
+_REGIONS: Final = WeakIdKeyDictionary()
+
+
+def region_of(tensor: Tensor) -> Region | None:
+    """Return the region of an argument as it was placed, None for another tensor."""
+    found: Region | None = _REGIONS.get(tensor)  # type: ignore[no-untyped-call]
+    return found
 
 
 class Arena:
@@ -201,6 +226,7 @@ def place(
     on_cpu = arena.device.type == "cpu"
     together: list[_Wanted] = []
     parts: list[Dense | Sparse] = []
+    windowed: set[str] = set()
     for number, (name, spec) in enumerate(case_specs.items()):
         _check_values(name, spec, values)
         dtype: torch.dtype = getattr(torch, spec.dtype)
@@ -210,6 +236,7 @@ def place(
         want = _Wanted(name, spec, dtype, nbytes, guard, max(alignment, size))
         if is_sparse(spec, size, arena.device):
             parts.append(_sparse(want, poison, arena.device))
+            windowed.add(name)
         elif span and edge is not None and _is_at_edge(want, edge, on_cpu=on_cpu):
             parts.append(_at_edge(arena, number, want, edge, poison))
         else:
@@ -228,6 +255,11 @@ def place(
         single(tensor, p.spec).copy_(single(values[p.name], p.spec))
         # .data starts a version counter of its own: a kernel's caller sees 0.
         tensors[p.name] = tensor.data
+        if name not in windowed:
+            slot, memory = p.slot, p.memory[p.slot.start : p.slot.end]
+            _REGIONS[tensors[p.name]] = Region(
+                memory, slot.base - slot.start, slot.stop - slot.start
+            )
     return Placement(arena, parts, tensors)
 
 

@@ -7,41 +7,21 @@ first member asks for is made for the others too.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import torch
-import torch.utils._device
 from torch import Tensor
 
-from kfuzz.execution.allocations import (
-    CPU_ALIGNMENT,
-    DEVICE_ALIGNMENT,
-    TOTAL_BYTES,
-    GuardedAllocations,
-    is_guarded,
-)
+from kfuzz.execution.allocations import TOTAL_BYTES, GuardedAllocations, is_guarded
+from kfuzz.execution.columns import Column, alignment_on
+from kfuzz.execution.constructors import Function, nothing, others, places
 from kfuzz.execution.member_rows import ROW_BYTES, BurstArena, fresh_poison
 from kfuzz.execution.patches import Patches
-from kfuzz.execution.poison import Poison, poison_word
-from kfuzz.execution.zones import guard_bytes, next_slot, slot_room
+from kfuzz.execution.poison import Poison
+from kfuzz.execution.zones import guard_bytes, slot_room
 
-_Function = Callable[..., Any]
-
-# Functions of sizes, and functions of a tensor and sizes, with their owners. Others
-# that end in the same operators are seen by `_Watch`.
-_OF_SIZES: Final[tuple[tuple[Any, str], ...]] = (
-    (torch, "empty"),
-    (torch, "empty_strided"),
-    (torch, "empty_permuted"),
-)
-_OF_TENSOR: Final[tuple[tuple[Any, str], ...]] = (
-    (torch, "empty_like"),
-    (Tensor, "new_empty"),
-    (Tensor, "new_empty_strided"),
-)
 _Plain = bool | int | torch.dtype | torch.device | torch.layout | torch.memory_format
 
 
@@ -81,58 +61,6 @@ class _Noted:
     tensors: tuple[Tensor, ...] | None
 
 
-class Column:
-    """One allocation of all members: a row each, poisoned, with zones at both ends.
-
-    Attributes:
-        memory: all rows, uint8.
-        pitch: bytes from one row to the next.
-        low: address of the first byte.
-        high: address past the last byte.
-        tensors: one per member, as the one that was asked for.
-    """
-
-    def __init__(self, rows: Tensor, pitch: int, first: int, made: Tensor) -> None:
-        """Poison some memory.
-
-        Args:
-            rows: contiguous uint8; an even number of rows, one at least per member.
-            pitch: bytes of a row.
-            first: number of the first member; the poison follows from it.
-            made: what torch gave the first member; its form counts.
-        """
-        self.memory, self.pitch = rows, pitch
-        self.low = rows.data_ptr()
-        self.high = self.low + rows.numel()
-        size, nbytes = made.dtype.itemsize, made.untyped_storage().nbytes()
-        word = poison_word(made.dtype, fresh_poison(first))[0]
-        slot = next_slot(
-            self.low, 0, nbytes, guard_bytes(nbytes),
-            alignment=_alignment(rows.device), exact=False,
-        )  # fmt: skip
-        step = word.itemsize
-        self._own = slice(slot.base // step, slot.stop // step)
-        # Rows in pairs: the poison alternates.
-        self._words = rows.view(word).view(-1, 2, pitch // step)
-        self._poison = _pair(made.dtype, first % 2, rows.device)
-        self._words.copy_(self._poison)
-        self.tensors: tuple[Tensor, ...] = (
-            rows.view(made.dtype)
-            .as_strided(
-                (rows.numel() // pitch, *made.shape),
-                (pitch // size, *made.stride()),
-                slot.base // size,
-            )
-            .unbind(0)
-        )
-
-    def touched(self) -> Tensor:
-        """Return per row whether a byte beside the tensor has changed."""
-        changed = self._words != self._poison
-        changed[:, :, self._own] = False
-        return changed.any(-1).view(-1)
-
-
 class Prepared:
     """A context in which calls that allocate give prepared memory.
 
@@ -140,7 +68,7 @@ class Prepared:
     It is poisoned as the member's number says, aligned as torch's allocators do, and
     lies between guard zones; shape and strides are those that torch gives. One
     allocation of all members is one storage, so that its tensors have storage offsets,
-    and one version counter.
+    and one version counter, but for those of members that are apart.
 
     Attributes:
         first: number of the first member.
@@ -152,13 +80,22 @@ class Prepared:
         error: what prevented memory from being prepared.
     """
 
-    def __init__(self, arena: BurstArena, first: int, members: int) -> None:
+    def __init__(
+        self,
+        arena: BurstArena,
+        first: int,
+        members: int,
+        apart: Collection[int] = (),
+    ) -> None:
         """Prepare nothing yet.
 
         Args:
             arena: where memory comes from.
             first: number of the first member.
             members: how many.
+            apart: numbers of members whose memory is a storage of its own each; the
+                first is one in any case, or a function that enlarges what it is given
+                would find room there.
         """
         self.first = first
         self.row = self.at = self.count = 0
@@ -167,6 +104,8 @@ class Prepared:
         self.error: Exception | None = None
         self._arena = arena
         self._members = members
+        self._apart = {0, *(n - first for n in apart if n >= first)}
+        self._usual: set[str] = set()
         self._sequence: list[_Noted] = []
         self._bytes = 0
         self._watch: _Watch | None = None
@@ -174,7 +113,15 @@ class Prepared:
         arena.shed(2 * TOTAL_BYTES)  # sizes are rounded up to powers of two
 
     def __enter__(self) -> "Prepared":
-        _replace(self._replacement, self._patches)
+        try:
+            for at in places():
+                made = self._replacement(at.of, at.function, at.of_tensor)
+                self._patches.set(at.owner, at.name, made)
+            for owner, name, true in others():
+                self._patches.set(owner, name, self._noting(name, true))
+        except BaseException:
+            self._patches.undo()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -184,9 +131,8 @@ class Prepared:
         """Return a context for the call of the first member.
 
         All of it can be prepared for the others if it is `sound` afterwards. It is not
-        where memory was to be guarded that came another way: from a function whose
-        name the kernel's module holds, from a constructor, by `resize_`, from another
-        thread.
+        where memory was to be guarded that came another way: from C++, from a
+        constructor, by growing, from another thread.
         """
         self._watch = _Watch(self._arena.device, fresh_poison(self.first))
         return self._watch
@@ -210,7 +156,7 @@ class Prepared:
             found = more if found is None else found | more
         return None if found is None else found[: self._members]
 
-    def _replacement(self, name: str, true: _Function, of_tensor: bool) -> _Function:
+    def _replacement(self, name: str, true: Function, of_tensor: bool) -> Function:
         # All in one function each: every call of the kernel goes through it.
         sequence = self._sequence
 
@@ -248,10 +194,23 @@ class Prepared:
 
         return like_tensor if of_tensor else of_sizes
 
+    def _noting(self, name: str, true: Function) -> Function:
+        """Return a function by which memory may come another way than recorded."""
+        act = nothing if true is object.__init__ else true
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            if self._watch is not None:  # which sees whether it does
+                self._usual.add(name)
+            elif name not in self._usual:
+                self.at = self.count + 1
+            return act(*args, **kwargs)
+
+        return noting
+
     def _other(
         self,
         name: str,
-        true: _Function,
+        true: Function,
         of_tensor: bool,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -314,7 +273,7 @@ class Prepared:
     def _column(self, made: Tensor) -> Column | None:
         """Prepare memory like a tensor's; None if it is too much."""
         arena, nbytes = self._arena, made.untyped_storage().nbytes()
-        room = slot_room(nbytes, guard_bytes(nbytes), _alignment(arena.device))
+        room = slot_room(nbytes, guard_bytes(nbytes), alignment_on(arena.device))
         pitch = max(-(-room // ROW_BYTES), 1) * ROW_BYTES
         need = (self._members + 1) // 2 * 2 * pitch
         self._bytes += need
@@ -322,7 +281,7 @@ class Prepared:
             return None
         with torch._C._DisableTorchDispatch():  # it costs each call as much again
             rows = arena.own(len(self.columns), need)[:need]
-            return Column(rows, pitch, self.first, made)
+            return Column(rows, pitch, self.first, made, self._apart)
 
 
 class _Watch(GuardedAllocations):  # type: ignore[no-untyped-call]
@@ -348,7 +307,7 @@ class _Watch(GuardedAllocations):  # type: ignore[no-untyped-call]
     @property
     def saw(self) -> bool:
         """Whether any memory came another way."""
-        return bool(self.made or self.unguarded)
+        return bool(self.made or self.unguarded or self.grown)
 
 
 class _Inside:
@@ -362,34 +321,6 @@ class _Inside:
 
     def __exit__(self, *_: object) -> None:
         self._watch.inside -= 1
-
-
-def _replace(
-    made: Callable[[str, _Function, bool], _Function], patches: Patches
-) -> None:
-    """Put replacements in the places of torch's functions."""
-    # torch's own table of them: filled later, it would hold the replacements.
-    torch.utils._device._device_constructors()
-    try:
-        for of_tensor, places in ((False, _OF_SIZES), (True, _OF_TENSOR)):
-            for owner, name in places:
-                patches.set(owner, name, made(name, getattr(owner, name), of_tensor))
-    except BaseException:
-        patches.undo()
-        raise
-
-
-# As many as there are dtypes; never written to.
-@cache
-def _pair(dtype: torch.dtype, first: int, device: torch.device) -> Tensor:
-    """Return the poisons of two members in a row, words of shape [1, 2, 1]."""
-    found = [poison_word(dtype, fresh_poison(first + i)) for i in range(2)]
-    made = torch.tensor([value for _, value in found], dtype=found[0][0])
-    return made.view(1, 2, 1).to(device)
-
-
-def _alignment(device: torch.device) -> int:
-    return CPU_ALIGNMENT if device.type == "cpu" else DEVICE_ALIGNMENT
 
 
 def _plain(value: Any) -> bool:

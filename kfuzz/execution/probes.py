@@ -9,7 +9,9 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
+from kfuzz.core.errors import BuildError
 from kfuzz.core.recipe import Case, Destination, Edge, TensorSpec
+from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import Access, Allocation, Kind
 from kfuzz.execution.allocations import AllocationTouch, GuardedAllocations
 from kfuzz.execution.autotuning import Measuring
@@ -49,6 +51,8 @@ class Raised:
         memory: whether it says that memory ran out.
         fault: for what the device can do nothing more in this process, as
             `devices.fault_of` names it; "" if it can.
+        build: what could not be built for the call, as the `BuildError` says it;
+            "" if that is not why.
     """
 
     type: str
@@ -57,11 +61,24 @@ class Raised:
     backend: bool = False
     memory: bool = False
     fault: str = ""
+    build: str = ""
 
     @property
     def lost(self) -> bool:
         """Whether the device can do nothing more in this process."""
         return bool(self.fault)
+
+
+class RaisedElsewhere(Exception):
+    """An exception that left a kernel in another process.
+
+    Attributes:
+        raised: what is known of it.
+    """
+
+    def __init__(self, raised: Raised) -> None:
+        self.raised = raised
+        super().__init__(f"{raised.type}: {raised.message}")
 
 
 @dataclass(frozen=True)
@@ -311,6 +328,9 @@ def call_once(
     Returns:
         What it returned, the exception that left it, and a launch that failed on a GPU
         though the call returned.
+
+    Raises:
+        KernelEnded: it ran in a process of its own, which ended.
     """
     device, unchecked = allocations.device, None
     around = surroundings_of(device)
@@ -323,6 +343,8 @@ def call_once(
                 if around is not None:  # torch's next launch would raise it
                     unchecked = around.take_unchecked()
             _synchronize(device)
+    except KernelEnded:
+        raise  # nobody is there to call again
     except BaseException as error:
         if around is not None:
             around.forget_errors()
@@ -475,6 +497,8 @@ def _described(value: object) -> str:
 
 def raised_by(error: BaseException, device: torch.device) -> Raised:
     """Return what is to be kept of an exception that left the kernel."""
+    if isinstance(error, RaisedElsewhere):
+        return error.raised
     text = "".join(traceback.format_exception(error))
     lines = str(error).strip().splitlines()
     # The CPU allocator raises a plain RuntimeError.
@@ -491,7 +515,18 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
         backend=bool(trap) or is_interpreter_failure(error),
         memory=out_of_memory,
         fault=fault,
+        build=_unbuilt(error),
     )
+
+
+def _unbuilt(error: BaseException) -> str:
+    """Return what could not be built, "" if an exception has another cause."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, BuildError):
+            return str(seen)
+        seen = seen.__cause__
+    return ""
 
 
 def _synchronize(device: torch.device) -> None:

@@ -18,6 +18,9 @@ from kfuzz.execution.traps import explanation
 RAISES: Final = 8
 """Exceptions in a row after which the members left are not run."""
 
+MEMORY: Final = "memory: "
+"""How the reason begins for accesses that Triton's interpreter saw, and where."""
+
 # Where accesses prove a fault; others are worth one member of a burst for each cause.
 _OUTSIDE: Final = frozenset({"before", "after", "slack", "elsewhere"})
 
@@ -81,6 +84,11 @@ class Suspects:
         else:
             self.why[number] = f"raised {type(error).__name__}: {_first_line(error)}"
 
+    def withdraw(self, number: int) -> None:
+        """Take back what an exception made of a member: its call counts for nothing."""
+        self.why.pop(number, None)
+        self.in_a_row = 0
+
     def give_up(self, left: Collection[int]) -> bool:
         """Whether too many raised in a row; then all that are left are suspect."""
         if self.in_a_row <= RAISES:
@@ -106,7 +114,7 @@ class Suspects:
                 self._seen.add(key)
                 at = f" at {access.line}" if access.line else ""
                 what = f"{access.access} of {access.memory}{at}: {access.where}"
-                self.why[number] = f"memory: {what}"
+                self.why[number] = f"{MEMORY}{what}"
                 return
 
     def _distrust(self, number: int, why: str) -> None:

@@ -112,7 +112,7 @@ def draw_values(spec: TensorSpec) -> str:
         fill = spec.fill
         text = f", filled with {fill.family} (seed {fill.seed})" if fill else ""
         plants = [
-            f"[{', '.join(map(str, p.at))}] = {_value(p.bits, spec.dtype)}"
+            f"[{', '.join(map(str, p.at))}] = {value_text(p.bits, spec.dtype)}"
             for p in spec.plants[:MAX_EXCEPTIONS]
         ]
         more = len(spec.plants) - len(plants)
@@ -121,7 +121,9 @@ def draw_values(spec: TensorSpec) -> str:
     if not spec.numel:
         return ", no element"
     if spec.numel <= MAX_VALUES:
-        texts = [_value(b, spec.dtype) for b in unpack_bits(spec.values, spec.dtype)]
+        texts = [
+            value_text(b, spec.dtype) for b in unpack_bits(spec.values, spec.dtype)
+        ]
         return f" = {_nested(texts, spec.shape)}"
     return f" = {_long(spec, spec.values)}"
 
@@ -147,7 +149,7 @@ def draw_grid(spec: TensorSpec) -> list[str]:
     rows = spec.numel // columns if columns else 0
     if spec.values is None or not 0 < rows <= GRID or columns > GRID:
         return []
-    texts = [_value(b, spec.dtype) for b in unpack_bits(spec.values, spec.dtype)]
+    texts = [value_text(b, spec.dtype) for b in unpack_bits(spec.values, spec.dtype)]
     width = max(map(len, texts))
     lines = []
     for row in range(rows):
@@ -183,7 +185,8 @@ def draw_failure(failure: Failure) -> list[str]:
     return lines
 
 
-def _value(bits: int, dtype: str) -> str:
+def value_text(bits: int, dtype: str) -> str:
+    """Return the element that raw bits stand for, in the fewest digits."""
     value = bits_to_number(bits, dtype)
     if dtype == "bool":
         return str(bool(value))
@@ -204,15 +207,15 @@ def _long(spec: TensorSpec, values: bytes) -> str:
     usual = Counter(patterns).most_common(1)[0][0]
     places = [i for i, bits in enumerate(patterns) if bits != usual]
     if spec.numel <= MAX_SCANNED and len(places) <= MAX_EXCEPTIONS:
-        text = f"{_value(usual, spec.dtype)} everywhere"
+        text = f"{value_text(usual, spec.dtype)} everywhere"
         others = (
             f"[{', '.join(map(str, _unravel(i, spec.shape)))}] = "
-            f"{_value(patterns[i], spec.dtype)}"
+            f"{value_text(patterns[i], spec.dtype)}"
             for i in places
         )
         return text + (f" except {', '.join(others)}" if places else "")
-    head = [_value(b, spec.dtype) for b in patterns[:MAX_EXCEPTIONS]]
-    last = _value(unpack_bits(values[-size:], spec.dtype)[0], spec.dtype)
+    head = [value_text(b, spec.dtype) for b in patterns[:MAX_EXCEPTIONS]]
+    last = value_text(unpack_bits(values[-size:], spec.dtype)[0], spec.dtype)
     return f"{', '.join(head)}, … , {last} ({spec.numel} values)"
 
 

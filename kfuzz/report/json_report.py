@@ -24,7 +24,7 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
-from kfuzz.corpus import Problem, Stored
+from kfuzz.corpus import Stored
 from kfuzz.engine.config import ReplayResult, Sanitized
 from kfuzz.report.drawing import shown_path
 
@@ -123,25 +123,6 @@ def finding_document(stored: Stored) -> Document:
     }
 
 
-def corpus_list(entries: Iterable[Stored | Problem]) -> Document:
-    """Return the document of `kfuzz corpus list`."""
-    findings, problems = [], []
-    for entry in entries:
-        if isinstance(entry, Problem):
-            problems.append(problem(entry))
-        else:
-            kernel = {"kernel": entry.finding.target.node_id}
-            summary = finding_summary(entry.finding, entry.path)
-            findings.append({"id": entry.finding.id} | kernel | summary)
-    return {"findings": findings, "problems": problems}
-
-
-def problem(entry: Problem) -> Document:
-    """Return what is wrong with a place in the corpus."""
-    kind, path = str(entry.kind), shown_path(entry.path)
-    return {"path": path, "kind": kind, "message": entry.what}
-
-
 def replay_document(
     results: Iterable[ReplayResult], *, interrupted: bool = False
 ) -> Document:
@@ -157,7 +138,9 @@ def replay_document(
                 "failures": r.failures,
                 "runs": r.runs,
                 "path": shown_path(r.path),
+                "state": str(r.finding.state) if r.finding else None,
                 "message": r.message,
+                "seems_fixed": r.seems_fixed,
                 "differences": list(r.differences),
             }
             for r in results

@@ -1,46 +1,61 @@
-"""Lists for people: the corpus, its problems, replayed findings, contracts."""
+"""Lists for people: replayed findings, what sanitizers said, contracts."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from kfuzz.contracts.language import Contract
-from kfuzz.corpus import Problem, Stored
 from kfuzz.engine.config import ReplayOutcome, ReplayResult, Sanitized
 from kfuzz.report.drawing import one_line, shown_path
 from kfuzz.report.pages import title_of
 from kfuzz.report.summary import table
 
 
-def corpus_lines(entries: Iterable[Stored]) -> list[str]:
-    """Return one line per finding below a header."""
-    rows: list[Sequence[str]] = [("id", "state", "kernel", "elements", "message")]
-    for entry in entries:
-        f = entry.finding
-        name, message = one_line(f.target.node_id), one_line(f.failure.message)
-        rows.append((f.id, str(f.state), name, str(f.input_elements), message))
-    return table(rows, numbers=(3,))
+def replay_lines(result: ReplayResult, *, options: str = "") -> list[str]:
+    """Return the outcome of one finding, how the environment differs, what is next.
 
-
-def problem_line(problem: Problem) -> str:
-    """Return what is wrong with a place in the corpus."""
-    return f"{problem.kind}: {one_line(problem.what)}"
-
-
-def replay_lines(result: ReplayResult) -> list[str]:
-    """Return the outcome of one finding, and how the environment differs."""
+    Args:
+        result: what came of it.
+        options: what the command printed needs to find the corpus.
+    """
     name = result.finding.id if result.finding else shown_path(result.path)
     width = max(map(len, ReplayOutcome))
     runs = f" ({result.failures} of {result.runs} runs fail)" if result.runs else ""
     text = f"{result.outcome:<{width}}  {one_line(name)}{runs}"
+    if result.is_known:
+        text += f": known{_why_known(result)}"
+    if result.is_excused:
+        return [text]
     if result.message:
         text += f": {one_line(result.message)}"
-    return [text, *(f"{' ' * width}  {one_line(d)}" for d in result.differences)]
+    if result.outcome is ReplayOutcome.FIXED and result.by_chance:
+        text += "; chance decides if it shows"
+    lines = [text]
+    if result.differences:
+        lines.append(f"{' ' * width}  the environment differs from where it was found:")
+    lines += [f"{' ' * width}    {one_line(d)}" for d in result.differences]
+    return lines + _next(result, width, options)
+
+
+def _why_known(result: ReplayResult) -> str:
+    mark = result.finding.mark if result.finding else None
+    words = [mark.reason, mark.link] if mark else []
+    why = one_line(" ".join(filter(None, words)))
+    return f", {why}" if why else ""
+
+
+def _next(result: ReplayResult, width: int, options: str) -> list[str]:
+    if not result.seems_fixed or result.finding is None:
+        return []
+    command = f"kfuzz corpus mark {result.finding.id} fixed{options}"
+    return [f"{' ' * width}  seems fixed; if it is: {command}"]
 
 
 def replay_total(results: Sequence[ReplayResult]) -> str:
     """Return how many findings came out how."""
     counts = Counter(result.outcome for result in results)
     texts = [f"{counts[o]} {o}" for o in ReplayOutcome if counts[o]]
+    if known := sum(result.is_excused for result in results):
+        texts.append(f"{known} of them known")
     noun = "finding" if len(results) == 1 else "findings"
     return f"{len(results)} {noun} replayed: {', '.join(texts) or 'none'}"
 

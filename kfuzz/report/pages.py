@@ -5,15 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
-from kfuzz.contracts import glossary
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.language import (
-    Contract,
-    Protocol,
-    Tolerance,
-    ViolationSignature,
-)
-from kfuzz.contracts.suite import every_contract
+from kfuzz.contracts.language import Contract
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.finding import Finding
@@ -30,6 +23,7 @@ from kfuzz.report.drawing import (
     shown_path,
     tensor_head,
 )
+from kfuzz.report.promises import bound_contract, parts, whole
 
 # A part of a contract on the page of a finding; `contracts show` has it whole.
 PART_WIDTH: Final = 110
@@ -71,7 +65,10 @@ def finding_page(finding: Finding, path: Path, *, options: str = "") -> list[str
     lines += _section("first found as", draw_case(finding.first))
     trace = plain(finding.failure.trace).splitlines()
     lines += _section("trace (its end)", trace[-TRACE_LINES:])
-    lines += _section("promise", _shortened(_contract_of(finding)))
+    lines += _section(
+        "promise",
+        _shortened(bound_contract(finding.signature.contract, finding.operator)),
+    )
     environment = encode(finding.fingerprint).items()
     texts = [f"{k:<{_LABEL}} {one_line(str(v))}" for k, v in environment if v]
     lines += _section("environment", texts)
@@ -89,7 +86,7 @@ def finding_page(finding: Finding, path: Path, *, options: str = "") -> list[str
 def contract_text(contract: Contract, title: str) -> list[str]:
     """Return the eight parts, each under its name."""
     lines = [f"{contract.identifier}: {title}"]
-    for name, texts in _whole(contract):
+    for name, texts in whole(contract):
         lines += ["", name]
         for text in texts:
             wrapped = textwrap.wrap(text, 78, break_on_hyphens=False)
@@ -100,7 +97,7 @@ def contract_text(contract: Contract, title: str) -> list[str]:
 def contract_markdown(contract: Contract, title: str) -> list[str]:
     """Return the eight parts as a Markdown section."""
     lines = [f"# {contract.identifier}: {title}"]
-    for name, texts in _whole(contract):
+    for name, texts in whole(contract):
         lines += ["", f"## {name}", ""]
         lines += [f"- {t}" for t in texts] if len(texts) > 1 else list(texts)
     return lines
@@ -128,6 +125,8 @@ def _verdict(finding: Finding) -> list[str]:
         "declared": ", ".join(claims) or "the defaults",
         "seed": str(finding.seed),
     }
+    if mark := finding.mark:
+        facts["known"] = f"{mark.reason} {mark.link}".strip()
     head = f"{Verdict.VIOLATES} {signature.contract}/{one_line(finding.operator)}"
     lines = [f"{head}{title}", f"  {one_line(finding.failure.message)}"]
     return lines + [f"  {k:<{_LABEL}} {one_line(v)}" for k, v in facts.items()]
@@ -159,52 +158,13 @@ def _claims(declaration: Declaration) -> list[str]:
     ]
 
 
-def _contract_of(finding: Finding) -> Contract | None:
-    wanted = f"{finding.signature.contract}/{finding.operator}"
-    return next((c for c in every_contract() if c.identifier == wanted), None)
-
-
 def _shortened(contract: Contract | None) -> list[str]:
     if contract is None:
         return []  # an operator of the user's own
     return [
         f"{name:<{_LABEL}} {textwrap.shorten(texts[0], PART_WIDTH, placeholder=' …')}"
-        for name, texts in _parts(contract)
+        for name, texts in parts(contract)
     ]
-
-
-def _parts(contract: Contract) -> list[tuple[str, list[str]]]:
-    return [(f.name, _part(getattr(contract, f.name))) for f in fields(Contract)]
-
-
-def _whole(contract: Contract) -> list[tuple[str, list[str]]]:
-    """Return the parts, and what their signs and probes mean."""
-    signs = [f"{sign}: {text}" for sign, text in glossary.signs(contract)]
-    probes = [f"{probe}: {text}" for probe, text in glossary.probes(contract)]
-    how = f"{contract.protocol.confirmation}: {glossary.confirmation(contract)}"
-    told = {"tolerance": signs, "protocol": [*probes, how, glossary.drawing()]}
-    return [(name, texts + told.get(name, [])) for name, texts in _parts(contract)]
-
-
-def _part(part: str | Tolerance | Protocol | ViolationSignature) -> list[str]:
-    match part:
-        case Tolerance():
-            return [f"{part.structure}: {part.bound}", part.derivation]
-        case Protocol():
-            lines = [part.text, f"probes: {', '.join(part.probes)}"]
-            if part.on_miss:
-                lines.append(f"on a miss also: {', '.join(part.on_miss)}")
-            if part.sampled:
-                lines.append(f"on some cases also: {', '.join(part.sampled)}")
-            how = part.confirmation
-            if part.by_chance:
-                how += f"; {', '.join(part.by_chance)}: witnessed"
-            return [*lines, f"confirmation: {how}"]
-        case ViolationSignature():
-            kinds = ", ".join(part.kinds) or "any"
-            return [f"kinds: {kinds}", part.text]
-        case _:
-            return [part]
 
 
 def _section(title: str, texts: list[str]) -> list[str]:

@@ -10,14 +10,13 @@ from kfuzz.core.calibration import Soundness
 from kfuzz.core.codec import encode
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.statement import (
-    CHARGED,
     Fault,
     Graded,
     KernelStatement,
     KnownDefect,
     Statement,
 )
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.report.drawing import one_line
 from kfuzz.report.summary import table
 

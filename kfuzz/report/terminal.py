@@ -33,6 +33,7 @@ _STATES = {
     State.UNREPRODUCED: "unreproduced: seen once, which does not fail this run",
     State.KNOWN: "known",
     State.FIXED: "fixed",
+    State.REGRESSED: "regressed: it was fixed, and fails again",
 }
 
 
@@ -132,6 +133,8 @@ class TerminalReport:
 
     def _found(self, event: FindingSaved) -> None:
         finding = event.finding
+        if not event.is_new:
+            return  # a mark covers it: it is told quietly once it is reduced
         self._say(
             Text.assemble(
                 (f"{Verdict.VIOLATES}", "bold red"),
@@ -147,6 +150,9 @@ class TerminalReport:
             self._say(f"  the same bug as {finding.id}, above")
             return
         self._done.add(finding.id)
+        if finding.state is State.KNOWN:
+            self._say(known_line(finding))
+            return
         contract = CLASSES.get(finding.signature.contract)
         block = Text.assemble(
             (f"\n{Verdict.VIOLATES}", "bold red"),
@@ -200,6 +206,8 @@ class TerminalReport:
         cases = sum(k.cases for k in self._finished)
         found = sum(len(k.findings) for k in self._finished)
         words = _count(found, "finding") if found else "no finding"
+        known = sum(f.state is State.KNOWN for k in self._finished for f in k.findings)
+        words += f" ({known} of them known)" if known else ""
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
         self._say(
             f"{words} in {_count(cases, 'case')}, {event.elapsed_s:.1f} s on "
@@ -214,6 +222,15 @@ class TerminalReport:
 
     def _say(self, line: str | Text) -> None:
         self._console.print(line, soft_wrap=True)
+
+
+def known_line(finding: Finding) -> str:
+    """Return the one line that is said of a finding people know."""
+    mark = finding.mark
+    why = " ".join(filter(None, (mark.reason, mark.link))) if mark else ""
+    reason = f" ({one_line(why)})" if why else ""
+    message = one_line(finding.failure.message)
+    return f"{State.KNOWN} {finding.id}{reason}: {message}"
 
 
 def _count(n: int, noun: str) -> str:

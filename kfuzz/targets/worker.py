@@ -28,6 +28,7 @@ from kfuzz.execution.compiling import beat_while_compiling
 from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.devices import device_name
+from kfuzz.execution.machine import flags
 from kfuzz.execution.occupied import tell
 from kfuzz.execution.probes import is_child
 from kfuzz.execution.processes.limits import limit_memory
@@ -137,6 +138,7 @@ class Worker:
                     tell(self._watch.occupied, role="branches")
         return {
             "device": device_name(message["device"]),
+            "flags": flags(message["device"]),
             "unfenced": self._unfenced if message["fences"] else "",
         }
 

@@ -1,5 +1,8 @@
 """Stored findings run again: fixed, failing, flaky, or not judged."""
 
+import shutil
+from importlib.metadata import entry_points
+
 import pytest
 
 from tests.e2e.project import HEADER, MENDED, WRONG, Project, error, strict
@@ -88,6 +91,78 @@ def test_a_moved_kernel_is_named(found: Project) -> None:
     (found.folder / "kernels.py").rename(found.folder / "moved.py")
     code, [result] = _replay(found, "--target", "moved.py::wrong")
     assert (code, result["outcome"]) == (1, "FAILS")
+
+
+def test_a_known_finding_is_told_and_fails_nothing(found: Project) -> None:
+    mark = ("corpus", "mark", _id(found), "known", "--reason", "upstream bug")
+    assert found.kfuzz(*mark).returncode == 0
+    run = found.run("kernels.py::wrong")
+    assert (run.code, [f["state"] for f in run.findings("wrong")]) == (0, ["known"])
+    assert f"known {_id(found)} (upstream bug)" in run.err
+    assert "saved; now confirming" not in run.err
+    done = found.kfuzz("replay")
+    assert (done.returncode, "known, upstream bug" in done.stdout) == (0, True)
+    assert "1 FAILS, 1 of them known" in done.stdout
+    found.write("kernels.py", HEADER + MENDED)
+    done = found.kfuzz("replay")
+    assert done.returncode == 0
+    assert f"seems fixed; if it is: kfuzz corpus mark {_id(found)} fixed" in done.stdout
+
+
+def test_what_was_fixed_and_fails_again_has_regressed(found: Project) -> None:
+    assert found.kfuzz("corpus", "mark", _id(found), "fixed").returncode == 0
+    code, [result] = _replay(found, "--target", "kernels.py::wrong")
+    assert (code, result["state"]) == (1, "fixed")  # another kernel proves nothing
+    code, [result] = _replay(found)
+    assert (code, result["outcome"], result["state"]) == (1, "FAILS", "regressed")
+    [document] = found.findings()
+    assert document["state"] == document["history"][-1]["state"] == "regressed"
+
+
+def test_findings_side_by_side_come_out_in_order(found: Project) -> None:
+    shutil.copytree(found.corpus, found.folder / "other")
+    (found.folder / "third" / "wrong" / "broken").mkdir(parents=True)
+    (found.folder / "third" / "wrong" / "broken" / "finding.json").write_text("{")
+    code, results = _replay(found, "corpus", "third", "other", "--jobs", "2")
+    assert code == 3
+    assert [r["outcome"] for r in results] == ["FAILS", "ERROR", "FAILS"]
+    assert found.wait_until_alone() == []
+
+
+def test_what_differs_where_a_finding_passes_is_printed(found: Project) -> None:
+    [path] = found.corpus.glob("*/*/finding.json")
+    path.write_text(path.read_text().replace('"torch": "', '"torch": "0.'))
+    found.write("kernels.py", HEADER + MENDED)
+    environment = {"ATEN_CPU_CAPABILITY": "default"}
+    done = found.kfuzz("replay", environment=environment)
+    assert "the environment differs" in done.stdout
+    assert "torch: 0." in done.stdout
+    assert "cpu_capability: " in done.stdout
+
+
+def test_pytest_replays_and_searches_in_workers_of_its_own(found: Project) -> None:
+    searches = """
+import kfuzz
+import kernels
+
+@kfuzz.mark.falsify(kernels.right, max_cases=20)
+def test_right(): ...
+
+@kfuzz.mark.falsify(kernels.wrong, max_cases=20)
+def test_wrong(): ...
+"""
+    found.write("test_kernels.py", searches)
+    loaded = any(e.name == "kfuzz" for e in entry_points(group="pytest11"))
+    plugin = () if loaded else ("-p", "kfuzz.pytest_plugin")
+    words = ("-m", "pytest", *plugin, "-n", "2", "-rA", "--kfuzz-corpus", "corpus")
+    done = found.python(*words)
+    lines = done.stdout.splitlines()
+    assert "PASSED test_kernels.py::test_right" in lines, done.stdout
+    for name in (f"finding.json::{_id(found)}", "test_kernels.py::test_wrong"):
+        assert any(s.startswith("FAILED") and name in s for s in lines), done.stdout
+    assert lines.count(f"replay: kfuzz replay {_id(found)} --corpus corpus") == 2
+    assert "Traceback" not in done.stdout
+    assert found.wait_until_alone() == []
 
 
 def test_nothing_to_replay(project: Project) -> None:

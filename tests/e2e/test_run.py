@@ -4,6 +4,8 @@ import json
 import sys
 
 import kfuzz
+from kfuzz.core.event import Exited, KernelFinished, RunStarted
+from kfuzz.core.event_lines import read_events
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 
 # Two branches that no case takes, and one in a function that is not called at all.
@@ -39,7 +41,7 @@ FINDING_FIELDS = {
 
 def test_a_wrong_and_a_right_kernel(project: Project) -> None:
     project.write("kernels.py", HEADER + RIGHT + WRONG)
-    run = project.run("kernels.py")
+    run = project.run("kernels.py", "--report", "jsonl=kept.jsonl,html=page.html")
     assert run.code == 1
     assert run.document.keys() >= RUN_FIELDS
     assert (run.document["seed"], run.document["device"]) == (1, "cpu")
@@ -64,6 +66,19 @@ def test_a_wrong_and_a_right_kernel(project: Project) -> None:
     stored = json.loads((folder / "finding.json").read_text())
     assert (stored["id"], stored["state"]) == (finding["id"], "confirmed")
     assert (folder / "first.json").is_file()
+    assert finding["id"] in (project.folder / "page.html").read_text()
+    with open(project.folder / "kept.jsonl") as lines:
+        events = list(read_events(lines))
+    assert (type(events[0]), type(events[-1])) == (RunStarted, Exited)
+    ended = [e for e in events if isinstance(e, KernelFinished)]
+    [searched] = [e for e in ended if e.findings]
+    [found] = searched.findings
+    assert searched.strata >= len(searched.regions) > 1
+    assert any(region.failing for region in searched.regions)
+    assert found.first_errors is not None
+    assert found.first_errors.missing > 0
+    assert found.failure.errors is not None
+    assert found.failure.errors.missing > 0
     assert project.wait_until_alone() == []
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
+from torch import Tensor, empty_like
 
 from kfuzz.contracts.witnesses.gpu import elementwise_cpp
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
@@ -214,6 +214,50 @@ def test_static_memory_and_exceptions() -> None:
 
     made = run(raises, x)
     assert dict(made.failed) == {3: "raised ValueError: no sevens"}
+
+
+def test_some_members_have_storages_of_their_own() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        own = x.storage_offset() == 0 and x.untyped_storage().nbytes() == x.nbytes
+        return relu(x) + (1 if own and not x._is_view() else 0)
+
+    arena, x = BurstArena("cuda"), values_of(PLAIN, 128)
+    for _ in range(2):
+        assert suspects(run(wrong, x, arena=arena), x)[0] == list(range(0, 128, 32))
+
+
+def test_a_view_past_the_end_is_its_member_s() -> None:
+    def peeks(given: Tensor, own: bool) -> Tensor:
+        out = relu(given)
+        if given[0, 0] == 7:
+            (out if own else given).as_strided((given.numel() + 1,), (1,))
+        return out
+
+    x, arena = marked(4, 5), BurstArena("cuda")
+    x = torch.cat((x, values_of(PLAIN, 116)))  # of 128 member 0, 32, ... are apart
+    for own in (False, True):
+        for _ in range(2):
+            made = run(lambda given, own=own: peeks(given, own), x, arena=arena)
+            assert set(made.failed) == {4, 5}, made.failed
+
+
+@pytest.mark.parametrize("how", ["captured", "new", "grown"])
+def test_what_few_members_allocate_otherwise_is_guarded(how: str) -> None:
+    makes: dict[str, Callable[[Tensor], Tensor]] = {
+        "captured": lambda x: empty_like(x),  # looked up when it is called
+        "new": lambda x: x.new(x.shape),
+        "grown": lambda x: torch.empty(0, device=x.device).resize_(x.shape),
+    }
+
+    def past(given: Tensor) -> Tensor:
+        if given[0, 0] == 7:
+            relu(given, "past", out=makes[how](given))
+        return relu(given)
+
+    x, arena = marked(1, 5, 8), BurstArena("cuda")
+    for number in range(2):
+        found = suspects(run(past, x, arena=arena), x)
+        assert found == ([], [1, 5, 8], {}), (how, number)
 
 
 def test_torch_s_own_kernels() -> None:

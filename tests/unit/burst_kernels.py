@@ -22,6 +22,16 @@ def poke(tensor: Tensor, offset: int) -> None:
     ctypes.c_float.from_address(address).value = 64.0
 
 
+def memory(tensor: Tensor, start: int, count: int) -> Tensor:
+    """Return elements around a tensor's first one, without torch's knowledge."""
+    size = tensor.element_size()
+    if not count:
+        return torch.empty(0, dtype=tensor.dtype)
+    address = tensor.data_ptr() + size * start
+    held = (ctypes.c_char * (size * count)).from_address(address)
+    return torch.frombuffer(held, dtype=tensor.dtype)
+
+
 def relu(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     out.copy_(x.clamp(min=0))
@@ -37,8 +47,25 @@ def relu_new(x: Tensor) -> Tensor:
     return out.copy_(x.clamp(min=0))
 
 
+def like(x: Tensor) -> Tensor:
+    """Fresh memory by a name that this module took over."""
+    return empty_like(x)
+
+
 def relu_captured(x: Tensor) -> Tensor:
     return empty_like(x).copy_(x.clamp(min=0))
+
+
+def relu_default(x: Tensor, make: Any = empty_like) -> Tensor:
+    """By a function that no module holds under a name."""
+    out: Tensor = make(x)
+    return out.copy_(x.clamp(min=0))
+
+
+def relu_grown(x: Tensor) -> Tensor:
+    """Has its result's memory enlarged, a deprecated practice, without a warning."""
+    out = torch.empty(1, dtype=x.dtype, device=x.device)
+    return out.resize_(x.shape).copy_(x.clamp(min=0))
 
 
 def relu_resized(x: Tensor) -> Tensor:

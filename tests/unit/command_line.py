@@ -32,6 +32,7 @@ class Engine:
     replayed: list[Stored | Problem] = field(default_factory=list)
     before: Callable[[threading.Event], None] = lambda stop: None
     ended: bool = False
+    failures: int = 1
 
     def run(self, config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         self.runs.append(config)
@@ -55,7 +56,8 @@ class Engine:
         self.replayed += stored
         for entry, outcome in zip(stored, self.outcomes, strict=False):
             known = entry.finding if isinstance(entry, Stored) else None
-            yield ReplayResult(known, entry.path, outcome, 1, config.times, "why",
+            yield ReplayResult(known, entry.path, outcome, self.failures,
+                               config.times, "why",
                                ("torch: 2.11 -> 2.13",))  # fmt: skip
 
     def shrink(

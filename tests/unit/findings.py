@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.finding import Change, Explanation, Finding, Reduction, Target
+from kfuzz.core.finding import (
+    Change,
+    Explanation,
+    Finding,
+    Mark,
+    Reduction,
+    Target,
+)
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case, Destination, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Feature, Kind, Signature, State
@@ -47,6 +54,12 @@ def finding(*, kernel: str = "softmax", n: int = 3, **changes: Any) -> Finding:
         seed=7,
     )
     return replace(made, **changes)
+
+
+def marks() -> st.SearchStrategy[Mark]:
+    links = st.sampled_from(["", "https://example.com/7"])
+    needed = st.sets(st.sampled_from(Feature)).map(tuple)
+    return st.builds(Mark, NAMES, links, needed, NAMES | st.just(""))
 
 
 @st.composite
@@ -145,12 +158,16 @@ def findings() -> st.SearchStrategy[Finding]:
         first=cases(),
         failure=failures,
         declaration=declarations,
-        fingerprint=st.builds(Fingerprint, TEXT, TEXT),
+        fingerprint=st.builds(
+            Fingerprint, TEXT, TEXT, flags=st.sampled_from([(), ("a=1", "b=x")])
+        ),
         state=st.sampled_from(State),
         history=st.lists(
-            st.builds(Change, st.sampled_from(State), TEXT, TEXT), max_size=2
+            st.builds(Change, st.sampled_from(State), TEXT, TEXT, st.booleans()),
+            max_size=2,
         ).map(tuple),
         explanation=st.none() | explanations,
         reduction=st.none() | st.builds(Reduction, st.integers(0, 9)),
         seed=st.integers(0, 2**64 - 1),
+        mark=st.none() | marks(),
     )

@@ -138,12 +138,14 @@ def test_allocations_past_the_limit_are_counted(monkeypatch):
     assert guard.unguarded == 2
 
 
+@pytest.mark.parametrize("like", [False, True])
 @pytest.mark.parametrize("start", [0, 3])
-def test_resize_grows_and_stays_guarded(start):
+def test_resize_grows_and_stays_guarded(start, like):
+    other = torch.zeros(10)
     with GuardedAllocations("cpu", Poison.NAN) as guard:
         made = torch.empty(start)
         made.fill_(7)
-        assert made.resize_(10) is made
+        assert (made.resize_as_(other) if like else made.resize_(10)) is made
         assert made[:start].tolist() == [7] * start
         assert is_poison(made[start:], Poison.NAN).all()
         store(made, 10)

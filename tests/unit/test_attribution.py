@@ -79,7 +79,7 @@ def test_a_correct_kernel_conforms_to_all_that_its_case_decides() -> None:
     assert set(report.verdicts.values()) == {Verdict.CONFORMS}
     silent = {
         "C-CMP-01", "C-CMP-02", "C-EXC-01", "C-EXC-02", "C-ORD-02", "C-ORD-03",
-        "C-PRC-03", "C-PRC-04", "K-OWN-01",
+        "C-PRC-03", "C-PRC-04", "K-GRD-01", "K-OWN-01",
     }  # fmt: skip
     assert set(report.verdicts) == set(CLASSES) - silent
 
@@ -139,6 +139,44 @@ def test_one_pass_variance_is_avoidable_cancellation() -> None:
     reports = (judged(ops.layer_norm, one_pass, case) for case in cases)
     report = next(r for r in reports if r.failure is not None)
     assert charged(report) == ("C-PRC-02", Kind.VALUE)
+
+
+def one_pass_groups(
+    x: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float
+) -> Tensor:
+    rows = x.unflatten(1, (num_groups, -1)).flatten(2)
+    made = one_pass(rows, torch.ones(()), torch.zeros(()), eps)
+    return made.reshape(x.shape) * weight[:, None] + bias[:, None]
+
+
+def one_group_for_all(
+    x: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float
+) -> Tensor:
+    return torch.nn.functional.group_norm(x, 1, weight, bias, eps)
+
+
+@pytest.mark.parametrize(
+    ("function", "family", "charge"),
+    [
+        (one_pass_groups, "offset", "C-PRC-02"),
+        (one_group_for_all, "randn", "K-VAL-01"),
+    ],
+)
+def test_a_group_is_centred_as_a_whole(
+    function: Callable[..., Tensor], family: str, charge: str
+) -> None:
+    parameters = {
+        "weight": spec("ones", (6,), axes=("C",)),
+        "bias": spec("zeros", (6,), axes=("C",)),
+    }
+    inputs = (
+        spec(family, (2, 6, 1), axes=("B", "C", "L"), seed=seed) for seed in range(1, 9)
+    )
+    scalars = {"num_groups": 2, "eps": 1e-5}
+    cases = (Case({"x": x, **parameters}, scalars) for x in inputs)
+    reports = (judged(ops.group_norm, function, case) for case in cases)
+    report = next(r for r in reports if r.failure is not None)
+    assert charged(report) == (charge, Kind.VALUE)
 
 
 def sum_in_half(x: Tensor, dim: int) -> Tensor:

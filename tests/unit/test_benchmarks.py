@@ -15,6 +15,7 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.targets.load import load_all
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import buckets
 import peers
 import plot
 import throughput
@@ -233,9 +234,20 @@ def test_plain_loops_count_what_they_check(loop: str) -> None:
 
 
 def test_rates_are_folded_into_one_table() -> None:
+    long = ({"screened": 0.25, "judged": 0.5}, {"screened": 0.35, "judged": 0.75})
+    short = {"screened": 9.0, "judged": 9.0}
     timed = [
-        vars(Timed("float32", 4, 0.02, 0.02, 0.05, 0.1, 10, 0.005)),
-        vars(Timed("float16", 4, 0.02, 0.02, 0.03, 0.1, 10, 0.001)),
+        vars(Timed("float32", 4, 0.02, 0.02, 0.05, alone=0.005, shares=long[0])),
+        vars(
+            Timed(
+                "float32",
+                4,
+                alone=0.005,
+                further=True,
+                shares=long[1],
+            )
+        ),
+        vars(Timed("float16", 4, 0.02, 0.02, 0.03, alone=0.001, shares=short)),
         vars(Timed("float16", 4, unsupported="it is a case of its own")),
     ]
     family: dict[str, Any] = {
@@ -248,12 +260,11 @@ def test_rates_are_folded_into_one_table() -> None:
     assert made["overhead"] == pytest.approx(2.0)
     assert (made["cases"], made["fresh"]) == (400, 50)
     assert made["over generated"] == pytest.approx(20)
-    assert made["harness, screened"] == pytest.approx(0.25)
-    assert made["harness, judged"] == pytest.approx(0.1 / 0.055 - 1)
     (*_, line) = throughput.table({"made up": family})
     assert "| 2.00 |" in line
+    assert line.endswith("| 30% (≤ 35%); 50% (≤ 50%); 75% (≤ 75%) |")
     assert list(throughput.by_dtype({"made up": family})) == [
-        "made up: float16 1.50 (1), float32 2.50 (1)"
+        "made up: float16 1.50 (1), float32 2.50 (2)"
     ]
     assert list(throughput.problems({"made up": family})) == [
         "made up: not screened: it is a case of its own"
@@ -271,3 +282,30 @@ def test_families_name_kernels_that_are_there() -> None:
                 assert loaded.kernel.operator.admits(
                     burst.case, loaded.kernel.declaration
                 )
+
+
+def side(*findings: str, state: str = "confirmed") -> buckets.Side:
+    return buckets.Side(3, dict.fromkeys(findings, state), 100, 50)
+
+
+def pair(off: buckets.Side, on: buckets.Side, contract: str = "K-VAL-01") -> Any:
+    return buckets.Pair("k", "cpu", contract, off, on)
+
+
+def test_bursts_may_find_more_but_nothing_less() -> None:
+    few, many = side("K-VAL-01 value y"), side("K-VAL-01 value y", "K-MEM-01 y")
+    assert not pair(few, few).differs
+    assert not pair(few, many).differs
+    assert pair(many, few).missing == ["K-MEM-01 y"]
+    assert pair(many, few).differs
+    assert pair(few, side(*many.states, state="flaky")).differs
+    assert pair(few, few, contract="").differs  # a false alarm
+    assert not pair(side(), side(), contract="").differs
+
+
+def test_a_fault_has_the_same_findings_with_bursts() -> None:
+    entry = entries("cpu")["no_tile_in_relu"]
+    made = buckets.compare(entry, cases=25, seed=3, isolate="none")
+    assert list(made.off.states) == ["K-LIV-01 raises ValueError"]
+    assert not made.differs, made
+    assert made.on.screened > made.off.screened == 0

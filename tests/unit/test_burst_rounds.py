@@ -40,6 +40,7 @@ class FakeRunner:
         self.answers, self.judged = list(screened), list(judged)
         self.submitted: list[Burst] = []
         self.cases: list[Case] = []
+        self.depths: list[str] = []
         self.pending = 0
 
     def submit(self, burst: Burst) -> None:
@@ -54,6 +55,7 @@ class FakeRunner:
     def judge(self, case: Case, depth: str) -> CaseReport:
         assert not self.pending, "the child is busy"
         self.cases.append(case)
+        self.depths.append(depth)
         return self.judged.pop(0) if len(self.judged) > 1 else self.judged[0]
 
     def prepare(self, count: int) -> None:
@@ -126,15 +128,64 @@ def test_a_suspect_that_passes_alone_is_judged_in_full_and_told() -> None:
     assert note.note == "in a burst, not alone: out is wrong"
 
 
+def known(turn: Round) -> None:
+    """Have what `FAILS` shows be a finding already."""
+    turn._kernel.seen.add(WRONG.signature(turn._kernel.name))
+
+
 def test_a_broken_kernel_has_few_suspects_judged() -> None:
-    every = tuple(Suspect(i, "raised ValueError: no") for i in range(8))
-    made, runner, turn, _ = round_of([Screened(suspects=every)], [REFUSED])
-    for seed in range(10):
+    every = tuple(Suspect(i, f"raised ValueError: {i}") for i in range(8))
+    made, runner, turn, _ = round_of([Screened(suspects=every)], [FAILS])
+    known(turn)
+    for seed in range(2 * bursts.STALE):
         made.take(burst(2 * seed))
     made.collect()
     assert turn.found is None
     assert len(runner.submitted) == bursts.STALE
-    assert len(runner.cases) == bursts.STALE * bursts.JUDGED
+    full = bursts.KNOWN // bursts.JUDGED
+    judged = full * bursts.JUDGED + bursts.STALE - full
+    # Those whose symptom is due are diagnosed besides.
+    assert judged <= len(runner.cases) <= 2 * judged
+
+
+def test_a_structure_that_is_refused_does_not_end_a_round() -> None:
+    every = tuple(Suspect(i, "raised ValueError: no") for i in range(8))
+    made, runner, _, _ = round_of([Screened(suspects=every)], [REFUSED])
+    for seed in range(4 * bursts.STALE):
+        made.take(burst(2 * seed))
+    made.collect()
+    assert len(runner.submitted) == 4 * bursts.STALE
+    few = bursts.KNOWN + len(runner.submitted) - bursts.KNOWN // bursts.JUDGED
+    assert len(runner.cases) == few
+
+
+def test_a_frequent_known_failure_does_not_hide_a_rare_one() -> None:
+    often = tuple(Suspect(i, "y is wrong") for i in range(3))
+    rare = Suspect(7, "memory changed that is not its own")
+    usual = Screened(passed=5, suspects=often)
+    told = [*[usual] * 20, Screened(passed=4, suspects=(*often, rare))]
+    made, runner, turn, _ = round_of(told, [FAILS])
+    known(turn)
+    for seed in range(20):
+        made.take(burst(2 * seed))
+    assert turn.found is None
+    touches = replace(WRONG, contract="K-MEM-01", kind=Kind.WRITE_OUTSIDE)
+    stray = CaseReport({"K-MEM-01": Verdict.VIOLATES}, failure=touches)
+    runner.judged = [FAILS, stray]
+    made.take(burst(2000))
+    made.collect()
+    assert turn.found is not None
+    assert turn.found[1].failure == touches
+
+
+def test_of_a_known_kind_another_member_is_judged_each_time() -> None:
+    often = tuple(Suspect(i, "y is wrong") for i in range(3))
+    made, runner, _, _ = round_of([Screened(passed=5, suspects=often)], [REFUSED])
+    for _ in range(bursts.KNOWN + 3):
+        made.take(burst(2))
+    made.collect()
+    last = [c.tensors["x"].fill for c in runner.cases[-3:]]
+    assert len({f.seed for f in last if f}) == 3
 
 
 def test_every_kind_of_suspicion_is_judged_first() -> None:
@@ -165,11 +216,35 @@ def test_a_common_failure_does_not_hide_what_ended_the_child() -> None:
     ends = CaseReport({"K-LIV-01": Verdict.VIOLATES}, failure=crash)
     lost = Screened(lost="the child died of SIGSEGV", spent=True)
     made, _, turn, _ = round_of([lost], [FAILS, CLEAN, ends])
-    turn._kernel.seen.add(WRONG.signature(turn._kernel.name))
+    known(turn)
     made.take(burst(2))
     made.collect()
     assert turn.found is not None
     assert turn.found[1].failure == crash
+
+
+def test_bursts_that_end_their_child_are_soon_enough() -> None:
+    lost = Screened(lost="the child died of SIGSEGV", spent=True)
+    made, runner, _, _ = round_of([lost], [CLEAN])
+    for seed in range(10):
+        made.take(burst(2 * seed))
+    made.collect()
+    assert len(runner.submitted) == bursts.FAILED
+
+
+def test_suspects_take_no_diagnosis_from_cases() -> None:
+    """What is found without bursts is diagnosed as often with them."""
+    value = Failure("K-VAL-01", Kind.VALUE, "wrong", "y")
+    fails = CaseReport({"K-VAL-01": Verdict.VIOLATES}, failure=value)
+    every = tuple(Suspect(i, "y is wrong") for i in range(8))
+    made, runner, turn, _ = round_of([Screened(suspects=every)], [fails])
+    turn._kernel.seen.add(value.signature(turn._kernel.name))
+    for seed in range(6):
+        made.take(burst(2 * seed))
+    made.collect()
+    runner.depths.clear()
+    turn.judge(burst(99).case)
+    assert runner.depths == ["search", "full"]
 
 
 def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:

@@ -175,15 +175,15 @@ def test_an_unexpected_exception_is_short_and_says_how_to_get_more(
 def test_help_names_what_is_built_and_nothing_else() -> None:
     command: Any = get_command(app)
     assert set(command.commands) == {
-        "run", "replay", "shrink", "show", "corpus", "contracts", "calibrate", "grade",
-        "doctor",
+        "run", "report", "replay", "shrink", "show", "corpus", "contracts", "calibrate",
+        "grade", "judge", "doctor",
     }  # fmt: skip
     options = {o for p in command.commands["run"].params for o in p.opts}
     assert options == {
         "targets", "--max-time", "--max-cases", "--max-findings", "--seed", "--profile",
         "--burst", "--engine", "--contracts", "--exclude-contracts", "--device",
-        "--isolate", "--corpus", "--fail-on", "--format", "-q", "--quiet", "-v",
-        "--verbose",
+        "--isolate", "--corpus", "--fail-on", "--report", "--format", "-q", "--quiet",
+        "-v", "--verbose",
     }  # fmt: skip
 
 

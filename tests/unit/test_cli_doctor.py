@@ -131,3 +131,4 @@ def test_doctor_tries_everything_for_real(capfd: pytest.CaptureFixture[str]) -> 
     out = capfd.readouterr().out
     for name in ("child process", "guard zones", "guard pages", "corpus"):
         assert f"ok       {name}: " in out
+    assert "untrusted code: contained: memory" in out

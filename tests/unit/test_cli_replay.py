@@ -7,6 +7,7 @@ import pytest
 from kfuzz.cli.app import main
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core import strict_json
+from kfuzz.core.verdict import State
 from kfuzz.corpus import Problem, Stored
 from kfuzz.engine.config import ReplayOutcome
 from tests.unit.command_line import Engine, paragraph, stored
@@ -43,6 +44,43 @@ def test_replay_exits_with_the_worst_outcome(
     main(["replay", "--format", "json"])
     document = strict_json.loads(capsys.readouterr().out)
     assert [r["outcome"] for r in document["results"]] == outcomes
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "codes"),
+    [
+        ("FAILS", State.KNOWN, (0, 1)),
+        ("FLAKY", State.KNOWN, (0, 1)),
+        ("FIXED", State.KNOWN, (0, 0)),
+        ("ERROR", State.KNOWN, (3, 3)),
+        ("FAILS", State.REGRESSED, (1, 1)),
+    ],
+)
+def test_known_findings_fail_where_any_does(
+    outcome: str, state: State, codes: tuple[int, int], project: Path, engine: Engine
+) -> None:
+    stored(project, state=state)
+    engine.outcomes = [ReplayOutcome(outcome)]
+    assert main(["replay"]) == codes[0]
+    assert main(["replay", "--fail-on", "any"]) == codes[1]
+
+
+def test_a_known_finding_that_fails_another_way_is_news(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(project, state=State.KNOWN)
+    engine.outcomes, engine.failures = [ReplayOutcome.FLAKY], 0
+    assert main(["replay"]) == ExitCode.VIOLATION
+    assert "known: why" in capsys.readouterr().out
+
+
+def test_findings_of_a_gpu_are_replayed_one_by_one(
+    project: Path, engine: Engine
+) -> None:
+    stored(project, device="cuda")
+    main(["replay"])
+    main(["replay", "--jobs", "3"])
+    assert [config.jobs for config in engine.replays] == [1, 3]
 
 
 def test_replay_takes_ids_files_and_folders_once_each(

@@ -155,7 +155,7 @@ def test_of_one_bucket_the_smaller_minimum_stays(
     ("known", "new", "state", "elements"),
     [
         (State.KNOWN, State.CONFIRMED, State.KNOWN, 3),
-        (State.FIXED, State.CONFIRMED, State.CONFIRMED, 9),
+        (State.FIXED, State.CONFIRMED, State.REGRESSED, 9),
         (State.CONFIRMED, State.FLAKY, State.CONFIRMED, 3),
         (State.UNREPRODUCED, State.FLAKY, State.FLAKY, 3),
     ],

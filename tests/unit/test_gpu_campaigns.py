@@ -119,11 +119,11 @@ def test_the_script_names_its_parts_and_every_test_is_in_one() -> None:
     listed = script()
     assert listed.returncode == 0
     parts = [line.split()[0] for line in listed.stdout.splitlines() if "  " in line[:2]]
-    assert parts == [str(i) for i in range(1, 9)]
+    assert parts == [str(i) for i in range(1, 10)]
     commands = [script(part, "-x").stdout for part in parts]
     assert all(c.rstrip().endswith("-x") for c in commands)
     everything, named = commands[0], "".join(commands[1:])
     for path in (ROOT / "tests" / "gpu").glob("test_*.py"):
         ignored = f"--ignore=tests/gpu/{path.name}" in everything
         assert ignored == (f"tests/gpu/{path.name}" in named), path.name
-    assert script("9").returncode == 2
+    assert script("10").returncode == 2

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kfuzz.core.burst import Burst
+from kfuzz.core.event import Region
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.guidance import FLOOR, Discovery, charge, scores, shares
@@ -88,6 +89,19 @@ def test_wanted_families_reach_strata_that_chance_leaves_out() -> None:
     for _ in FAMILIES:
         [family] = ledger.wanting("family", FAMILIES, like=here)
         assert ledger.visit(here, family=family), "each is wanted before any again"
+
+
+def test_regions_sum_visits_and_keep_the_greatest_error() -> None:
+    ledger = Ledger()
+    small = case()
+    ledger.visit(small, ratio=0.25)
+    ledger.visit(replace(small), ratio=3.0, fails=True)
+    ledger.visit(small, family="zeros")
+    sizes = stratum_of(small).shape
+    assert set(ledger.regions()) == {
+        Region(sizes, stratum_of(small).family, 2, 3.0, 1),
+        Region(sizes, "zeros", 1),
+    }
 
 
 def test_every_output_is_climbed_on_its_own() -> None:

@@ -16,7 +16,9 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
 from kfuzz.corpus import Problem, ProblemKind, Stored
 from kfuzz.engine.config import ReplayOutcome, ReplayResult
+from kfuzz.entry import summary_of
 from kfuzz.report import json_report
+from kfuzz.report.corpus_lists import corpus_document
 from tests.unit.events import NODE, REFUSAL, campaign, finished, saved
 from tests.unit.findings import finding
 
@@ -141,9 +143,9 @@ def test_a_shown_finding_can_be_read_back() -> None:
 
 
 def test_a_corpus_lists_findings_and_problems() -> None:
-    stored = Stored(finding(), Path("corpus/a/b"))
+    listed = (Path("corpus/a/b"), summary_of(finding()))
     problem = Problem(Path("corpus/a/c"), "truncated", ProblemKind.DAMAGED)
-    shown = parsed(json_report.corpus_list([stored, problem]))
+    shown = parsed(corpus_document([listed, (problem.path, problem)]))
     (listed,) = shown["findings"]
     assert (listed["id"], listed["kernel"]) == (finding().id, NODE)
     assert shown["problems"] == [

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kfuzz.contracts.levels import standing_of
-from kfuzz.core.statement import CHARGED, Statement
+from kfuzz.core.statement import Statement
+from kfuzz.core.verdict import CHARGED
 from kfuzz.engine.grade_against import Outcome, compare
 from kfuzz.engine.grade_files import read_statement
 from kfuzz.report.statement import statement_markdown

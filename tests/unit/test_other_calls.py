@@ -18,6 +18,7 @@ from kfuzz.contracts.calling import Memory
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
+from kfuzz.contracts.witnesses.relu import triton_relu
 from kfuzz.contracts.witnesses.workspace import (
     relu_shared_workspace,
     torch_relu_own_workspace,
@@ -245,11 +246,14 @@ def test_what_is_wrong_by_itself_is_no_matter_of_overlap() -> None:
     assert "C-ORD-03" not in report.verdicts
 
 
-def test_where_triton_is_interpreted_nothing_overlaps() -> None:
-    shared = relu_shared_workspace.function
-    report = judged(ops.relu, shared, x_case("randn", (4, 8)), "C-ORD-03")
+def test_what_triton_interprets_does_not_overlap_and_the_rest_does() -> None:
+    case = x_case("randn", (4, 8))
+    report = judged(ops.relu, triton_relu.function, case, "C-ORD-03")
     assert report.failure is None
     assert "C-ORD-03" not in report.verdicts
+    report = judged(ops.relu, relu_shared_workspace.function, case, "C-ORD-03")
+    assert report.failure is not None
+    assert report.failure.contract == "C-ORD-03"
 
 
 @pytest.mark.usefixtures("natively")

@@ -10,14 +10,18 @@ import pytest
 from kfuzz.cli.app import main
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.burst import Burst
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
+from kfuzz.engine import runner as running
 from kfuzz.engine.children import Children, Place
 from kfuzz.engine.lifecycle import WITNESS_CHILDREN, WITNESSES, confirm
 from kfuzz.engine.runner import Runner
-from kfuzz.execution.processes import ChildDied, ChildRaised
+from kfuzz.engine.served import Served
+from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
 
 CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn", 2))})
 WELL = {"device": "fake", "ailment": ""}
@@ -242,3 +246,58 @@ def test_a_run_whose_device_is_gone_exits_5_and_says_so(
     assert "it has no answer" in told
     assert "saved in the corpus" in told
     assert len(asked) == 3  # one that worked, one that did not, and a fresh one
+
+
+SCREENED = {"screened": encode(Screened(passed=3)), "branches": None}
+REFUSED = {"report": encode(CaseReport({}, refusal="no")), "spent": False}
+
+
+def test_the_answer_to_a_burst_is_nobody_else_s() -> None:
+    """Whatever comes between a burst and its answer, as an exception does."""
+    zoo = Zoo([WELL, SCREENED], [WELL, REFUSED, SCREENED])
+    runner = runner_of(zoo, "cpu")
+    runner.submit(Burst(CASE, 3))
+    assert runner.judge(CASE, "search").refusal == "no"
+    assert zoo.living == {zoo.born[1]}
+    with pytest.raises(HarnessError, match="no burst"):
+        runner.screened()
+    runner.submit(Burst(CASE, 3))
+    assert runner.screened().passed == 3
+    assert len(zoo.born) == 2
+    runner.close()
+
+
+def late(times: int) -> list[Any]:
+    return [ChildTimeout(1, 0.2)] * times
+
+
+@pytest.mark.parametrize("by_kernel", [False, True])
+def test_the_work_around_a_burst_is_no_hang(
+    by_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "SUSPECT_SECONDS", 0.0)
+    monkeypatch.setattr(Served, "is_in_kernel", lambda self: by_kernel)
+    zoo = Zoo([WELL, *late(3), SCREENED])
+    runner = runner_of(zoo, "cpu")
+    runner.submit(Burst(CASE, 3))
+    made = runner.screened()
+    assert (made.passed, made.lost) == (
+        (0, "it takes too long") if by_kernel else (3, "")
+    )
+    assert bool(zoo.living) == (not by_kernel)
+    runner.close()
+
+
+def test_work_around_a_burst_that_never_ends_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "SUSPECT_SECONDS", 0.0)
+    monkeypatch.setattr(running, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(Served, "is_in_kernel", lambda self: False)
+    zoo = Zoo([WELL, *late(9)])
+    runner = runner_of(zoo, "cpu")
+    runner.submit(Burst(CASE, 3))
+    made = runner.screened()
+    assert made.error.startswith("kfuzz took more than")
+    assert not made.lost
+    assert not zoo.living

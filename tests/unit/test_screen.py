@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -12,10 +13,13 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts import screen
 from kfuzz.contracts.bench import Bench, Depth, setting_of
 from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.screen import ALWAYS_ON, Screen, member_case
+from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.contracts.witnesses.roster import roster
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
@@ -114,6 +118,37 @@ def test_a_right_kernel_passes_with_the_counts_of_the_bench(name: str) -> None:
     assert screened >= 6
 
 
+FAULTS = (
+    "input_negated_in_sum", "wrong_dtype_in_sort", "wrong_tail_in_rms_norm",
+    "cleaned_in_var",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_fails_alone_is_suspect_and_nothing_else(name: str) -> None:
+    faulty = planted()[name].load()
+    screen = Screen(faulty, CPU, frozenset(CLASSES))
+    bench = Bench(faulty, setting_of("cpu", BUDGET, CLASSES))
+    failed = 0
+    for burst in drawn(faulty, 6):
+        made = screen.screen(burst)
+        assert (made.error, made.lost) == ("", "")
+        suspected = {s.member for s in made.suspects}
+        for number in range(0 if made.unsupported else burst.members):
+            case = member_case(faulty, burst, number)
+            report = bench.judge(case, Depth.BASE)
+            fails = report.failure is not None or report.refusal is not None
+            assert fails == (number in suspected), (case, made.suspects, report)
+            failed += fails
+    assert failed
+
+
+@cache
+def planted() -> dict[str, Witness]:
+    """Return the faults planted in torch's implementations."""
+    return {entry.witness.kernel: entry.witness for entry in roster("cpu")}
+
+
 def test_wrong_values_make_their_member_suspect() -> None:
     def wrong(x: Tensor) -> Tensor:
         out = torch.relu(x)
@@ -134,7 +169,7 @@ def test_a_swallowed_nan_is_suspect() -> None:
 
     planted = structure(plants=(Plant((1, 2), NAN32),))
     found = suspects(swallow, Burst(planted, 4))
-    assert found[0] == "y is wrong"
+    assert found[0] == "y is wrong on data that are not finite"
 
 
 def test_elements_that_are_not_written_are_suspect_under_either_poison() -> None:
@@ -212,3 +247,31 @@ def test_what_no_burst_can_show_is_declined() -> None:
     made = Screen(right, CPU, frozenset(CLASSES)).screen(Burst(structure(), 4))
     assert made.unsupported
     assert Declaration().nonfinite != "raise"
+
+
+def test_the_watchdog_hears_of_what_is_done_around_the_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each part takes its time, and none is a hang of the kernel."""
+    told: list[str] = []
+
+    def noted(name: str) -> None:
+        true = getattr(screen, name)
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            made = true(*args, **kwargs)
+            told.append(name)
+            return made
+
+        monkeypatch.setattr(screen, name, noting)
+
+    for name in ("burst_values", "pose_members", "accept", "run_burst"):
+        noted(name)
+    made = Screen(bind(torch.add, ops.add), CPU, frozenset(CLASSES))
+    made.on_run = lambda: told.append("beat")
+    spec = structure().tensors["x"]
+    made.screen(Burst(Case({"a": spec, "b": spec}), 4))
+    first, second = told.index("burst_values"), told.index("accept")
+    assert told[:first] == ["beat", "beat"]
+    assert "beat" in told[first:second]
+    assert told[second + 1] == "beat"

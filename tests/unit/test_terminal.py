@@ -9,6 +9,7 @@ import pytest
 
 from kfuzz.core.dtypes import number_to_bits, pack_bits
 from kfuzz.core.event import Event, Note, Notice, RunFinished, RunStarted
+from kfuzz.core.finding import Mark
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, State
 from kfuzz.report.drawing import draw_case, draw_failure, draw_grid, draw_tensor, number
@@ -358,3 +359,19 @@ def test_a_page_needs_no_contract_of_ours(tmp_path: object) -> None:
     page = finding_page(finding(operator="own_rope"), tmp_path)  # type: ignore[arg-type]
     assert any("C-PRC-01/own_rope" in line for line in page)
     assert "promise" not in page
+
+
+def test_a_known_finding_takes_one_line() -> None:
+    mark = Mark("upstream bug", "https://example.com/7")
+    known = replace(finding(), state=State.KNOWN, mark=mark)
+    text = text_of([RunStarted(7, "cpu", (NODE,)), saved(known, "done", is_new=False),
+                  finished(known), RunFinished(1.0, False, 7, "cpu")])  # fmt: skip
+    line = f"known {known.id} (upstream bug https://example.com/7): off by 3"
+    assert text.count(known.id) == text.splitlines().count(line) == 1
+    assert "1 finding (1 of them known) in 412 cases" in text
+
+
+def test_a_finding_that_a_mark_covers_is_not_announced() -> None:
+    early = replace(finding(), state=State.NEW, explanation=None)
+    assert "saved" in text_of([saved(early, "found")])
+    assert text_of([saved(early, "found", is_new=False)]) == ""

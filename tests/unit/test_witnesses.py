@@ -34,7 +34,12 @@ VIOLATING = [
     if not w.conforming and w not in FATAL and BACKEND in w.backends
 ]
 # Those that are no pairs of a correct kernel and its fault have tables of their own.
-OWN_TABLES = frozenset({"branches", "cheats", "impostors", "incidents"})
+OWN_TABLES = frozenset(
+    {
+        "branches", "cheats", "gradient_faults", "gradient_norms", "gradients",
+        "impostors", "incidents",
+    }
+)  # fmt: skip
 INF, NAN = float("inf"), float("nan")
 
 

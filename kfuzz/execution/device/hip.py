@@ -84,7 +84,7 @@ class HipMemory:
     """
 
     def __init__(self, index: int, library: Any = None) -> None:
-        self._library = _loaded() if library is None else library
+        self._library = loaded() if library is None else library
         for name, kinds in _ARGUMENTS.items():
             function = getattr(self._library, name, None)
             if function is None:
@@ -145,7 +145,7 @@ class HipMemory:
             raise DriverError(name, text.decode() if text else str(error))
 
 
-def _loaded() -> Any:
+def loaded() -> Any:
     """Return HIP's runtime: torch's wheels bring their own, under its full name."""
     name = _LIBRARY
     with contextlib.suppress(OSError):

@@ -88,8 +88,8 @@ class Kernel:
             _done(
                 driver.cuLaunchKernel(
                     self._function,
-                    *_three(grid),
-                    *_three(block),
+                    *three(grid),
+                    *three(block),
                     shared,
                     driver.CUstream(on.cuda_stream),
                     ctypes.addressof(addresses),
@@ -183,22 +183,17 @@ def packed(value: Any) -> Any:
 def _kernel(
     process: int, index: int, source: str, name: str, options: tuple[str, ...]
 ) -> Kernel:
-    driver, _ = _bindings()
     device = torch.device("cuda", index)
     major, minor = torch.cuda.get_device_capability(device)
     module = _module(process, index, source, (f"sm_{major}{minor}", *options))
-    function = _done(driver.cuModuleGetFunction(module, name.encode()))
-    return Kernel(function, name, device)
+    return function(module, name, device)
 
 
 @cache
 def _module(process: int, index: int, source: str, options: tuple[str, ...]) -> Any:
     """Load what one source compiles to; it stays loaded as long as the process."""
-    driver, _ = _bindings()
     binary = cubin(source, options[0], options[1:])
-    with torch.cuda.device(index):
-        torch.cuda.synchronize()  # makes the device's context current, torch's own
-        return _done(driver.cuModuleLoadData(binary))
+    return loaded(binary, torch.device("cuda", index))
 
 
 def cubin(source: str, architecture: str, options: tuple[str, ...] = ()) -> bytes:
@@ -213,26 +208,102 @@ def cubin(source: str, architecture: str, options: tuple[str, ...] = ()) -> byte
         CompileError: with the compiler's log.
         HarnessError: where the compiler is missing.
     """
+    code, _ = built(source, architecture, options)
+    return code
+
+
+def built(
+    source: str,
+    architecture: str,
+    options: Sequence[str] = (),
+    *,
+    file: str = "kernel.cu",
+    expressions: Sequence[str] = (),
+) -> tuple[bytes, dict[str, str]]:
+    """Return CUDA C++ source as machine code, and what its functions are called there.
+
+    Args:
+        source: the text.
+        architecture: e.g. "sm_90"; "" where the options name it.
+        options: for the compiler.
+        file: the name of the source in the compiler's messages.
+        expressions: functions whose names in the code are asked for, as C++ names
+            them: "softmax<float>"; that instantiates templates.
+
+    Raises:
+        CompileError: with the compiler's log.
+        HarnessError: where the compiler is missing.
+    """
     _, nvrtc = _bindings()
     try:
         program = _done(
-            nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, None, None)
+            nvrtc.nvrtcCreateProgram(source.encode(), file.encode(), 0, None, None)
         )
     except RuntimeError as error:  # cuda-bindings are there, the library is not
         raise HarnessError(f"NVRTC cannot be loaded: {error}", fix=_FIX) from None
     try:
-        flags = [f"--gpu-architecture={architecture}".encode()]
-        flags += [option.encode() for option in options]
-        [result] = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
+        flags = [f"--gpu-architecture={architecture}"] if architecture else []
+        flags += options
+        for expression in expressions:
+            _done(nvrtc.nvrtcAddNameExpression(program, expression.encode()))
+        given = [flag.encode() for flag in flags]
+        [result] = nvrtc.nvrtcCompileProgram(program, len(given), given)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _log(nvrtc, program)
             raise CompileError("CUDA C++ does not compile", log=log)
+        names = {
+            expression: _done(
+                nvrtc.nvrtcGetLoweredName(program, expression.encode())
+            ).decode()
+            for expression in expressions
+        }
         size = _done(nvrtc.nvrtcGetCUBINSize(program))
         code = bytes(size)
         _done(nvrtc.nvrtcGetCUBIN(program, code))
-        return code
+        return code, names
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def version() -> str:
+    """Return the compiler's version, for example "nvrtc 13.0".
+
+    Raises:
+        HarnessError: where the compiler is missing.
+    """
+    _, nvrtc = _bindings()
+    try:
+        result, major, minor = nvrtc.nvrtcVersion()
+    except RuntimeError as error:
+        raise HarnessError(f"NVRTC cannot be loaded: {error}", fix=_FIX) from None
+    _done((result,))
+    bindings = getattr(nvrtc, "__version__", "")
+    return f"nvrtc {major}.{minor} {bindings}".strip()
+
+
+def loaded(binary: bytes, device: torch.device | str) -> Any:
+    """Return machine code loaded on a device; it stays as long as the process.
+
+    Raises:
+        HarnessError: if the driver refuses it.
+    """
+    driver, _ = _bindings()
+    with torch.cuda.device(device):
+        torch.cuda.synchronize()  # makes the device's context current, torch's own
+        return _done(driver.cuModuleLoadData(binary))
+
+
+def function(module: Any, name: str, device: torch.device) -> Kernel:
+    """Return a function of what was loaded on a device.
+
+    Raises:
+        HarnessError: if there is none of the name.
+    """
+    driver, _ = _bindings()
+    with torch.cuda.device(device):
+        return Kernel(
+            _done(driver.cuModuleGetFunction(module, name.encode())), name, device
+        )
 
 
 def _log(nvrtc: Any, program: Any) -> str:
@@ -270,7 +341,7 @@ def _done(answer: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def _three(sizes: Grid) -> tuple[int, int, int]:
+def three(sizes: Grid) -> tuple[int, int, int]:
     """Return sizes in three dimensions."""
     given = (sizes,) if isinstance(sizes, int) else tuple(sizes)
     x, y, z = (*given, 1, 1)[:3]

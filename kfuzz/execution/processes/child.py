@@ -4,6 +4,7 @@ import contextlib
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -105,6 +106,22 @@ class Child:
             self.kill()
             raise ChildTimeout(self.pid, SEND_SECONDS) from None
         self._waiting = True
+
+    def send_descriptors(self, descriptors: Sequence[int]) -> None:
+        """Hand file descriptors over, after a request that says how many follow.
+
+        Raises:
+            ChildDied: it ended meanwhile.
+            ChildTimeout: it does not read; it is killed.
+            ZygoteError: the zygote died, and the child with it.
+        """
+        try:
+            self._channel.send_descriptors(descriptors, SEND_SECONDS)
+        except WireClosed:
+            raise self._died() from None
+        except WireTimeout:
+            self.kill()
+            raise ChildTimeout(self.pid, SEND_SECONDS) from None
 
     def wait(self, timeout: float | None) -> Message:
         """Return the reply to the request sent last.

@@ -44,7 +44,8 @@ def run(
     """Answer requests on `sock` until it closes, then end the process.
 
     Args:
-        serve: called once; gives the handler.
+        serve: called once; gives the handler; an `Attendant` is given the
+            connection itself.
         sock: the child's end of its own connection to the campaign.
         output: descriptor that becomes 1 and 2.
         zygote: pid of the process that forked this one.
@@ -56,7 +57,11 @@ def run(
         # A process forked by the code under test must not hold the connection:
         # the campaign would not see that this one died.
         os.register_at_fork(after_in_child=channel.close)
-        _answer_all(channel, serving.start(serve))
+        handler = serving.start(serve)
+        if isinstance(handler, serving.Attendant):
+            handler.attend(channel)
+        else:
+            _answer_all(channel, handler)
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

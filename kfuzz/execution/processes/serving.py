@@ -3,10 +3,23 @@
 import traceback
 from collections.abc import Callable
 from importlib import import_module
+from typing import Protocol, runtime_checkable
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes.faults import ChildRaised
-from kfuzz.execution.processes.wire import Handler, Message
+from kfuzz.execution.processes.wire import Channel, Handler, Message
+
+
+@runtime_checkable
+class Attendant(Protocol):
+    """What serves a connection by itself instead of answering through a handler."""
+
+    def __call__(self, message: Message) -> Message:
+        """Answer nothing; it is there so that it passes for a handler."""
+
+    def attend(self, channel: Channel) -> None:
+        """Answer requests until the connection closes."""
+
 
 Serve = Callable[[], Handler]
 

@@ -5,10 +5,11 @@ one object. Both ends are Python's `json`, so NaN and infinities pass through.
 """
 
 import json
+import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kfuzz.core.errors import HarnessError
@@ -75,10 +76,15 @@ class Channel:
 
     It never reads past the frame at hand, so readiness of `fileno()` means what
     it says and ancillary data that follows a frame stays attached to its byte.
+
+    Args:
+        sock: the socket.
+        limit: longest frame that is taken, in bytes.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, limit: int = MAX_FRAME_BYTES) -> None:
         self._sock = sock
+        self._limit = limit
         self._arrived = bytearray()
 
     def fileno(self) -> int:
@@ -126,9 +132,9 @@ class Channel:
         deadline = None if timeout is None else time.monotonic() + timeout
         self._fill(_HEADER.size, deadline)
         (size,) = _HEADER.unpack_from(self._arrived)
-        if size > MAX_FRAME_BYTES:
+        if size > self._limit:
             raise WireError(
-                f"a frame announces {size} bytes, the limit is {MAX_FRAME_BYTES}"
+                f"a frame announces {size} bytes, the limit is {self._limit}"
             )
         self._fill(_HEADER.size + size, deadline)
         body = bytes(self._arrived[_HEADER.size :])
@@ -150,6 +156,49 @@ class Channel:
                 cut = " in the middle of a frame" if self._arrived else ""
                 raise WireClosed(f"the other end closed{cut}")
             self._arrived += piece
+
+    def send_descriptors(self, descriptors: Sequence[int], timeout: float) -> None:
+        """Hand file descriptors to the other end, after the message that says so.
+
+        Args:
+            descriptors: some; the other end gets copies of its own.
+            timeout: seconds.
+
+        Raises:
+            WireClosed: the other end is gone.
+            WireTimeout: the other end does not read.
+        """
+        try:
+            self._sock.settimeout(timeout)
+            socket.send_fds(self._sock, [b"\0"], list(descriptors))
+        except (TimeoutError, BlockingIOError) as error:
+            raise WireTimeout(f"the other end did not read for {timeout} s") from error
+        except OSError as error:
+            raise WireClosed(f"the other end is gone: {error}") from error
+
+    def receive_descriptors(self, count: int, timeout: float | None) -> list[int]:
+        """Return the descriptors that follow the message read last; the caller's.
+
+        Args:
+            count: how many there are.
+            timeout: seconds, None to wait for ever.
+
+        Raises:
+            WireClosed: the other end is gone.
+            WireError: there were not as many.
+        """
+        try:
+            self._sock.settimeout(timeout)
+            data, descriptors, _, _ = socket.recv_fds(
+                self._sock, 1, count, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError as error:
+            raise WireClosed(f"the other end is gone: {error}") from error
+        if len(descriptors) != count or not data:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise WireError(f"{len(descriptors)} descriptors arrived, not {count}")
+        return list(descriptors)
 
     def close(self) -> None:
         """Close the socket; harmless when repeated."""

@@ -44,6 +44,50 @@ def elu(
     return torch.where(x > 0, x, below) * scale
 
 
+@composite("celu")
+def celu(x: Tensor, alpha: float = 1) -> Tensor:
+    """x, or alpha (exp(x / alpha) - 1) below 0."""
+    return torch.where(x > 0, x, alpha * (x.clamp(max=0) / alpha).expm1())
+
+
+@composite("threshold")
+def threshold(x: Tensor, least: float, value: float) -> Tensor:
+    """x, or a value up to the threshold; NaN stays."""
+    return torch.where(x <= least, value, x)
+
+
+@composite("hardshrink")
+def hardshrink(x: Tensor, width: float = 0.5) -> Tensor:
+    """x, or 0 within the width; NaN stays."""
+    return torch.where((x >= -width) & (x <= width), 0.0, x)
+
+
+@composite("softshrink")
+def softshrink(x: Tensor, width: float = 0.5) -> Tensor:
+    """X nearer to 0 by the width, or 0 within it."""
+    below = torch.where(x < -width, x + width, x * 0.0)
+    return torch.where(x > width, x - width, below)
+
+
+@composite("smooth_l1_loss")
+def smooth_l1(x: Tensor, y: Tensor, reduction: int = 1, beta: float = 1.0) -> Tensor:
+    """d^2 / (2 beta) for small differences, |d| - beta / 2 for others."""
+    far = (x - y).abs()
+    if not beta:
+        return _reduced(far, reduction)
+    near = 0.5 * far * far / beta
+    return _reduced(torch.where(far < beta, near, far - 0.5 * beta), reduction)
+
+
+@composite("huber_loss")
+def huber(x: Tensor, y: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
+    """d^2 / 2 for small differences, delta (|d| - delta / 2) for others."""
+    far = (x - y).abs()
+    near = 0.5 * far * far
+    large = delta * (far - 0.5 * delta)
+    return _reduced(torch.where(far <= delta, near, large), reduction)
+
+
 @composite("leaky_relu")
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
     """x, or slope x below 0."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from kfuzz.numerics.shadow.shade import NoRule, Widened, composite
@@ -182,7 +181,11 @@ def group_norm(
 @composite("native_batch_norm", "_native_batch_norm_legit_no_training",
            "_native_batch_norm_legit")  # fmt: skip
 def batch_norm(x: Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
-    """With the running moments, or with those of the batch."""
+    """With the running moments, or with those of the batch.
+
+    The running moments stay as they are: no result of the call depends on how they
+    change.
+    """
     if isinstance(rest[0], bool):  # without running moments
         rest = (None, None, *rest)
     mean, variance, *options = rest
@@ -190,14 +193,19 @@ def batch_norm(x: Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
         (options[0], options[2]) if len(options) == 3 else (False, *options[1:])
     )
     if training:
-        if mean is not None:
-            raise NoRule("aten.native_batch_norm")
         mean, variance = _moments(x, [d for d in range(x.dim()) if d != 1], 0)
         mean, variance = mean.reshape(-1), variance.reshape(-1)
     scale = (variance + eps).rsqrt()
     each = (_channels(t, x) for t in (mean, scale, weight, bias))
     at, factor, g, b = each
     return _scaled(x, at, factor, g, b), mean, scale
+
+
+@composite("cudnn_batch_norm", "miopen_batch_norm")
+def library_batch_norm(x: Tensor, *rest: Any) -> Any:
+    """What the libraries of GPUs compute, with what they keep for the gradient."""
+    kept = torch.empty(0, dtype=torch.uint8, device=x.device)
+    return (*batch_norm(x, *rest), kept)
 
 
 @composite("_scaled_dot_product_flash_attention_for_cpu")
@@ -223,49 +231,3 @@ def attention(
     masked = (scores == -math.inf).all(-1, keepdim=True)
     weight = torch.where(masked, 0.0, weight)
     return weight @ v, torch.logsumexp(scores, -1)
-
-
-@composite("avg_pool2d")
-def avg_pool2d(
-    x: Tensor, size: Sequence[int], stride: Sequence[int] = (),
-    padding: Sequence[int] = (0, 0), ceil: bool = False, counted: bool = True,
-    divisor: Any = None,
-) -> Tensor:  # fmt: skip
-    """The mean of each window."""
-    padded = any(padding)
-    if ceil or divisor is not None or (padded and not counted):
-        raise NoRule("aten.avg_pool2d")
-    return _windows(x, size, stride or size, padding, 0.0).mean((-1, -2))
-
-
-@composite("max_pool2d_with_indices")
-def max_pool2d(
-    x: Tensor, size: Sequence[int], stride: Sequence[int] = (),
-    padding: Sequence[int] = (0, 0), dilation: Sequence[int] = (1, 1),
-    ceil: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The maximum of each window, and its place in the plane."""
-    if ceil or any(d != 1 for d in dilation):
-        raise NoRule("aten.max_pool2d_with_indices")
-    size, room, step = _pair(size), _pair(padding), _pair(stride or size)
-    windows = _windows(x, size, step, room, -math.inf)
-    values, at = windows.flatten(-2).max(-1)
-    rows = torch.arange(values.shape[-2], device=x.device) * step[0] - room[0]
-    columns = torch.arange(values.shape[-1], device=x.device) * step[1] - room[1]
-    row, column = rows[:, None] + at // size[1], columns + at % size[1]
-    return values, row * x.shape[-1] + column
-
-
-def _pair(x: Sequence[int]) -> list[int]:
-    return list(x) * 2 if len(x) == 1 else list(x)
-
-
-def _windows(
-    x: Tensor, size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
-    fill: float,
-) -> Tensor:  # fmt: skip
-    """Return [..., rows, columns, size, size]."""
-    high, wide, room = _pair(size), _pair(stride), _pair(padding)
-    if any(room):
-        x = functional.pad(x, (room[1], room[1], room[0], room[0]), value=fill)
-    return x.unfold(-2, high[0], wide[0]).unfold(-2, high[1], wide[1])

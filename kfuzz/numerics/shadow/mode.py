@@ -18,6 +18,7 @@ from kfuzz.numerics.shadow import (  # noqa: F401  (they register their rules)
     composites,
     elementwise,
     moves,
+    pooling,
     products,
     reductions,
 )

@@ -33,9 +33,12 @@ PLAIN: Final = (
     "select_scatter", "slice", "slice_copy", "slice_scatter", "split",
     "split_with_sizes", "squeeze", "squeeze_copy", "stack", "t", "t_copy",
     "transpose", "transpose_copy", "tril", "triu", "unbind", "unfold", "unfold_copy",
-    "unsqueeze", "unsqueeze_copy", "upsample_nearest1d", "upsample_nearest2d", "view",
+    "unsafe_split", "unsafe_split_with_sizes", "unsqueeze", "unsqueeze_copy",
+    "upsample_nearest1d", "upsample_nearest2d", "view",
     "view_copy", "channel_shuffle", "diagonal_scatter", "_unsafe_index",
 )  # fmt: skip
+# Of these, what puts zeros where no element is.
+FILLING: Final = frozenset({"constant_pad_nd", "diag_embed", "tril", "triu"})
 # The named arguments are moved, the others say whence or whither.
 INDEXED: Final[dict[str, tuple[str, ...]]] = {
     "index": ("self",),
@@ -78,6 +81,7 @@ def moved(call: Call) -> Outcome:
     nonnegative = all(s.nonnegative for s in seen)
     # Zeros and constants that fill up are no arguments of the kernel's, but exact.
     given = bool(seen) and all(s.given for s in seen)
+    filled = name in FILLING or any(s.filled for s in seen)
     terms = max((s.terms for s in seen), default=0)
     doubt = data is not None and _doubtful(call, data)
     results = out if isinstance(out, tuple | list) else (out,)
@@ -85,7 +89,7 @@ def moved(call: Call) -> Outcome:
     limits = limited if isinstance(limited, tuple | list) else (limited,)
     made = []
     for e, limit in zip(errors, limits, strict=True):
-        shade = Shade(e, limit, nonnegative, given, terms)
+        shade = Shade(e, limit, nonnegative, given, terms, filled)
         if doubt:
             shade = replace(shade, error=torch.full_like(e, float("inf")))
         made.append(shade)

@@ -37,7 +37,7 @@ def _count(left: Tensor, right: Tensor) -> Tensor:
     return left.to(torch.float64) @ right.to(torch.float64)
 
 
-def _special(a: Operand, b: Operand) -> tuple[Tensor, Tensor]:
+def _special(a: Operand, b: Operand, steps: Steps) -> tuple[Tensor, Tensor]:
     """Return NaN, infinities or 0 that special terms make, and where that is sure.
 
     Terms are counted and not multiplied: a library may leave out 0 * Inf.
@@ -55,11 +55,15 @@ def _special(a: Operand, b: Operand) -> tuple[Tensor, Tensor]:
     made = torch.where(up > 0, inf, made)
     made = torch.where(down > 0, -inf, made)
     made = torch.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), made)
+    # What is no number times a 0 that masks it; a tile of such zeros is left out.
+    special_x, special_y = ~torch.isfinite(x), ~torch.isfinite(y)
+    hidden = _count(special_x, b.left_out(steps))
+    hidden = hidden + _count(a.left_out(steps), special_y)
     # An infinity times a number that may be 0 or of the other sign.
     open_x = (a.error > 0) & (x.abs() <= a.error)
     open_y = (b.error > 0) & (y.abs() <= b.error)
     unsure = _count(x.abs() == inf, open_y) + _count(open_x, y.abs() == inf)
-    return made, unsure == 0
+    return made, (unsure + hidden) == 0
 
 
 def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outcome:
@@ -103,7 +107,7 @@ def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outc
         limited = any_of(limited, addend.read(steps))
     sure: Tensor | bool = True
     if not bool(torch.isfinite(a.value).all() & torch.isfinite(b.value).all()):
-        special, sure = _special(a, b)
+        special, sure = _special(a, b, steps)
         value = torch.where(special == 0, value, special)
     if addend is not None:
         rest = torch.where(torch.isfinite(addend.value), 0.0, addend.value)

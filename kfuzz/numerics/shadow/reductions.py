@@ -123,6 +123,54 @@ def _cumsum(call: Call) -> Outcome:
     )  # fmt: skip
 
 
+def _least(a: Operand) -> Tensor:
+    """Return the least magnitude below 1 that each finite factor may have, or 1.
+
+    Where their product vanishes before it meets an infinity, the result is NaN.
+    """
+    least = (a.value.abs() - a.error).clamp(min=0, max=1)
+    return torch.where(torch.isfinite(a.value), least, 1.0)
+
+
+@rule("cumprod")
+def _cumprod(call: Call) -> Outcome:
+    """The product of each prefix, in any order of its own; see `prod`."""
+    a, steps = call.operand("self"), call.steps
+    if not a.value.dim():
+        return call.out, (a.shade,)
+    dim = int(call.get("dim"))
+    terms = finite(a.value)
+    n = terms.shape[dim]
+    if not n:
+        return call.out, (a.shade,)
+    far = terms.abs() + a.error
+    size = far.cumprod(dim)
+    carried = size - terms.abs().cumprod(dim)
+    above = far.clamp(min=1).cumprod(dim)
+    below = (terms.abs() - a.error).clamp(min=0, max=1).cumprod(dim)
+    unit = FORMATS["float64"].unit
+    held = [steps.acc.summation(i + 1) + (i + 1) * unit for i in range(n)]
+    shape = [1] * terms.dim()
+    shape[dim] = n
+    c = torch.tensor(held, dtype=torch.float64, device=terms.device).reshape(shape)
+    lost = n * steps.lost(steps.compute)
+    vanishing = torch.where(below < steps.compute.min_normal, lost * above, 0.0)
+    # Behind an exact 0 all products are 0.
+    gone = ((terms == 0) & (a.error == 0)).to(torch.int8).cummax(dim).values > 0
+    vanishing = torch.where(gone, 0.0, vanishing)
+    error = carried + torch.where(size == 0, 0.0, c * size) + vanishing
+    beyond = (above > steps.limit).to(torch.float64)
+    limited = any_of(a.read(steps), beyond).cummax(dim).values
+    sure = ((a.error == 0) | (terms.abs() > a.error)) & known(a)
+    certain = sure.to(torch.int8).cummin(dim).values > 0
+    kept = _least(a).cumprod(dim) >= steps.compute.min_normal
+    certain &= ~torch.isinf(call.out) | kept
+    made = steps.kept(call.out, error)
+    return finished(
+        call.out, made, certain, limited, nonnegative=a.shade.nonnegative
+    )  # fmt: skip
+
+
 @rule("prod")
 def _prod(call: Call) -> Outcome:
     """prod(|x| + e) - prod|x| and n - 1 roundings; each partial product may vanish.
@@ -157,6 +205,8 @@ def _prod(call: Call) -> Outcome:
         spread = read.amax(dim, keepdim=keep) if n else torch.zeros_like(above)
     made = steps.kept(call.out, error)
     certain = (((a.error == 0) | (terms.abs() > a.error)) & known(a)).all()
+    kept = product(_least(a)) >= steps.compute.min_normal
+    certain = certain & (~torch.isinf(call.out) | kept)
     return finished(
         call.out, made, certain, any_of(spread, beyond),
         nonnegative=a.shade.nonnegative,

@@ -1,7 +1,7 @@
 """What the shadow knows of a tensor, and of one call of an operator."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ class Shade:
             elements moves it too.
         nonnegative: whether no kernel can hold a number below 0: squares are.
         given: whether the elements are the kernel's own arguments.
+        filled: whether zeros that stand for nothing may be among them: those of a
+            triangle, of padding, of a mask.
         terms: of how many terms the elements are sums; what is added to a sum may
             be one more term of it, at any place.
     """
@@ -37,6 +39,7 @@ class Shade:
     nonnegative: bool = False
     given: bool = False
     terms: int = 0
+    filled: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,18 @@ class Operand:
         if self.number is None or not self.number:
             return False
         return abs(torch.frexp(self.value).mantissa.item()) == 0.5
+
+    def left_out(self, steps: Steps) -> Tensor:
+        """Return where it is a 0 whose products a kernel may leave out.
+
+        Those that mask something; not a 0 among the kernel's own arguments.
+        """
+        if self.number is not None or (self.shade.given and not self.shade.filled):
+            return torch.zeros_like(self.value, dtype=torch.bool)
+        # What a step loses to underflow is counted of an exact 0 too.
+        lost = steps.lost(steps.compute)
+        lost += 0.0 if steps.stored is None else steps.lost(steps.stored)
+        return (self.value == 0) & (self.error <= 8 * lost)
 
     def read(self, steps: Steps) -> Tensor:
         """Return where it is range-limited for arithmetic: 1, else 0."""
@@ -113,7 +128,10 @@ class Call:
     def operand_of(self, given: Any) -> Operand:
         """Return any tensor or number as an operand."""
         if isinstance(given, Tensor):
-            return Operand(given.to(torch.float64), self.shade_of(given))
+            shade = self.shade_of(given)
+            if given.dtype is torch.bool:
+                shade = replace(shade, filled=True)
+            return Operand(given.to(torch.float64), shade)
         if not isinstance(given, int | float):
             raise NoRule(self.name)
         value = torch.tensor(float(given), dtype=torch.float64)

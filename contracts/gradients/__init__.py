@@ -1,0 +1,1 @@
+"""Gradients: operators of vector-Jacobian products, and calls of autograd for them."""

@@ -1,0 +1,75 @@
+"""The same gradients, asked of autograd in other ways; see `Way`."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.gradients.function import Backward, Way
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.relational import pick
+from kfuzz.contracts.view import View
+from kfuzz.execution.probes import Run
+
+PROBES: Final = {
+    Way.ALONE: Probe.ONE_WANTED,
+    Way.TWICE: Probe.TWO_RESULTS,
+    Way.LATER: Probe.LATER_BACKWARD,
+    Way.AGAIN: Probe.SECOND_BACKWARD,
+    Way.OVERWRITTEN: Probe.RESULT_OVERWRITTEN,
+}
+
+
+def with_ways(
+    view: View,
+    kernel: BoundKernel,
+    call: Callable[[Callable[..., Any]], Run],
+    *,
+    thorough: bool,
+) -> View:
+    """Return the view of conforming gradients with what other ways gave.
+
+    The first way that shows a fault is the last one tried.
+
+    Args:
+        view: the case.
+        kernel: the gradients' kernel.
+        call: runs what it is given on the case, in place of the kernel.
+        thorough: whether each argument is asked for alone, not one that the case's
+            seed picks.
+    """
+    function = kernel.function
+    if not isinstance(function, Backward):
+        return view
+    wanted = function.wanted
+    alone = list(wanted) if thorough else pick(view.case, wanted)
+    asked = [(Way.ALONE, name) for name in alone if len(wanted) > 1]
+    asked += [(way, "") for way in Way if way is not Way.ALONE]
+    for way, argument in asked:
+        run = call(function.asked(way, argument))
+        if run.unreliable:
+            continue
+        shown = _comparable(view, run, way, f"d{argument}")
+        view = replace(view, runs={**view.runs, PROBES[way]: shown})
+        if shown.raised or shown.metadata or view.miss_of(PROBES[way]) is not None:
+            break
+    return view
+
+
+def _comparable(view: View, run: Run, way: Way, output: str) -> Run:
+    """Return a run with the case's own results where nothing is to be compared.
+
+    Of one argument alone the other gradients are none; twice a gradient may overflow.
+    """
+    if not run.comparable:
+        return run
+    outputs = dict(run.outputs)
+    for name, own in view.base.outputs.items():
+        if way is Way.ALONE and name != output:
+            outputs[name] = own
+        elif way is Way.TWICE:
+            beyond = ~torch.isfinite(outputs[name]) & torch.isfinite(own)
+            outputs[name] = torch.where(beyond, own, outputs[name])
+    return replace(run, outputs=outputs)

@@ -1,0 +1,186 @@
+"""What a rule admits of the gradients of an operator.
+
+The rule runs under the running-error shadow; what is a sum, a product or a move of
+what was given has the bound of those. Where values are not finite little is judged:
+implementations leave out products with 0, or do not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz.contracts.gradients.rules import PREFIX, Either, Given, Gradients, Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+# So many results of the greatest magnitude are added.
+_HEADROOM: Final = 16
+
+
+@dataclass(frozen=True)
+class RuleBound:
+    """The error model of the gradients that a rule gives; takes many members at once.
+
+    Attributes:
+        name: the gradients' name, for messages.
+        rule: the rule.
+        wanted: the arguments whose gradients are asked for, in order.
+    """
+
+    name: str
+    rule: Rule
+    wanted: tuple[str, ...]
+
+    def __call__(self, problem: "Problem") -> "dict[str, Acceptance]":
+        """Return the acceptance of each gradient, by output."""
+        shadow = [n for n in self.wanted if n not in self.rule.exact]
+        found = self._shadowed(problem, shadow) if shadow else {}
+        for name in self.wanted:
+            if name in self.rule.exact:
+                found[name] = self.rule.exact[name](problem)
+        return {f"d{n}": defined(problem, found[n]) for n in self.wanted}
+
+    def _shadowed(
+        self, problem: "Problem", names: Sequence[str]
+    ) -> "dict[str, Acceptance]":
+        from kfuzz.numerics.shadow import shadowed
+
+        declared = {"causal_alignment": problem.declaration.causal_alignment}
+        kinked: dict[str, bool] = {}
+
+        def spelled(*tensors: "Tensor", **scalars: Any) -> "tuple[Tensor, ...]":
+            given = given_of(
+                tuple(problem.tensors), tensors, {**scalars, **declared},
+                stored=problem.output.dtype, data=problem.format.unit,
+            )  # fmt: skip
+            made = self.rule.formula(given)
+            parts: list[Tensor] = []
+            for name in names:
+                one, shape = made[name], given[name].shape
+                kinked[name] = isinstance(one, Either)
+                ends = (one.value, one.one, one.other) if isinstance(
+                    one, Either
+                ) else (one,)  # fmt: skip
+                # A view of an argument has no error of its own to keep.
+                parts += [end.expand(shape).clone() for end in ends]
+            return tuple(parts)
+
+        results = list(shadowed(spelled, problem, name=self.name))
+        found = {}
+        for name in names:
+            made = results.pop(0)
+            if kinked[name]:
+                made = hull(made, results.pop(0), results.pop(0))
+            wild = beyond_range(problem).reshape(-1, *[1] * (made.low.dim() - 1))
+            # A rule averages forms: no factor of it is the one that was derived.
+            found[name] = replace(made, ambiguous=made.ambiguous | wild, safety=1.0)
+        return found
+
+
+def given_of(
+    names: Sequence[str],
+    tensors: "Sequence[Tensor]",
+    scalars: dict[str, Any],
+    *,
+    stored: Any = None,
+    data: float = 0.0,
+) -> Given:
+    """Return what a rule is given, from arguments in order, gradients last."""
+    every = dict(zip(names, tensors, strict=True))
+    return Given(
+        tensors={n: t for n, t in every.items() if not n.startswith(PREFIX)},
+        grads={n[len(PREFIX):]: t for n, t in every.items() if n.startswith(PREFIX)},
+        scalars=scalars,
+        stored=stored,
+        data=data,
+    )  # fmt: skip
+
+
+def plain(gradients: Gradients, names: Sequence[str]) -> "tuple[Tensor, ...]":
+    """Return one value of each gradient."""
+    made = (gradients[name] for name in names)
+    return tuple(one.value if isinstance(one, Either) else one for one in made)
+
+
+def hull(value: "Acceptance", one: "Acceptance", other: "Acceptance") -> "Acceptance":
+    """Return the acceptance of what lies between two, or in either."""
+    import torch
+
+    def spread(at: "Acceptance") -> "tuple[Tensor, Tensor]":
+        # The ends are 0 where they are not finite: there both are undecidable.
+        return at.low, at.high
+
+    lows, highs = zip(spread(value), spread(one), spread(other), strict=True)
+    return replace(
+        value,
+        low=torch.minimum(lows[0], torch.minimum(lows[1], lows[2])),
+        high=torch.maximum(highs[0], torch.maximum(highs[1], highs[2])),
+        undecidable=value.undecidable | one.undecidable | other.undecidable,
+        ambiguous=value.ambiguous | one.ambiguous | other.ambiguous,
+    )
+
+
+def beyond_range(problem: "Problem") -> "Tensor":
+    """Return the members in which some order of factors or terms may overflow.
+
+    Kernels multiply gradients with one argument or with another first, and sum before
+    or after: no intermediate result is above the sum of the gradients times the
+    greatest element of each argument, of which a few are added.
+    """
+    from kfuzz.numerics.accumulation import Accumulation
+
+    reach: Tensor | None = None
+    total: Tensor | None = None
+    for name, x in problem.tensors.items():
+        if not x.is_floating_point():
+            continue
+        rows = x.abs().unsqueeze(-1).flatten(1)
+        if name.startswith(PREFIX):
+            total = rows.sum(1) if total is None else total + rows.sum(1)
+        elif rows.shape[1]:
+            top = rows.amax(1).clamp(min=1)
+            reach = top if reach is None else reach * top
+    assert total is not None
+    limit = Accumulation.declared(problem.declaration).limit / _HEADROOM
+    return (total if reach is None else total * reach) > limit
+
+
+def defined(problem: "Problem", made: "Acceptance") -> "Acceptance":
+    """Return the acceptance with what nobody promises left undecided.
+
+    A gradient that is not finite, of finite arguments, and any gradient of a case with
+    a NaN or an infinity; but a NaN in the gradient of an output reaches what depends on
+    it where `nonfinite="propagate"` is declared.
+    """
+    import torch
+
+    special = ~torch.isfinite(made.reference)
+    whole: Tensor | None = None
+    told: Tensor | None = None
+    for name, x in problem.tensors.items():
+        if not x.is_floating_point():
+            continue
+        rows = x.unsqueeze(-1).flatten(1)  # a gradient may be one number
+        wrong = ~torch.isfinite(rows).all(1)
+        whole = wrong if whole is None else whole | wrong
+        # NaN alone, in the gradients of outputs alone, tells where it must arrive.
+        lone = wrong & (
+            ~torch.isinf(rows).any(1)
+            if name.startswith(PREFIX)
+            else torch.zeros_like(wrong)
+        )
+        good = ~wrong | lone
+        told = good if told is None else told & good
+    assert whole is not None
+    assert told is not None
+    shape = (-1, *[1] * (made.reference.dim() - 1))
+    broken = whole.reshape(shape).expand_as(special)
+    open_still = special | broken
+    if problem.declaration.nonfinite == "propagate":
+        reached = broken & told.reshape(shape) & torch.isnan(made.reference)
+        open_still = open_still & ~reached
+    return replace(made, undecidable=made.undecidable | open_still)

@@ -1,0 +1,37 @@
+"""What a gradient's faults are charged under: K-GRD-01, but for memory and liveness."""
+
+from dataclasses import replace
+
+from kfuzz.contracts.classes.k_grd_01 import ID
+from kfuzz.contracts.language import OF_GRADIENTS
+from kfuzz.core.verdict import CaseReport, Verdict
+
+
+def in_force(classes: frozenset[str], every: frozenset[str]) -> frozenset[str]:
+    """Return the classes that a gradient is judged under.
+
+    K-GRD-01 stands for all that are not about memory and liveness.
+    """
+    if ID not in classes:
+        return classes & OF_GRADIENTS
+    return (classes & OF_GRADIENTS) | (every - OF_GRADIENTS) | {ID}
+
+
+def charged(report: CaseReport, classes: frozenset[str]) -> CaseReport:
+    """Return the report of a gradient's case under the classes that bind gradients.
+
+    Args:
+        report: under the classes of any kernel.
+        classes: those that were asked for.
+    """
+    verdicts = {n: v for n, v in report.verdicts.items() if n in OF_GRADIENTS}
+    value = report.verdicts.get("K-VAL-01")
+    if ID in classes and value is not None:
+        verdicts.setdefault(ID, value)
+    failure = report.failure
+    if failure is None or failure.contract in OF_GRADIENTS:
+        return replace(report, verdicts=verdicts)
+    said = f"{failure.contract} in a gradient: {failure.message}"
+    charge = replace(failure, contract=ID, message=said)
+    verdicts[ID] = Verdict.VIOLATES
+    return replace(report, verdicts=verdicts, failure=charge)

@@ -1,0 +1,176 @@
+"""Gradients of elementwise operators."""
+
+import math
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.gradients.exact import factor, whole
+from kfuzz.contracts.gradients.rules import (
+    Either,
+    Given,
+    Gradients,
+    both,
+    product,
+    rule,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def step(g: Given, x: "Tensor", below: "Tensor", above: "Tensor") -> Either:
+    """Return `above` where x > 0, `below` where x < 0, and either at 0."""
+    value = above.where(x > 0, below)
+    return Either(value, value, value.where(x != 0, above))
+
+
+@rule("copy", "x", exact={"x": whole("y")}, bound="dx == grad_y")
+def _copy(g: Given) -> Gradients:
+    return {"x": g.grad}
+
+
+@rule(
+    "add", "a", "b", exact={"a": whole("y"), "b": whole("y")},
+    bound="da == db == grad_y",
+)  # fmt: skip
+def _add(g: Given) -> Gradients:
+    return {"a": g.grad, "b": g.grad}
+
+
+@rule(
+    "mul", "a", "b", exact={"a": factor("b"), "b": factor("a")},
+    bound="da == RNE(grad_y b), db == RNE(grad_y a)",
+)  # fmt: skip
+def _mul(g: Given) -> Gradients:
+    return {"a": g.grad * g["b"], "b": g.grad * g["a"]}
+
+
+@rule("where", "x", "y", bound="grad_y where it was selected, else 0")
+def _where(g: Given) -> Gradients:
+    nothing = g.grad.new_zeros(())
+    return {
+        "x": g.grad.where(g["mask"], nothing),
+        "y": nothing.where(g["mask"], g.grad),
+    }
+
+
+@rule("relu", "x", bound="grad_y where x > 0, 0 where x < 0, any between them at 0")
+def _relu(g: Given) -> Gradients:
+    return {"x": step(g, g["x"], g.grad.new_zeros(()), g.grad)}
+
+
+@rule("leaky_relu", "x", bound="as the shadow's; at 0 any between the one-sided ones")
+def _leaky_relu(g: Given) -> Gradients:
+    below = g.grad * float(g.scalars["negative_slope"])
+    return {"x": step(g, g["x"], below, g.grad)}
+
+
+@rule(
+    "clamp", "x",
+    bound="grad_y inside, 0 outside, any between them at a bound or at the number of "
+    "the data's format next to it",
+)  # fmt: skip
+def _clamp(g: Given) -> Gradients:
+    x, low, high = g["x"], float(g.scalars["min"]), float(g.scalars["max"])
+    nothing = g.grad.new_zeros(())
+    value = g.grad.where((x >= low) & (x <= high), nothing)
+    edge = (x - low).abs() <= g.data * abs(low)
+    edge = edge | ((x - high).abs() <= g.data * abs(high))
+    return {"x": Either(value, g.grad.where(edge, value), nothing.where(edge, value))}
+
+
+@rule(
+    "elu", "x", bound="as the shadow's, from x or from y; at 0 any between 1 and alpha"
+)
+def _elu(g: Given) -> Gradients:
+    x, alpha = g["x"], float(g.scalars["alpha"])
+    below = x.clamp(max=0)
+    made = alpha * below.exp()
+    # From the stored result: y + alpha.
+    slope = both(made, g.saved(below.expm1() * alpha) + alpha)
+    return {"x": step(g, x, g.grad * slope, g.grad)}
+
+
+@rule("exp", "x", bound="as the shadow's, from x or from the stored y")
+def _exp(g: Given) -> Gradients:
+    return {"x": g.grad * g.saved(g["x"].exp())}
+
+
+@rule("log", "x", bound="as the shadow's")
+def _log(g: Given) -> Gradients:
+    return {"x": g.grad / g["x"]}
+
+
+@rule("sigmoid", "x", bound="as the shadow's, from x or from the stored y")
+def _sigmoid(g: Given) -> Gradients:
+    y = g.saved(g["x"].sigmoid())
+    return {"x": product(g.grad, y, 1 - y)}
+
+
+@rule("tanh", "x", bound="as the shadow's, from x or from the stored y")
+def _tanh(g: Given) -> Gradients:
+    y = g.saved(g["x"].tanh())
+    return {"x": g.grad * (1 - y * y)}
+
+
+@rule(
+    "softplus",
+    "x",
+    bound="as the shadow's; either side within rounding of the threshold",
+)
+def _softplus(g: Given) -> Gradients:
+    z = g["x"] * float(g.scalars["beta"])
+    curved = g.grad * z.sigmoid()
+    return {"x": g.grad.where(z > float(g.scalars["threshold"]), curved)}
+
+
+def gelu_slope(x: "Tensor") -> "Tensor":
+    """Return Phi(x) + x phi(x)."""
+    below = 0.5 * (1 + (x * math.sqrt(0.5)).erf())
+    density = (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
+    return below + x * density
+
+
+@rule("gelu", "x", bound="as the shadow's of grad_y (Phi(x) + x phi(x))")
+def _gelu(g: Given) -> Gradients:
+    return {"x": g.grad * gelu_slope(g["x"])}
+
+
+@rule("gelu_tanh", "x", bound="as the shadow's")
+def _gelu_tanh(g: Given) -> Gradients:
+    x = g["x"]
+    root, cubic = math.sqrt(2 / math.pi), 0.044715
+    t = ((x + cubic * (x * x * x)) * root).tanh()
+    inner = (1 + 3 * cubic * (x * x)) * root
+    slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner
+    return {"x": g.grad * slope}
+
+
+def silu_slope(x: "Tensor") -> "Tensor":
+    """Return s (1 + x (1 - s)), s the sigmoid."""
+    s = x.sigmoid()
+    return s * (1 + x * (1 - s))
+
+
+@rule("silu", "x", bound="as the shadow's of grad_y s (1 + x (1 - s))")
+def _silu(g: Given) -> Gradients:
+    return {"x": g.grad * silu_slope(g["x"])}
+
+
+@rule("swiglu", "gate", "up", bound="as the shadow's")
+def _swiglu(g: Given) -> Gradients:
+    gate = g["gate"]
+    s = gate.sigmoid()
+    return {
+        "gate": product(g.grad, g["up"], silu_slope(gate)),
+        "up": both(product(g.grad, gate, s), g.grad * g.saved(gate * s)),
+    }
+
+
+@rule("geglu", "gate", "up", bound="as the shadow's")
+def _geglu(g: Given) -> Gradients:
+    gate = g["gate"]
+    below = 0.5 * (1 + (gate * math.sqrt(0.5)).erf())
+    return {
+        "gate": product(g.grad, g["up"], gelu_slope(gate)),
+        "up": both(product(g.grad, gate, below), g.grad * g.saved(gate * below)),
+    }

@@ -1,0 +1,125 @@
+"""Bounds of gradients that are sums of products, sums or moves of what was given.
+
+Each is a function of the gradient's problem: the arguments of the forward operator,
+and `grad_…` for each output.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kfuzz.contracts.gradients.rules import PREFIX
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+    Exact = Callable[[Problem], Acceptance]
+    Taken = Callable[[Problem], Tensor]
+
+
+def whole(output: str) -> "Exact":
+    """Return the bound of an output's gradient itself: nothing rounds."""
+
+    def bound(problem: "Problem") -> "Acceptance":
+        from kfuzz.numerics.acceptance import around
+
+        return around(problem, problem.tensors[PREFIX + output], 0.0)
+
+    return bound
+
+
+def moved(taken: "Taken") -> "Exact":
+    """Return the bound of elements that are only moved."""
+
+    def bound(problem: "Problem") -> "Acceptance":
+        from kfuzz.numerics.acceptance import around
+
+        return around(problem, taken(problem), 0.0)
+
+    return bound
+
+
+def factor(name: str) -> "Exact":
+    """Return the bound of the product of the gradient with an argument."""
+
+    def bound(problem: "Problem") -> "Acceptance":
+        from kfuzz.contracts.operators.mul import accept
+
+        pair = {"a": problem.tensors[PREFIX + "y"], "b": problem.tensors[name]}
+        return accept(replace(problem, tensors=pair, scalars={}))["y"]
+
+    return bound
+
+
+def products(left: "Taken", right: "Taken", shape: "Taken | None" = None) -> "Exact":
+    """Return the bound of a matrix product.
+
+    Args:
+        left: [members, …, rows, inner].
+        right: [members, …, inner, columns].
+        shape: of whose shape the result is.
+    """
+
+    def bound(problem: "Problem") -> "Acceptance":
+        from kfuzz.numerics.dots import dots
+
+        made = dots(problem, left(problem), right(problem))
+        if shape is not None:
+            made = made.reshaped(*shape(problem).shape)
+        return made.accepted(problem)
+
+    return bound
+
+
+def summed(taken: "Taken", dim: int) -> "Exact":
+    """Return the bound of a sum along a dimension, in any order."""
+
+    def bound(problem: "Problem") -> "Acceptance":
+        from kfuzz.contracts.operators.sum import accept
+
+        parts = replace(problem, tensors={"x": taken(problem)}, scalars={"dim": dim})
+        return accept(parts)["y"]
+
+    return bound
+
+
+def prefixes(problem: "Problem") -> "Acceptance":
+    """Return the bound of a cumulative sum's gradient: the sums of all suffixes."""
+    from kfuzz.contracts.operators.cumsum import accept
+    from kfuzz.numerics.acceptance import Acceptance
+
+    dim = problem.axis()
+    turned = problem.tensors[PREFIX + "y"].flip(dim)
+    made = accept(replace(problem, tensors={"x": turned}))["y"]
+    fields = vars(made)
+    back = {n: t.flip(dim) for n, t in fields.items() if hasattr(t, "flip")}
+    assert isinstance(made, Acceptance)
+    return replace(made, **back)
+
+
+def scattered(to: str, index: "Taken", dim: int, source: "Taken") -> "Exact":
+    """Return the bound of sums of the rows or elements that name a place.
+
+    Args:
+        to: the argument whose gradient it is.
+        index: int64, of the sources' shape.
+        dim: the dimension along which indices select.
+        source: what is added.
+    """
+
+    def bound(problem: "Problem") -> "Acceptance":
+        import torch
+
+        from kfuzz.numerics.scattered import scattered_sums
+
+        start = torch.zeros_like(problem.tensors[to])
+        return scattered_sums(problem, start, index(problem), source(problem), dim=dim)
+
+    return bound
+
+
+def grad(problem: "Problem") -> "Tensor":
+    """Return the gradient of the output y."""
+    return problem.tensors[PREFIX + "y"]

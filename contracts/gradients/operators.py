@@ -1,0 +1,432 @@
+"""From an operator to the operator of its gradients."""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kfuzz.contracts.gradients.bounds import RuleBound, given_of, plain
+from kfuzz.contracts.gradients.catalogue import RULES
+from kfuzz.contracts.gradients.rules import PREFIX, Rule
+from kfuzz.contracts.gradients.traced import TracedBound, traced, vector_jacobian
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.core.shape_class import ShapeClass
+from kfuzz.strategies.parameters import (
+    DtypeParameter,
+    IndexParameter,
+    ScalarParameter,
+    TensorParameter,
+)
+
+DTYPES: Final = ("float32", "float16", "bfloat16")
+_HOME: Final = "kfuzz.contracts.operators."
+_SPECIAL: Final = (
+    "a gradient that is not finite is not judged, nor is one of arguments with a NaN "
+    'or an infinity; with nonfinite="propagate" a NaN in the gradient of an output '
+    "reaches what depends on it"
+)
+# Distinct sizes from which the dimensions of a result are recognised.
+_SIZES: Final = (3, 5, 7, 11, 13, 17, 19, 23)
+
+
+def gradients_of(
+    operator: Operator,
+    wanted: bool | Sequence[str] = True,
+    *,
+    tensors: Sequence[str] | None = None,
+    scalars: Collection[str] | None = None,
+) -> dict[str, Operator]:
+    """Return the operators of an operator's gradients, by suffix of their names.
+
+    One takes the operator's tensors and the gradient of each differentiable output,
+    and gives the gradient with respect to each wanted argument. There are several where
+    the shape of an output depends on a scalar.
+
+    Args:
+        operator: the forward operator.
+        wanted: the arguments; True for all that it is differentiable in.
+        tensors: those that the implementation takes; all by default.
+        scalars: the same of scalars; others stay at their defaults.
+
+    Raises:
+        BindingError: if it has no gradients that can be judged, or an argument is none
+            that it is differentiable in.
+    """
+    taken = tuple(operator.tensors) if tensors is None else tuple(tensors)
+    known = tuple(operator.scalars) if scalars is None else tuple(scalars)
+    where = f"operator {operator.name}"
+    rule = rule_of(operator)
+    if rule is None and _is_own(operator):
+        raise BindingError(
+            f"{operator.name} has no gradients that kfuzz judges",
+            where=where,
+            fix=f"operators that have: {', '.join(sorted(RULES))}",
+        )
+    possible = _differentiable(operator, rule, taken)
+    names = _chosen(wanted, possible, where)
+    if rule is None:
+        recognised = _recognised(operator, taken, where)
+        return {"": _traced(operator, taken, names, recognised)}
+    variants = rule.variants or {"": ({}, next(iter(rule.outputs.values())))}
+    found = {}
+    for suffix, (limits, dims) in variants.items():
+        inputs = _limited(operator, limits, known)
+        if inputs is None:
+            continue
+        outputs = {"y": dims} if rule.variants else dict(rule.outputs)
+        found[suffix] = _ruled(
+            replace(operator, inputs=inputs), rule, taken, names, outputs
+        )
+    if list(found) and "" not in found:
+        found = {"": next(iter(found.values()))}
+    return found
+
+
+def rule_of(operator: Operator) -> Rule | None:
+    """Return the rule of one of kfuzz's own operators; None for others."""
+    return RULES.get(operator.name) if _is_own(operator) else None
+
+
+def _is_own(operator: Operator) -> bool:
+    return str(getattr(operator.oracle, "__module__", "")).startswith(_HOME)
+
+
+def _differentiable(
+    operator: Operator, rule: Rule | None, taken: Sequence[str]
+) -> tuple[str, ...]:
+    if rule is not None:
+        return tuple(name for name in taken if name in rule.inputs)
+    floats = operator.tensors.items()
+    return tuple(
+        name
+        for name, p in floats
+        if name in taken and p.kind == "float" and not p.dtype and p.role != "mask"
+    )
+
+
+def _chosen(
+    wanted: bool | Sequence[str], possible: tuple[str, ...], where: str
+) -> tuple[str, ...]:
+    if wanted is True:
+        listed = possible
+    else:
+        given: Any = (wanted,) if isinstance(wanted, str) else wanted
+        valid = isinstance(given, tuple | list | set | frozenset)
+        if not valid or not all(isinstance(n, str) for n in given):
+            raise BindingError(
+                f"gradients={wanted!r} is neither True nor names of arguments",
+                where=where,
+            )
+        for name in given:
+            if name not in possible:
+                raise BindingError(
+                    f"gradients names {name!r}, no argument that is differentiated",
+                    where=where,
+                    fix=suggestion(name, possible),
+                )
+        listed = tuple(name for name in possible if name in given)
+    if not listed:
+        raise BindingError("gradients names no argument", where=where)
+    return listed
+
+
+def _limited(
+    operator: Operator,
+    limits: Mapping[str, tuple[Any, ...]],
+    known: Collection[str],
+) -> dict[str, Any] | None:
+    """Return the parameters with some scalars limited; None if none is left."""
+    inputs = dict(operator.inputs)
+    for name, values in limits.items():
+        parameter = inputs[name]
+        assert isinstance(parameter, ScalarParameter)
+        every = (parameter.default, *(parameter.domain if name in known else ()))
+        left = tuple(v for v in dict.fromkeys(every) if v in values)
+        if not left:
+            return None
+        inputs[name] = replace(parameter, default=left[0], domain=left)
+    return inputs
+
+
+def _ruled(
+    operator: Operator,
+    rule: Rule,
+    taken: tuple[str, ...],
+    names: tuple[str, ...],
+    outputs: Mapping[str, str],
+) -> Operator:
+    into = tuple(PREFIX + output for output in outputs)
+    every = (*taken, *into)
+
+    def oracle(*tensors: Any, **scalars: Any) -> Any:
+        made = plain(rule.formula(given_of(every, tensors, scalars)), names)
+        whole = tuple(
+            x.expand(tensors[every.index(n)].shape)
+            for n, x in zip(names, made, strict=True)
+        )
+        return whole if len(whole) > 1 else whole[0]
+
+    oracle.__doc__ = "The vector-Jacobian product of the operator, in plain torch."
+    lacks = {PREFIX + output: rule.lacks for output in outputs}
+    dims = {PREFIX + output: text for output, text in outputs.items()}
+    name = f"{operator.name}.backward"
+    bound = Tolerance(
+        Structure.INTERVAL,
+        f"of {', '.join(f'd{n}' for n in names)}: {rule.bound}",
+        "sums, products and moves of what was given have their own bounds; else the "
+        "running-error shadow of the rule times 4: recomputed from the arguments or "
+        "from the forward result as it was stored",
+    )
+    return _operator(
+        operator, name, taken, names, dims, lacks,
+        oracle=oracle, error=RuleBound(name, rule, names), tolerance=bound,
+        accept=rule.accept,
+    )  # fmt: skip
+
+
+def _traced(
+    operator: Operator,
+    taken: tuple[str, ...],
+    names: tuple[str, ...],
+    outputs: Mapping[str, tuple[str, str, int]],
+) -> Operator:
+    into = tuple(PREFIX + output for output in outputs)
+    product = vector_jacobian(
+        operator.oracle,
+        arguments=len(taken),
+        places=[place for _, _, place in outputs.values()],
+        wanted=[taken.index(n) for n in names],
+    )
+
+    def oracle(*tensors: Any, **scalars: Any) -> Any:
+        made = product(*tensors, **scalars)
+        return made if len(made) > 1 else made[0]
+
+    oracle.__doc__ = "The oracle's vector-Jacobian product, by autograd."
+    found = zip(into, outputs.values(), strict=True)
+    dims, lacks = {}, {}
+    for name, (text, axis, _) in found:
+        dims[name], lacks[name] = text, axis
+    name = f"{operator.name}.backward"
+    bound = Tolerance(
+        Structure.INTERVAL,
+        f"of {', '.join(f'd{n}' for n in names)}: as the shadow's of the oracle and of "
+        "its derivative by autograd, each result stored",
+        "four times what the running-error shadow derives step by step, with each "
+        "result of the forward and of the backward pass rounded to the output's format",
+    )
+    made = _operator(
+        operator, name, taken, names, dims, lacks,
+        oracle=oracle, error=TracedBound(name, product, names), tolerance=bound,
+    )  # fmt: skip
+    _require_traceable(made, product, operator)
+    return made
+
+
+def _operator(
+    operator: Operator,
+    name: str,
+    taken: tuple[str, ...],
+    names: tuple[str, ...],
+    dims: Mapping[str, str],
+    lacks: Mapping[str, str],
+    *,
+    oracle: Callable[..., Any],
+    error: Any,
+    tolerance: Tolerance,
+    accept: Any = None,
+) -> Operator:
+    """Return the operator of the gradients."""
+    tensors = {n: operator.tensors[n] for n in taken}
+    for grad, text in dims.items():
+        tensors[grad] = TensorParameter(text, without=lacks[grad])
+    return Operator(
+        name,
+        inputs={**tensors, **operator.scalars},
+        oracle=oracle,
+        error=error,
+        accept=accept,
+        outputs=tuple(f"d{n}" for n in names),
+        ranks=operator.ranks,
+        reduced=operator.reduced,
+        shape_class=operator.shape_class,
+        homogeneous={" ".join(dims): 1},
+        workspaces=operator.workspaces,
+        usual=operator.usual,
+        defaults=replace(operator.defaults, subnormals="any"),
+        dtypes=tuple(d for d in operator.dtypes if d in DTYPES),
+        empty_reduction=operator.empty_reduction,
+        subtracts_mean=operator.subtracts_mean,
+        out_of_bounds=("undefined",) if operator.indices else ("raise", "undefined"),
+        forward=operator,
+        tolerance=tolerance,
+        special_values=_SPECIAL,
+    )
+
+
+def _recognised(
+    operator: Operator, taken: tuple[str, ...], where: str
+) -> dict[str, tuple[str, str, int]]:
+    """Return each floating output's dimensions, what it lacks, and its place.
+
+    The oracle is run once, on arguments whose dimensions all have other sizes.
+
+    Raises:
+        BindingError: if the dimensions of a result are none of the arguments'.
+    """
+    import torch
+
+    sizes = _sizes(operator, taken)
+    example = _example(operator, taken, sizes)
+    scalars = {n: p.default for n, p in operator.scalars.items()}
+    with torch.no_grad():
+        returned = operator.oracle(*example, **scalars)
+    results = returned if isinstance(returned, tuple | list) else (returned,)
+    by_size = {n: axis for axis, n in sizes.items()}
+    lead = next(
+        p for p in operator.tensors.values() if not isinstance(p, IndexParameter)
+    )
+    leading = tuple(a for a in sizes if a.startswith("_"))
+    found = {}
+    for place, (name, y) in enumerate(zip(operator.outputs, results, strict=False)):
+        if name in operator.integers or not y.is_floating_point():
+            continue
+        axes = tuple(by_size.get(n, "?") for n in y.shape)
+        text, lacks = " ".join(axes), ""
+        if leading and axes[: len(leading)] == leading:
+            text = " ".join(("*", *axes[len(leading) :]))
+        elif operator.dim is not None and lead.dims == "*":
+            axis = int(operator.default_of(operator.dim)) % len(leading)
+            if axes == (*leading[:axis], *leading[axis + 1 :]):
+                text, lacks = "*", operator.dim
+        if "?" in axes or "_" in text:
+            raise BindingError(
+                f"the dimensions of {name}, {list(y.shape)} for "
+                f"{sizes}, are none of the arguments'",
+                where=where,
+                fix="gradients= needs outputs whose dimensions the arguments have",
+            )
+        found[name] = (text, lacks, place)
+    if not found:
+        raise BindingError("it has no floating output", where=where)
+    return found
+
+
+def _sizes(operator: Operator, taken: Sequence[str]) -> dict[str, int]:
+    """Return a size of its own for each dimension, leading ones as "_0" and "_1"."""
+    named: dict[str, None] = {}
+    leading = 0
+    for name in taken:
+        parameter = operator.tensors[name]
+        named |= dict.fromkeys(parameter.names)
+        if parameter.variadic:
+            leading = max(leading, 3 - len(parameter.names))
+    every = [*(f"_{i}" for i in range(max(leading, 1) if leading else 0)), *named]
+    for start in range(64):
+        sizes = dict(zip(every, _distinct(len(every), start), strict=True))
+        if not operator.shape_class:
+            return sizes
+        scalars = {
+            n: p.default for n, p in operator.scalars.items() if type(p.default) is int
+        }
+        shape_class = ShapeClass(operator.shape_class)
+        sizes = shape_class.settled(sizes, scalars)
+        if shape_class.admits({**scalars, **sizes}):
+            return sizes
+    return dict(zip(every, _distinct(len(every), 0), strict=True))
+
+
+def _distinct(count: int, start: int) -> Iterator[int]:
+    """Yield different sizes; primes, or their doubles, in an order of their own."""
+    pool = list(_SIZES) if not start else [n * (2 if start & 1 else 1) for n in _SIZES]
+    turned = pool[start % len(pool) :] + pool[: start % len(pool)]
+    for i in range(count):
+        yield turned[i % len(turned)] + len(turned) * 8 * (i // len(turned))
+
+
+def _example(
+    operator: Operator, taken: Sequence[str], sizes: Mapping[str, int]
+) -> list[Any]:
+    """Return float64 ones of these sizes, and index 0."""
+    import torch
+
+    leading = [a for a in sizes if a.startswith("_")]
+    widest = max((len(operator.tensors[n].names) for n in taken
+                  if operator.tensors[n].variadic), default=0)  # fmt: skip
+    made = []
+    for name in taken:
+        parameter = operator.tensors[name]
+        axes = list(parameter.names)
+        if parameter.variadic:
+            axes = leading[: 3 - widest] + axes
+        shape = [sizes[a] for a in axes]
+        if isinstance(parameter, IndexParameter):
+            made.append(torch.zeros(shape, dtype=torch.int64))
+        elif parameter.kind == "bool":
+            made.append(torch.ones(shape, dtype=torch.bool))
+        else:
+            count = math.prod(shape)
+            ramp = torch.arange(1, count + 1, dtype=torch.float64)
+            made.append((ramp / max(count, 1)).reshape(shape))
+    return made
+
+
+def _require_traceable(
+    made: Operator, product: Callable[..., Any], operator: Operator
+) -> None:
+    """Differentiate once, so that what autograd cannot do shows at the binding.
+
+    Raises:
+        BindingError: if the oracle cannot be differentiated.
+    """
+    from functools import partial
+
+    sizes = _sizes(made, tuple(made.tensors))
+    if any(p.without for p in made.tensors.values()):
+        return  # its shape takes the value of a scalar
+    example = _example(made, tuple(made.tensors), sizes)
+    scalars = {
+        n: p.default
+        for n, p in operator.scalars.items()
+        if not isinstance(p, DtypeParameter) or p.default
+    }
+    try:
+        traced(partial(product, **scalars), example)
+    except Exception as error:
+        raise BindingError(
+            f"its oracle cannot be differentiated: {type(error).__name__}: {error}"[
+                :300
+            ],
+            where=f"operator {operator.name}",
+            fix="gradients= needs an oracle in plain torch",
+        ) from None
+
+
+def declaration_of(
+    operator: Operator, claims: Declaration, explicit: Collection[str]
+) -> Declaration:
+    """Return what a kernel that makes a declaration claims of its gradients.
+
+    Args:
+        operator: of the gradients.
+        claims: of the forward kernel.
+        explicit: names of the claims that were written down.
+    """
+    dtypes = tuple(d for d in claims.dtypes if d in operator.dtypes)
+    propagates = "nonfinite" in explicit and claims.nonfinite == "propagate"
+    return replace(
+        claims,
+        dtypes=dtypes,
+        algorithm="",
+        subnormals="any",
+        batch_invariant=False,
+        nonfinite="propagate" if propagates else "undefined",
+        ties="any",
+        inplace=(),
+        out=(),
+        own_kernels_only=False,
+        out_of_bounds="undefined",
+    )

@@ -1,0 +1,103 @@
+"""kfuzz report: make reports afterwards, of what runs told and what a corpus holds."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kfuzz.cli import options, reports
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.project import Project, open_project
+from kfuzz.core.errors import NothingToRunError, UsageError
+from kfuzz.core.event import Event, Exited, FindingSaved, Notice
+from kfuzz.core.event_lines import read_events
+from kfuzz.corpus import Problem
+
+
+def report(
+    wanted: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KIND=FILE",
+            help=f"KIND is one of {', '.join(reports.KINDS)}; several by spaces or "
+            "commas.",
+        ),
+    ],
+    events: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--events",
+            metavar="FILE",
+            help="What `kfuzz run --report jsonl=FILE` wrote; repeatable. The corpus "
+            "is then read only if --corpus names it.",
+            show_default=False,
+        ),
+    ] = None,
+    corpus: options.CorpusOption = None,
+) -> int:
+    """Make reports of stored findings, of events that a run kept, or of both.
+
+    What the corpus says of a finding is taken for newer than what the events say.
+    """
+    from kfuzz.report.files import ReportFiles
+
+    chosen = reports.wanted(wanted, "kfuzz report")
+    project = open_project(corpus)
+    _require_files(events or [], [str(r.path) for r in chosen])
+    if corpus is not None and not project.corpus.is_dir():
+        raise UsageError("no such folder", where=f"--corpus {corpus}")
+    if not events and not project.corpus.is_dir():
+        raise NothingToRunError(
+            "no finding is stored here",
+            where=str(project.corpus),
+            fix="--corpus names another folder, --events what a run kept",
+        )
+    told = [event for name in events or [] for event in _kept(name)]
+    if corpus is not None or not events:
+        told += _stored(project)
+    files = ReportFiles(chosen, root=project.root, options=project.options)
+    exited = Exited()
+    for event in told:
+        if isinstance(event, Exited):
+            exited = event
+        else:
+            files.feed(event)
+    files.finish(exited)
+    files.require_written()
+    return ExitCode.OK
+
+
+def _kept(name: str) -> Iterator[Event]:
+    """Yield what a run kept, malformed text included as such."""
+    with open(name, encoding="utf-8", errors="surrogateescape") as lines:
+        yield from read_events(lines, where=name)
+
+
+def _stored(project: Project) -> Iterator[Event]:
+    """Yield what a corpus holds as the events that would tell of it."""
+    for entry in project.store().entries():
+        if isinstance(entry, Problem):
+            yield Notice("", f"skipped: {entry.what}")
+        else:
+            node, path = entry.finding.target.node_id, str(entry.path)
+            yield FindingSaved(node, entry.finding, path, False, "done")
+
+
+def _require_files(events: list[str], written: list[str]) -> None:
+    """Check that what is read is there, and is not what will be written.
+
+    Raises:
+        UsageError: if not.
+    """
+    places = {os.path.realpath(path) for path in written}
+    for name in events:
+        if not Path(name).is_file():
+            raise UsageError("no such file", where=f"--events {name}")
+        if os.path.realpath(name) in places:
+            raise UsageError(
+                "is read and would be overwritten",
+                where=f"--events {name}",
+                fix="name another file for the report",
+            )

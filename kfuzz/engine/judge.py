@@ -1,0 +1,392 @@
+"""`kfuzz judge`: a candidate nobody vouches for, against a reference somebody does.
+
+First what the problem is worth; then the candidate on the file's own values at the
+benchmarked shape; then value families and other shapes, drawn as for any kernel.
+"""
+
+import hashlib
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kfuzz.contracts.suite import select_classes
+from kfuzz.core.budget import Budget
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.core.event import (
+    Event,
+    KernelFinished,
+    Notice,
+    RunFinished,
+)
+from kfuzz.core.finding import Finding, Target
+from kfuzz.core.judgement import Audit, Coverage, Judgement
+from kfuzz.core.limits import Limits
+from kfuzz.core.untrusted import Containment
+from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.engine.backend import Backend
+from kfuzz.engine.config import ReplayConfig, RunConfig
+from kfuzz.engine.judge_search import Search, budget_of
+from kfuzz.execution.devices import device_name, resolve_device
+from kfuzz.targets.candidate import OpenCandidate, open_candidate
+from kfuzz.targets.judged import Judged, JudgedKernel, claims_of
+from kfuzz.targets.kernelbench_audit import Problem, open_problem
+from kfuzz.targets.kernelbench_operator import Reference
+from kfuzz.targets.load import Source
+
+# Classes that ask for several calls at once, or for what happens inside the child.
+LEFT_OUT: Final = ("C-ORD-03", "C-CMP-02", "K-GRD-*")
+# Cases at the benchmarked shape without which nothing is said to conform.
+_LEAST_CASES: Final = 3
+# The part that the search gets however long it took to get ready.
+_LEAST: Final = 0.4
+
+
+@dataclass(frozen=True)
+class JudgeConfig:
+    """What is to be judged, and how long.
+
+    Attributes:
+        reference: the reference file.
+        candidate: the candidate's.
+        root: the project; findings name files relative to it.
+        corpus: folder of findings.
+        seed: everything drawn depends on it.
+        budget: when to stop; at the first confirmed finding by default.
+        device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
+        benchmarked_only: whether no other shape is tried.
+        nonfinite: what is promised of NaN and infinities: "propagate" or "undefined".
+        own_kernels_only: whether kernels of a library in place of its own count as a
+            violation.
+        limits: what the candidate's child may take.
+        started: `time.monotonic()` from which the time counts.
+    """
+
+    reference: Path
+    candidate: Path
+    root: Path
+    corpus: Path
+    seed: int = 0
+    budget: Budget = field(default_factory=lambda: Budget(max_findings=1))
+    device: str = "auto"
+    benchmarked_only: bool = False
+    nonfinite: str = "propagate"
+    own_kernels_only: bool = False
+    limits: Limits = field(default_factory=Limits)
+    started: float | None = None
+
+
+class Judging:
+    """One judgement; `events` are to be consumed before it is asked for."""
+
+    def __init__(
+        self, config: JudgeConfig, *, opened: OpenCandidate = open_candidate
+    ) -> None:
+        """Take what is asked.
+
+        Args:
+            config: what to judge.
+            opened: starts the candidate; in a child of its own by default.
+        """
+        self._config = config
+        self._opened = opened
+        self._start = config.started or time.monotonic()
+        self._backend, self._device = resolve_device(config.device)
+        self._problem: Problem | None = None
+        self._judged: Judged | None = None
+        self._containment = Containment(())
+        self._finished: KernelFinished | None = None
+        self._elapsed = 0.0
+        self._interrupted = False
+        self._broken = ""
+        self._notices: list[str] = []
+
+    def events(self, *, stop: threading.Event) -> Iterator[Event]:
+        """Judge, and tell what happens.
+
+        Raises:
+            UsageError: if a file is missing, or the reference is not of the form.
+            BackendError: if the device is not there.
+        """
+        if not self._config.candidate.is_file():
+            raise UsageError("no such file", where=str(self._config.candidate))
+        self._problem = open_problem(self._config.reference.resolve(), self._device)
+        reference = self._problem.reference
+        if reference is not None and not self._problem.audit.faults:
+            yield from self._search(reference, self._problem.audit, stop)
+        self._elapsed = time.monotonic() - self._start
+
+    def _search(
+        self, reference: Reference, audit: Audit, stop: threading.Event
+    ) -> Iterator[Event]:
+        config = self._config
+        claims = claims_of(
+            reference,
+            accumulator=audit.accumulator,
+            nonfinite=config.nonfinite,
+            own_kernels_only=config.own_kernels_only,
+        )
+        try:
+            loaded = loaded_candidate(
+                reference, config.candidate, config.reference, claims,
+                name=_named(config), root=config.root,
+                backend=self._backend, limits=config.limits,
+                opened=self._opened,
+            )  # fmt: skip
+        except UsageError:
+            raise
+        except KfuzzError as error:
+            self._broken = str(error)
+            return
+        self._judged = loaded.judged
+        self._containment = loaded.judged.candidate.containment
+        run = RunConfig(
+            targets=(), root=config.root, corpus=config.corpus, seed=config.seed,
+            budget=config.budget, device=config.device, isolate="none", burst=1,
+            started=self._search_start(),
+        )  # fmt: skip
+        backend = Backend(config.device, isolate="none")
+        campaign = Search(
+            run, stop, backend, [loaded], frozenset(_classes()),
+            benchmarked_only=config.benchmarked_only, modeless=audit.modeless,
+        )  # fmt: skip
+        try:
+            for event in campaign.events():
+                self._take(event)
+                yield event
+        finally:
+            loaded.judged.candidate.close()
+            backend.close()
+
+    def _search_start(self) -> float:
+        """Return from when the search's time counts.
+
+        From the start, unless getting ready has taken so long that little is left.
+        """
+        limit, now = self._config.budget.max_time, time.monotonic()
+        if limit is None:
+            return now
+        return max(self._start, now - (1 - _LEAST) * limit)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case KernelFinished():
+                self._finished = event
+            case RunFinished():
+                self._interrupted = event.interrupted
+            case Notice():
+                self._notices.append(event.message)
+            case _:
+                pass
+
+    def judgement(self) -> Judgement:
+        """Return the verdict, and what it rests on."""
+        config = self._config
+        audit = self._problem.audit if self._problem else Audit()
+        verdict, reason = self._verdict(audit)
+        finished, judged = self._finished, self._judged
+        candidate = judged.candidate if judged else None
+        return Judgement(
+            verdict=verdict,
+            reason=reason,
+            reference=str(config.reference),
+            candidate=str(config.candidate),
+            device=self._backend,
+            device_name=device_name(self._device),
+            seed=config.seed,
+            elapsed_s=self._elapsed,
+            interrupted=self._interrupted,
+            audit=audit,
+            coverage=_coverage(judged),
+            findings=finished.findings if finished else (),
+            paths=finished.paths if finished else {},
+            contracts=finished.contracts if finished else {},
+            refusals=finished.refusals if finished else (),
+            notes=finished.notes if finished else (),
+            notices=tuple(dict.fromkeys((*self._notices, *self._strays()))),
+            containment=self._containment.measures,
+            launched=tuple(candidate.launched) if candidate else (),
+            operators=tuple(candidate.operators) if candidate else (),
+            weights=candidate.weights if candidate else "",
+        )
+
+    def _strays(self) -> tuple[str, ...]:
+        strays = self._judged.candidate.strays if self._judged else ()
+        return tuple(f"by its child's word: {text}" for text in strays)
+
+    def _verdict(self, audit: Audit) -> tuple[Verdict, str]:
+        if audit.faults:
+            return Verdict.UNDER_SPECIFIED, audit.faults[0]
+        if self._broken:
+            return Verdict.ERROR, self._broken
+        finished, judged = self._finished, self._judged
+        if finished is None or judged is None:
+            return Verdict.ERROR, "the judgement did not come to its end"
+        charged = [f for f in finished.findings if f.state in CHARGED]
+        if charged:
+            first = charged[0]
+            return Verdict.VIOLATES, f"{first.signature.contract}: " + (
+                first.failure.message
+            )
+        tallies = finished.contracts.values()
+        if any(t.verdict is Verdict.ERROR for t in tallies):
+            why = next((n for n in self._notices if "could not be judged" in n), "")
+            return Verdict.ERROR, why or "some case could not be judged"
+        if finished.findings:
+            found = finished.findings[0]
+            return Verdict.UNDER_SPECIFIED, (
+                f"{found.signature.contract} failed and was not confirmed: "
+                f"{found.state}"
+            )
+        if not judged.tried.passed:
+            return Verdict.UNDER_SPECIFIED, (
+                "no case on the file's own values could be decided"
+            )
+        if judged.candidate.stalls:
+            return Verdict.UNDER_SPECIFIED, (
+                "a call did not return in time, and did in a fresh process"
+            )
+        least = min(_LEAST_CASES, self._config.budget.max_cases or _LEAST_CASES)
+        if judged.tried.benchmarked < least:
+            return Verdict.UNDER_SPECIFIED, (
+                f"the time was enough for {judged.tried.benchmarked} cases at the "
+                "benchmarked shape: give more with --max-time"
+            )
+        return Verdict.CONFORMS, "nothing found"
+
+
+def judged_again(
+    finding: Finding, config: ReplayConfig, opened: OpenCandidate = open_candidate
+) -> JudgedKernel:
+    """Return the candidate of a finding, in a child, to be replayed.
+
+    Raises:
+        KfuzzError: if a file is gone, the problem decides nothing any more, or the
+            candidate cannot be built.
+    """
+    target = finding.target
+    backend, device = resolve_device(config.device or finding.device)
+    reference, candidate = _files(finding, config)
+    problem = open_problem(reference, device)
+    if problem.audit.faults or problem.reference is None:
+        raise KfuzzError(
+            f"the reference decides nothing: {problem.audit.faults[0]}",
+            where=target.reference,
+        )
+    made = loaded_candidate(
+        problem.reference, candidate, problem.form.path, finding.declaration,
+        name=finding.signature.kernel, root=config.root, backend=backend,
+        limits=Limits(), opened=opened,
+    )  # fmt: skip
+    made.judged.tried.passed = True  # it was, when it was found
+    return made
+
+
+def _files(finding: Finding, config: ReplayConfig) -> tuple[Path, Path]:
+    """Return where reference and candidate of a finding lie.
+
+    Raises:
+        UsageError: if one is not there.
+    """
+    reference, candidate = finding.target.reference, finding.target.file
+    if config.target:
+        reference, colons, candidate = config.target.partition("::")
+        if not (colons and reference and candidate):
+            raise UsageError(
+                "the finding is a candidate's", where=config.target,
+                fix="give --target REFERENCE.py::CANDIDATE.py",
+            )  # fmt: skip
+    base = Path() if config.target else config.root
+    for path in (base / reference, base / candidate):
+        if not path.is_file():
+            raise UsageError(
+                "no such file", where=str(path),
+                fix="name both: --target REFERENCE.py::CANDIDATE.py",
+            )  # fmt: skip
+    return (base / reference).resolve(), (base / candidate).resolve()
+
+
+def loaded_candidate(
+    reference: Reference,
+    candidate: Path,
+    shown_reference: Path,
+    claims: Declaration,
+    *,
+    name: str,
+    root: Path,
+    backend: str,
+    limits: Limits,
+    opened: OpenCandidate = open_candidate,
+) -> JudgedKernel:
+    """Return a candidate in its child, held against a reference.
+
+    Args:
+        reference: the reference.
+        candidate: the candidate's file.
+        shown_reference: the reference's file.
+        claims: what the candidate is held to.
+        name: the candidate's in findings.
+        root: the project.
+        backend: "cpu", "interpret" or "cuda".
+        limits: what its child may take.
+        opened: starts it.
+
+    Raises:
+        KfuzzError: if it cannot be started.
+    """
+    budget = budget_of(reference, backend)
+    judged = Judged(
+        reference,
+        opened(candidate.resolve(), reference, backend=backend, limits=limits),
+        name=name, budget=budget, classes=_classes(), claims=claims,
+    )  # fmt: skip
+    target = Target(
+        file=_within(candidate, root), name=name,
+        reference=_within(shown_reference, root),
+    )  # fmt: skip
+    return JudgedKernel(judged.kernel, target, Source(), judged=judged)
+
+
+def _classes() -> Collection[str]:
+    return select_classes((), LEFT_OUT)
+
+
+def _coverage(judged: Judged | None) -> Coverage:
+    if judged is None:
+        return Coverage()
+    tried = judged.tried
+    return Coverage(
+        cases=tried.cases,
+        benchmarked=tried.benchmarked,
+        families=dict(sorted(tried.families.items())),
+        shapes=len(tried.shapes),
+        dtypes=tuple(sorted(tried.dtypes)),
+        refused=tried.refused,
+        beyond=tried.beyond,
+        undecided=tried.undecided,
+    )
+
+
+def _named(config: JudgeConfig) -> str:
+    """Return a candidate's name in findings.
+
+    Files of one name in two folders, or against two references, are not the same
+    candidate: what is stored of one says nothing of the other.
+    """
+    told = []
+    for path in (config.reference, config.candidate):
+        full = path.resolve()
+        inside = full.is_relative_to(config.root)
+        told.append((full.relative_to(config.root) if inside else full).as_posix())
+    digest = hashlib.sha256("::".join(told).encode()).hexdigest()
+    return f"{config.candidate.stem}_{digest[:6]}"
+
+
+def _within(path: Path, root: Path) -> str:
+    """Return a path as findings name it: relative to the project, or its last part."""
+    full = path.resolve()
+    inside = full.is_relative_to(root)
+    return full.relative_to(root).as_posix() if inside else full.name

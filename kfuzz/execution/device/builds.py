@@ -1,0 +1,180 @@
+"""Builds of CUDA C++, kept on disk by all that they depend on.
+
+An entry is whole or not there: it is written beside and moved, so that processes that
+build the same at once replace each other's equal files.
+"""
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from kfuzz.core.cache import cache_folder
+from kfuzz.core.durable import replace_file
+from kfuzz.core.errors import BuildError
+from kfuzz.execution.compiling import at_work
+from kfuzz.execution.device import compilers
+from kfuzz.execution.device.compilers import Binary, Compiler, Unit
+
+_FORMAT: Final = 1
+_INCLUDE: Final = re.compile(
+    r"^[ \t]*#[ \t]*include(?:_next)?[ \t]*(.*)$", re.MULTILINE
+)
+_NAMED: Final = re.compile(r'["<]([^">\n]+)[">]')
+_FOLDERS: Final = ("-I", "--include-path=", "-isystem")
+# What compilers read besides their command line.
+_ENVIRONMENT: Final = (
+    "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CPATH",
+    "CPLUS_INCLUDE_PATH", "HIPCC_COMPILE_FLAGS_APPEND", "HIP_PLATFORM",
+)  # fmt: skip
+
+
+def build(unit: Unit, architecture: str, compiler: str, *, hip: bool = False) -> Binary:
+    """Return what a source compiles to, from the cache where it is there.
+
+    NVRTC has few of the host's headers: where "auto" meets one that it lacks, nvcc is
+    asked. While it compiles, a child's pulse beats.
+
+    Args:
+        unit: the source.
+        architecture: of the processor, e.g. "sm_90".
+        compiler: "auto", "nvrtc", "nvcc" or "hipcc".
+        hip: whether torch is a build for AMD's GPUs.
+
+    Raises:
+        BuildError: if no compiler is there, or it cannot build it.
+    """
+    with at_work():
+        able = compilers.chosen(compiler, hip=hip)
+        for last, each in enumerate(able, 1 - len(able)):
+            try:
+                return _built(unit, architecture, each)
+            except BuildError as error:
+                if not last or not compilers.lacks_header(error):
+                    raise
+    raise AssertionError("the last compiler returned or raised")
+
+
+def _built(unit: Unit, architecture: str, compiler: Compiler) -> Binary:
+    key = key_of(unit, architecture, compiler.version())
+    path = _entry(key)
+    kept = _read(path)
+    if kept is None:
+        kept = compiler.build(unit, architecture)
+        _keep(path, kept)
+    return kept
+
+
+def key_of(unit: Unit, architecture: str, version: str) -> str:
+    """Return the hash of everything that a build depends on.
+
+    The files that it includes too, as far as they are found in its own folder and in
+    those that the options name; those of the toolkit go with its version. Where a
+    macro names an include, nothing is known of it, and no two keys are equal.
+    """
+    digest = hashlib.sha256()
+
+    def add(*parts: str | bytes) -> None:
+        for part in parts:
+            data = part.encode() if isinstance(part, str) else part
+            digest.update(f"{len(data)}:".encode())
+            digest.update(data)
+
+    add(str(_FORMAT), architecture, version, unit.file, unit.text)
+    add(*unit.options, "expressions", *unit.expressions, "environment")
+    add(*(os.environ.get(name, "") for name in _ENVIRONMENT), "included")
+    for path, data in _included(unit):
+        add(str(path), data)
+    return digest.hexdigest()
+
+
+def _included(unit: Unit) -> Iterator[tuple[str, bytes]]:
+    """Yield what a source includes, and what that does, each file once."""
+    folders = _folders(unit.options)
+    pending = [(unit.text, unit.folder)]
+    for option in _forced(unit.options):
+        pending.append((f'#include "{option}"', Path.cwd()))
+    seen: set[Path] = set()
+    while pending:
+        text, folder = pending.pop()
+        for met in _INCLUDE.finditer(text):
+            named = _NAMED.match(met.group(1).strip())
+            if named is None:
+                yield met.group(1), secrets.token_bytes(16)
+                continue
+            near = [] if folder is None else [folder]
+            for place in (*near, *folders):
+                path = (place / named.group(1)).resolve()
+                if path in seen:
+                    break
+                try:
+                    data = path.read_bytes()
+                except OSError:
+                    continue
+                seen.add(path)
+                yield str(path), data
+                pending.append((data.decode(errors="replace"), path.parent))
+                break
+
+
+def _folders(options: Sequence[str]) -> list[Path]:
+    """Return the folders that options add to the search for includes."""
+    found = []
+    for at, option in enumerate(options):
+        for prefix in _FOLDERS:
+            if option == prefix and at + 1 < len(options):
+                found.append(Path(options[at + 1]))
+            elif option.startswith(prefix) and option != prefix:
+                found.append(Path(option.removeprefix(prefix).lstrip("=")))
+    return found
+
+
+def _forced(options: Sequence[str]) -> Iterator[str]:
+    """Yield the files that options include ahead of a source."""
+    for at, option in enumerate(options):
+        for prefix in ("-include", "--pre-include"):
+            if option == prefix and at + 1 < len(options):
+                yield options[at + 1]
+            elif option.startswith(f"{prefix}="):
+                yield option.removeprefix(f"{prefix}=")
+
+
+def _entry(key: str) -> Path | None:
+    """Return where a build is kept; None where nothing can be."""
+    try:
+        return cache_folder("builds", key[:2]) / f"{key}.bin"
+    except OSError:
+        return None
+
+
+def _read(path: Path | None) -> Binary | None:
+    """Return a kept build: a line of JSON, then its code."""
+    if path is None:
+        return None
+    try:
+        head, _, code = path.read_bytes().partition(b"\n")
+        told = json.loads(head)
+        whole = hashlib.sha256(code).hexdigest() == told["sha256"]
+        return Binary(code, dict(told["names"])) if whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(path: Path | None, made: Binary) -> None:
+    """Keep a build; a disk that is full keeps none."""
+    if path is None:
+        return
+    told = {
+        "sha256": hashlib.sha256(made.code).hexdigest(),
+        "names": dict(made.names),
+    }
+    try:
+        replace_file(
+            path, json.dumps(told).encode() + b"\n" + made.code, prefix=".new-"
+        )
+    except OSError:
+        return

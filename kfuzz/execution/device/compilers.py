@@ -1,0 +1,294 @@
+"""Compilers of CUDA C++: NVRTC, nvcc and hipcc, each from source to machine code."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final, Protocol
+
+from kfuzz.core.errors import BuildError, HarnessError
+from kfuzz.execution.device import nvrtc
+
+LONGEST_SECONDS: Final = 110.0
+"""What one build may take: less than a call in a child may."""
+
+SHOWN_LINES: Final = 6
+"""Lines of a compiler's messages that an error shows, from the first error on."""
+
+_ERROR: Final = re.compile(
+    r"^(?P<file>[^\s:(][^:(\n]*)[:(](?P<line>\d+)\)?(?::\d+)?\s*:\s*"
+    r"(?:fatal |catastrophic )?error\b.*$",
+    re.MULTILINE,
+)
+_ARCHITECTURE: Final = re.compile(r"^(-arch|--gpu-arch|-gencode|--generate-code)")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is compiled.
+
+    Attributes:
+        text: the source.
+        file: its name in messages.
+        folder: where its `#include "..."` are looked for; None where it has no file.
+        options: for the compiler.
+        expressions: functions that have no `extern "C"`, as C++ names them.
+    """
+
+    text: str
+    file: str
+    folder: Path | None = None
+    options: tuple[str, ...] = ()
+    expressions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Binary:
+    """What it is compiled to.
+
+    Attributes:
+        code: machine code, as the driver loads it.
+        names: what the functions asked for are called in it.
+    """
+
+    code: bytes
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+class Compiler(Protocol):
+    """One compiler."""
+
+    name: str
+
+    def version(self) -> str:
+        """Return what tells it from another version of it."""
+
+    def build(self, unit: Unit, architecture: str) -> Binary:
+        """Return what a source compiles to on one processor.
+
+        Raises:
+            BuildError: with the compiler's own words and the line.
+        """
+
+
+class Nvrtc:
+    """NVRTC, in this process."""
+
+    name = "nvrtc"
+
+    def version(self) -> str:
+        """Return the library's version."""
+        return nvrtc.version()
+
+    def build(self, unit: Unit, architecture: str) -> Binary:
+        """Return machine code for one processor, "sm_90"."""
+        folders = [] if unit.folder is None else [f"--include-path={unit.folder}"]
+        options = [*unit.options, *folders, *nvrtc.include_options()]
+        try:
+            code, names = nvrtc.built(
+                unit.text,
+                "" if says_architecture(unit.options) else architecture,
+                options,
+                file=unit.file,
+                expressions=unit.expressions,
+            )
+        except nvrtc.CompileError as error:
+            raise failure(self.name, error.log, unit) from None
+        return Binary(code, names)
+
+
+class Nvcc:
+    """The toolkit's compiler, in a process of its own."""
+
+    name = "nvcc"
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def version(self) -> str:
+        """Return what it prints of itself, and which host compiler it is told."""
+        return _version(self.program)
+
+    def build(self, unit: Unit, architecture: str) -> Binary:
+        """Return machine code for one processor, "sm_90"."""
+        own = () if says_architecture(unit.options) else (f"-arch={architecture}",)
+        code = _run(self, unit, ("-cubin", *own), "kernel.cubin")
+        return Binary(code, {e: mangled(code, e, unit) for e in unit.expressions})
+
+
+class Hipcc:
+    """ROCm's compiler, in a process of its own. On no AMD GPU has it been run."""
+
+    name = "hipcc"
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def version(self) -> str:
+        """Return what it prints of itself."""
+        return _version(self.program)
+
+    def build(self, unit: Unit, architecture: str) -> Binary:
+        """Return a code object for one processor, "gfx90a"."""
+        if unit.expressions:
+            raise BuildError(
+                f'{unit.expressions[0]} is not extern "C": hipcc says no other names',
+                where=unit.file,
+                fix='declare it extern "C" __global__, a template by a function that '
+                "calls it",
+            )
+        own = () if "--offload-arch" in " ".join(unit.options) else (
+            f"--offload-arch={architecture}",
+        )  # fmt: skip
+        return Binary(_run(self, unit, ("--genco", *own), "kernel.hsaco"))
+
+
+def chosen(name: str, *, hip: bool) -> list[Compiler]:
+    """Return the compilers to try, in order.
+
+    Args:
+        name: "auto", "nvrtc", "nvcc" or "hipcc".
+        hip: whether torch is a build for AMD's GPUs.
+
+    Raises:
+        BuildError: if none is there, or it does not compile for these GPUs.
+    """
+    if hip and name not in ("auto", "hipcc"):
+        raise BuildError(f"{name} compiles for NVIDIA's GPUs, this torch is for AMD's")
+    if not hip and name == "hipcc":
+        raise BuildError("hipcc compiles for AMD's GPUs, this torch is not for them")
+    if hip:
+        program = _found("hipcc", "ROCM_HOME", "ROCM_PATH", "HIP_PATH")
+        if program is None:
+            raise BuildError(
+                "there is no hipcc", fix="install ROCm's, or set ROCM_HOME"
+            )
+        return [Hipcc(program)]
+    made: list[Compiler] = []
+    missing = []
+    if name in ("auto", "nvrtc"):
+        try:
+            nvrtc.version()
+            made.append(Nvrtc())
+        except HarnessError as error:
+            missing.append(str(error))
+    if name in ("auto", "nvcc"):
+        program = _found("nvcc", "CUDA_HOME", "CUDA_PATH")
+        if program is None:
+            missing.append("there is no nvcc: install CUDA's, or set CUDA_HOME")
+        else:
+            made.append(Nvcc(program))
+    if not made:
+        raise BuildError("; ".join(missing))
+    return made
+
+
+def lacks_header(error: BuildError) -> bool:
+    """Whether a build failed for want of a header: NVRTC has few of the host's."""
+    return "could not open source file" in error.what or (
+        "cannot open source file" in error.what
+    )
+
+
+def says_architecture(options: Sequence[str]) -> bool:
+    """Whether options name the processor."""
+    return any(_ARCHITECTURE.match(option) for option in options)
+
+
+def failure(compiler: str, log: str, unit: Unit) -> BuildError:
+    """Return a failed build with the compiler's own lines, the first error first."""
+    met = _ERROR.search(log)
+    where, shown = unit.file, log.strip()
+    if met is not None:
+        where, shown = f"{met['file']}:{met['line']}", log[met.start() :].strip()
+    lines = [line.rstrip() for line in shown.splitlines() if line.strip()]
+    text = "\n".join(lines[:SHOWN_LINES]) or "it says nothing"
+    return BuildError(f"{compiler} cannot build it:\n{text}", where=where)
+
+
+def mangled(code: bytes, expression: str, unit: Unit) -> str:
+    """Return a function's name in machine code, by the rules of the Itanium C++ ABI.
+
+    Raises:
+        BuildError: if it has none there, or several of that name.
+    """
+    base, _, arguments = expression.partition("<")
+    parts = [p for p in base.strip().split("::") if p]
+    inner = "".join(f"{len(p)}{p}" for p in parts)
+    start = f"_ZN{inner}" if len(parts) > 1 else f"_Z{inner}"
+    pattern = re.escape(start.encode()) + (rb"I\w+" if arguments else rb"(?!I)\w+")
+    sections: set[bytes] = set(re.findall(rb"\.text\.(" + pattern + rb")\0", code))
+    if len(sections) == 1:
+        return sections.pop().decode()
+    what = f"{len(sections)} functions" if sections else "no function"
+    raise BuildError(
+        f"the machine code has {what} of the name {expression}",
+        where=unit.file,
+        fix='declare it extern "C" __global__, or use compiler="nvrtc"',
+    )
+
+
+def _run(
+    compiler: "Nvcc | Hipcc", unit: Unit, mode: Sequence[str], output: str
+) -> bytes:
+    """Run a compiler on a source and return the file that it writes."""
+    with tempfile.TemporaryDirectory(prefix="kfuzz-build-") as scratch:
+        source, made = Path(scratch) / "kernel.cu", Path(scratch) / output
+        # Errors name the user's file and line, and templates come to life.
+        text = f'#line 1 "{unit.file}"\n{unit.text}\n'
+        text += "".join(
+            f"__attribute__((used)) static const void *kfuzz_{i} = "
+            f"(const void *)&{e};\n"
+            for i, e in enumerate(unit.expressions)
+        )
+        source.write_text(text)
+        folders = () if unit.folder is None else (f"-I{unit.folder}",)
+        command = [compiler.program, *mode, *unit.options, *folders]
+        command += ["-o", str(made), str(source)]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=LONGEST_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            what = f"{compiler.name} takes more than {LONGEST_SECONDS:.0f} s"
+            raise BuildError(what, where=unit.file) from None
+        except OSError as error:
+            what = f"{compiler.name} cannot be run: {error}"
+            raise BuildError(what, where=unit.file) from None
+        if done.returncode or not made.is_file():
+            log = done.stdout.decode(errors="replace").replace(str(source), unit.file)
+            raise failure(compiler.name, log, unit)
+        return made.read_bytes()
+
+
+def _found(program: str, *variables: str) -> str | None:
+    """Return a compiler where an environment variable says, or on the path."""
+    for variable in variables:
+        home = os.environ.get(variable)
+        if home and os.access(path := Path(home) / "bin" / program, os.X_OK):
+            return str(path)
+    usual = Path("/opt/rocm/bin" if program == "hipcc" else "/usr/local/cuda/bin")
+    beside = shutil.which(program, path=str(usual))
+    return shutil.which(program) or beside
+
+
+@cache
+def _version(program: str) -> str:
+    try:
+        told = subprocess.run(
+            [program, "--version"],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+        ).stdout  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{program} cannot be run: {error}") from None
+    return f"{program} {told.decode(errors='replace')}"

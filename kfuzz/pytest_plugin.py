@@ -1,0 +1,312 @@
+"""The pytest plugin: findings of a corpus as tests, and searches as tests.
+
+It is loaded in every run of pytest where kfuzz is installed: what is slow to import
+is imported by what needs it.
+"""
+
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from kfuzz.core.finding import Finding
+    from kfuzz.corpus import Stored
+    from kfuzz.engine.config import ReplayResult
+
+_FILE: Final = "finding.json"
+# What a report tells the summary at the end, also from a worker of xdist.
+_TOLD: Final = "kfuzz"
+_CORPUS: Final = pytest.StashKey[Path]()
+_SECONDS: Final = pytest.StashKey[float]()
+
+
+class Failed(Exception):
+    """A test of this plugin failed; the message is all there is to show."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("kfuzz", "kfuzz: contracts of GPU kernels")
+    group.addoption(
+        "--kfuzz-corpus",
+        metavar="DIR",
+        help="Replay each finding of this corpus as a test. Known ones are expected to "
+        "fail; flaky and unreproduced ones fail nothing.",
+    )
+    group.addoption(
+        "--kfuzz-max-time",
+        metavar="TIME",
+        help="Most time for the search of one test: 90, 90s, 10m.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark, check the options, and collect the corpus too.
+
+    Raises:
+        pytest.UsageError: if an option cannot be obeyed.
+    """
+    config.addinivalue_line(
+        "markers",
+        "kfuzz(kernel, **options): search for violations of a bound kernel; "
+        "@kfuzz.mark.falsify(kernel, max_cases=200) sets it",
+    )
+    if (limit := config.getoption("kfuzz_max_time")) is not None:
+        config.stash[_SECONDS] = _seconds(limit)
+    if (name := config.getoption("kfuzz_corpus")) is None:
+        return
+    folder = Path(os.path.abspath(config.invocation_params.dir / name))
+    if not folder.is_dir():
+        raise pytest.UsageError(f"--kfuzz-corpus {name}: no such folder")
+    config.stash[_CORPUS] = folder
+    named = (argument.partition("::")[0] for argument in config.args)
+    places = [Path(os.path.abspath(config.invocation_params.dir / n)) for n in named]
+    if not any(place.is_relative_to(folder) for place in places):
+        config.args.append(str(folder))
+
+
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> "FindingFile | None":
+    """Collect a finding of the corpus."""
+    folder = parent.config.stash.get(_CORPUS, None)
+    if folder is None or file_path.name != _FILE:
+        return None
+    if file_path.parent.parent.parent != folder:
+        return None
+    made: FindingFile = FindingFile.from_parent(parent, path=file_path)
+    return made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Search before the body of a test that asks for it, its fixtures set up."""
+    for marker in item.iter_markers("kfuzz"):
+        _search(item, marker)
+
+
+def pytest_unconfigure() -> None:
+    """End the processes that were kept for the next search or replay."""
+    zygotes = sys.modules.get("kfuzz.engine.zygotes")
+    if zygotes is not None:
+        zygotes.end_all()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tell what failed no test and should be known."""
+    told: dict[str, None] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                found = (v for k, v in report.user_properties if k == _TOLD)
+                told |= dict.fromkeys(found)
+    if told:
+        terminalreporter.section("kfuzz")
+        for line in told:
+            terminalreporter.write_line(line)
+
+
+class FindingFile(pytest.File):
+    """The finding.json of one entry: one test, named by the finding's id."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the test; none where the entry's format is a newer one."""
+        from kfuzz.core.errors import DecodeError
+        from kfuzz.entry import UnknownFormatError, read_summary
+
+        folder = self.path.parent
+        name, problem = f"{folder.parent.name}-{folder.name}", ""
+        try:
+            if folder.is_symlink() or folder.parent.is_symlink():
+                raise DecodeError(f"{folder}: is a link, which is not followed")
+            name = read_summary(folder).id
+        except UnknownFormatError:
+            return
+        except DecodeError as error:
+            problem = str(error)
+        yield FindingItem.from_parent(self, name=name, problem=problem)
+
+
+class FindingItem(pytest.Item):
+    """The replay of one finding.
+
+    Attributes:
+        problem: why it cannot be read, "" where it can.
+    """
+
+    def __init__(self, *, problem: str, **given: Any) -> None:
+        super().__init__(**given)
+        self.problem = problem
+
+    def runtest(self) -> None:
+        """Replay the finding.
+
+        Raises:
+            Failed: if it fails, or if a known one does not.
+        """
+        from kfuzz.core.errors import DecodeError
+        from kfuzz.corpus import Stored
+        from kfuzz.entry import read_entry
+
+        if self.problem:
+            raise Failed(self.problem)
+        folder = self.path.parent
+        try:
+            stored = Stored(read_entry(folder), folder)
+        except DecodeError as error:
+            raise Failed(str(error)) from None
+        result = self._replayed(stored)
+        assert result.finding is not None
+        self._judge(result, result.finding)
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """Return the message of what this plugin raises, without kfuzz's inside."""
+        if isinstance(excinfo.value, Failed):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return where the test is, and its name."""
+        return self.path, None, self.name
+
+    def _replayed(self, stored: "Stored") -> "ReplayResult":
+        from kfuzz.core.errors import BackendError
+        from kfuzz.engine.config import ReplayConfig
+        from kfuzz.engine.replay import replay
+        from kfuzz.execution.devices import resolve_device
+        from kfuzz.targets.load import project_root
+
+        try:
+            resolve_device(stored.finding.device)
+        except BackendError as error:
+            pytest.skip(str(error))
+        corpus = self.config.stash[_CORPUS]
+        root = project_root(self.config.invocation_params.dir)
+        config = ReplayConfig(root=root, corpus=corpus, keep=False)
+        return next(replay([stored], config, stop=threading.Event()))
+
+    def _judge(self, result: "ReplayResult", finding: "Finding") -> None:
+        from kfuzz.core.verdict import State
+        from kfuzz.engine.config import ReplayOutcome
+
+        options = _options(self.config)
+        if result.outcome is ReplayOutcome.ERROR:
+            raise Failed(f"could not be judged: {result.message}")
+        if result.is_excused:
+            why = _reason(finding)
+            _tell(self, f"known {finding.id}{why and f': {why}'}")
+            pytest.xfail(f"known: {why}" if why else "known")
+        if result.is_known and result.seems_fixed:
+            raise Failed(
+                f"[XPASS(strict)] known, and passes now: if it is fixed, "
+                f"`kfuzz corpus mark {finding.id} fixed{options}`"
+                f"{_differences(result)}"
+            )
+        if finding.state in (State.FLAKY, State.UNREPRODUCED):
+            runs = f"{result.failures} of {result.runs} runs fail"
+            _tell(self, f"{finding.state} {finding.id}: {runs}")
+            if result.reproduces:
+                pytest.xfail(f"{finding.state}: {runs}")
+        if result.reproduces:
+            note = f"{result.outcome}: {result.message}{_differences(result)}"
+            raise Failed("\n".join((note, *_shown(finding, options))))
+
+
+def _search(item: pytest.Item, marker: pytest.Mark) -> None:
+    """Search as a mark asks, and fail the test on what is confirmed."""
+    from kfuzz.core.errors import HarnessError, KfuzzError
+    from kfuzz.core.verdict import FAILING
+    from kfuzz.corpus import Corpus
+    from kfuzz.engine.api import falsify
+
+    options = dict(marker.kwargs)
+    limit = item.config.stash.get(_SECONDS, None)
+    if limit is not None:
+        asked = options.get("max_time")
+        options["max_time"] = limit if asked is None else min(asked, limit)
+    shown = _options(item.config)
+    found: list[Finding] = []
+    texts = []
+    try:
+        if options.get("corpus") is None:
+            options["corpus"] = _project_corpus(item.config)
+        else:
+            shown = f" --corpus {shlex.quote(str(options['corpus']))}"
+        try:
+            Corpus(Path(options["corpus"])).require_writable()
+        except HarnessError as error:
+            _tell(item, f"findings of {item.name} are not kept: {error}")
+            options["corpus"] = None
+        found = falsify(*marker.args, **options)
+    except KfuzzError as error:
+        texts.append(str(error))
+    for finding in found:
+        if finding.state in FAILING:
+            stored = options["corpus"] is not None
+            lines = (finding.failure.message, *_shown(finding, shown, stored=stored))
+            texts.append("\n".join(lines))
+        else:
+            why = _reason(finding)
+            _tell(item, f"{finding.state} {finding.id}{why and f': {why}'}")
+    if texts:
+        pytest.fail("\n\n".join(texts), pytrace=False)
+
+
+def _shown(finding: "Finding", options: str, *, stored: bool = True) -> Iterator[str]:
+    """Yield what a failing test shows of a finding below its message."""
+    from kfuzz.report.drawing import draw_case, one_line
+
+    s = finding.signature
+    kernel = one_line(finding.target.node_id)
+    yield f"{kernel} violates {s.contract}/{one_line(finding.operator)}"
+    yield f"minimal input ({finding.input_elements} elements):"
+    yield from (f"  {line}" for line in draw_case(finding.case))
+    if stored:
+        yield f"replay: kfuzz replay {finding.id}{options}"
+
+
+def _differences(result: "ReplayResult") -> str:
+    if not result.differences:
+        return ""
+    lines = "".join(f"\n  {line}" for line in result.differences)
+    return f"\nthe environment differs from where it was found:{lines}"
+
+
+def _reason(finding: "Finding") -> str:
+    from kfuzz.report.drawing import one_line
+
+    mark = finding.mark
+    return one_line(" ".join(filter(None, (mark.reason, mark.link)))) if mark else ""
+
+
+def _tell(item: pytest.Item, line: str) -> None:
+    item.user_properties.append((_TOLD, line))
+
+
+def _options(config: pytest.Config) -> str:
+    """Return what a printed command needs to work on the same corpus."""
+    name = config.getoption("kfuzz_corpus")
+    return f" --corpus {shlex.quote(name)}" if name else ""
+
+
+def _project_corpus(config: pytest.Config) -> Path:
+    from kfuzz.cli.project import open_project
+
+    given = config.stash.get(_CORPUS, None)
+    return given if given is not None else open_project(None).corpus
+
+
+def _seconds(text: str) -> float:
+    from kfuzz.cli.options import duration
+    from kfuzz.core.errors import UsageError
+
+    try:
+        return duration(text, "--kfuzz-max-time")
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None

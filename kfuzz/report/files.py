@@ -1,0 +1,158 @@
+"""Reports in files, beside what the terminal shows.
+
+JSON Lines are written as events come; the others at the end, whole or not at all.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TextIO
+
+from kfuzz.core.durable import replace_file
+from kfuzz.core.errors import HarnessError, UsageError
+from kfuzz.core.event import Event, Exited
+from kfuzz.report import junit, markdown, sarif
+from kfuzz.report.gathered import Gathered
+from kfuzz.report.jsonl import JsonLines
+from kfuzz.report.kinds import ReportFile, ReportKind
+
+
+class ReportFiles:
+    """Folds events to files.
+
+    A report that cannot be written costs neither the run nor the others: it is told
+    about at the end.
+
+    Args:
+        wanted: which reports.
+        root: the project's folder, for the source lines of kernels.
+        options: what the replay commands in them need to find the corpus.
+
+    Raises:
+        UsageError: if two have one path, or one cannot be written where it is to be.
+    """
+
+    def __init__(
+        self, wanted: Sequence[ReportFile], *, root: Path, options: str = ""
+    ) -> None:
+        paths = [os.path.realpath(report.path) for report in wanted]
+        for report, path in zip(wanted, paths, strict=True):
+            _require_writable(report, Path(path))
+            if paths.count(path) > 1:
+                raise UsageError("two reports have this file", where=str(report))
+        self._wanted = wanted
+        self._root, self._options = root, options
+        self._run = Gathered()
+        self._problems: list[str] = []
+        self._streams: list[tuple[ReportFile, TextIO, JsonLines]] = []
+        for report in wanted:
+            if report.kind is ReportKind.JSONL:
+                out = open(report.path, "w", encoding="ascii")  # noqa: SIM115
+                self._streams.append((report, out, JsonLines(out)))
+
+    def feed(self, event: Event) -> None:
+        """Take the next event; never raises."""
+        self._run.feed(event)
+        for stream in list(self._streams):
+            report, out, lines = stream
+            try:
+                lines.feed(event)
+            except (OSError, ValueError, TypeError) as error:
+                self._streams.remove(stream)
+                self._fail(report, error)
+                with suppress(OSError):  # what is still buffered
+                    out.close()
+
+    def finish(self, exited: Exited) -> None:
+        """Write what is known by now; once, and never raises.
+
+        Args:
+            exited: how the command ends.
+        """
+        self.feed(exited)
+        for report, out, _ in self._streams:
+            try:
+                out.close()
+            except OSError as error:
+                self._fail(report, error)
+        self._streams = []
+        for report in self._wanted:
+            if report.kind is ReportKind.JSONL:
+                continue
+            try:
+                _write(report.path, self._document(report.kind))
+            except Exception as error:
+                self._fail(report, error)
+
+    def require_written(self) -> None:
+        """Check that every report was written.
+
+        Raises:
+            HarnessError: naming those that were not, and why.
+        """
+        if self._problems:
+            raise HarnessError(
+                "; ".join(self._problems),
+                fix="the corpus has every finding: `kfuzz report` makes reports of it",
+            )
+
+    def _document(self, kind: ReportKind) -> str:
+        if kind is ReportKind.SARIF:
+            return sarif.document(self._run, root=self._root, options=self._options)
+        return _MAKERS[kind](self._run, options=self._options)
+
+    def _fail(self, report: ReportFile, error: Exception) -> None:
+        why = error.strerror if isinstance(error, OSError) else None
+        text = why or f"{type(error).__name__}: {error}"
+        self._problems.append(f"{report} could not be written: {text}")
+
+
+def _html(run: Gathered, *, options: str) -> str:
+    from kfuzz.report import html  # which imports jinja2
+
+    return html.document(run, options=options)
+
+
+_MAKERS: Final[dict[ReportKind, Callable[..., str]]] = {
+    ReportKind.JUNIT: junit.document,
+    ReportKind.MARKDOWN: markdown.document,
+    ReportKind.HTML: _html,
+}
+
+
+def _require_writable(report: ReportFile, path: Path) -> None:
+    try:
+        if path.is_dir():
+            raise UsageError("is a folder", where=str(report), fix="name a file in it")
+        if _is_special(path):
+            return
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+        if path.exists():
+            with open(path, "ab"):
+                pass
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written here: {error.strerror}",
+            where=str(report),
+            fix="name a file in a folder that exists and can be written",
+        ) from None
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path is there and no plain file: a device, a pipe."""
+    return path.exists() and not stat.S_ISREG(path.stat().st_mode)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file at once; a link is followed, a device or pipe written to."""
+    place = Path(os.path.realpath(path))
+    content = text.encode(errors="backslashreplace")
+    if _is_special(place):
+        with open(place, "wb") as out:
+            out.write(content)
+        return
+    replace_file(place, content, prefix=f".{place.name[:64]}.")

@@ -1,0 +1,214 @@
+"""What is known of a run: one fold over its events, for all reports made at its end."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kfuzz.core.event import (
+    Event,
+    Exited,
+    FindingSaved,
+    KernelFinished,
+    Notice,
+    Progress,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import FAILING, State, Verdict
+
+# Which findings come first: those that fail a run, then those that may.
+_ORDER: Final = (
+    State.REGRESSED, State.CONFIRMED, State.NEW, State.FLAKY, State.UNREPRODUCED,
+    State.KNOWN, State.FIXED,
+)  # fmt: skip
+# Points of a curve; more cannot be told apart on paper.
+MAX_POINTS: Final = 400
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A finding as the reports show it.
+
+    Attributes:
+        kernel: node id.
+        finding: as last told.
+        path: its folder, "" where it is unknown.
+        is_new: False if the corpus already held it.
+        whole: whether the run came to its end with it: reduced and explained.
+    """
+
+    kernel: str
+    finding: Finding
+    path: str
+    is_new: bool = True
+    whole: bool = True
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails a run by itself."""
+        return self.finding.state in FAILING
+
+    @property
+    def known(self) -> bool:
+        """Whether people marked it as known."""
+        return self.finding.state is State.KNOWN
+
+    @property
+    def reason(self) -> str:
+        """Why it is in its state: as its mark says, with its link, or its history."""
+        mark = self.finding.mark
+        if mark is not None:
+            return " ".join(filter(None, (mark.reason, mark.link)))
+        notes = [c.note for c in self.finding.history if c.state is self.finding.state]
+        return notes[-1] if notes else ""
+
+
+@dataclass
+class Gathered:
+    """Folds events to what is known so far; any beginning of a stream will do.
+
+    Attributes:
+        started: how the run began; None before, and for a corpus.
+        finished: how it ended; None if it did not come to its end.
+        exited: how the command ended, where that was told.
+        timeline: counters over time, at most `MAX_POINTS`.
+        notices: what a person should know.
+        kernels: the result for each kernel that came to its end, by node id.
+    """
+
+    started: RunStarted | None = None
+    finished: RunFinished | None = None
+    exited: Exited | None = None
+    timeline: list[Progress] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    kernels: dict[str, KernelFinished] = field(default_factory=dict)
+    _shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
+    _pending: dict[str, Shown] = field(default_factory=dict)
+    _skipped: int = 0
+    _stride: int = 1
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case RunStarted():
+                self.started, self.finished, self.exited = event, None, None
+                self.timeline, self._stride, self._skipped = [], 1, 0
+            case Progress():
+                self._point(event)
+            case Notice():
+                self.notices.append(event)
+            case FindingSaved():
+                self._save(event)
+            case KernelFinished():
+                self._finish(event)
+            case RunFinished():
+                self.finished = event
+            case Exited():
+                self.exited = event
+
+    @property
+    def findings(self) -> list[Shown]:
+        """Every finding, those that fail a run first, then by kernel and contract."""
+        every = [*self._shown.values(), *self._pending.values()]
+
+        def place(shown: Shown) -> tuple[int, str, str, str]:
+            finding = shown.finding
+            rank = _ORDER.index(finding.state) if finding.state in _ORDER else 0
+            return rank, shown.kernel, finding.signature.contract, finding.id
+
+        return sorted(every, key=place)
+
+    def nodes(self) -> list[str]:
+        """Return the node ids of all kernels, in the order in which they came."""
+        names = list(self.started.kernels) if self.started else []
+        names += list(self.kernels)
+        names += [shown.kernel for shown in self.findings]
+        return list(dict.fromkeys(names))
+
+    @property
+    def seed(self) -> int | None:
+        """The run's seed."""
+        told = self.finished or self.started
+        return told.seed if told else None
+
+    @property
+    def device(self) -> str:
+        """The backend, "" where there was no run."""
+        told = self.finished or self.started
+        return told.device if told else ""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that the run took, as far as is known."""
+        if self.finished:
+            return self.finished.elapsed_s
+        return self.timeline[-1].elapsed_s if self.timeline else 0.0
+
+    @property
+    def cases(self) -> int:
+        """Cases run, as far as is known."""
+        counted = sum(k.cases for k in self.kernels.values())
+        return max(counted, self.timeline[-1].cases if self.timeline else 0)
+
+    @property
+    def ending(self) -> str:
+        """How the run ended in words, "" if it came to its end."""
+        if self.exited and self.exited.error:
+            return f"ended by: {self.exited.error}"
+        if self.finished and self.finished.interrupted:
+            return "interrupted; everything found by then is saved"
+        if self.started and not self.finished:
+            return "cut off before its end"
+        return ""
+
+    def _point(self, event: Progress) -> None:
+        """Keep every so many points, and always the last."""
+        if self._skipped:
+            self.timeline[-1] = event
+        else:
+            self.timeline.append(event)
+        self._skipped = (self._skipped + 1) % self._stride
+        if len(self.timeline) > MAX_POINTS:
+            self.timeline = self.timeline[1::2]
+            self._stride *= 2
+            self._skipped = 0
+
+    def _save(self, event: FindingSaved) -> None:
+        whole = event.stage == "done"
+        shown = Shown(event.kernel, event.finding, event.path, event.is_new, whole)
+        if not whole:
+            self._pending[event.kernel] = shown
+            return
+        self._pending.pop(event.kernel, None)
+        key = event.kernel, event.finding.id
+        # Told once more, by another run or a corpus, it is as new as it was.
+        is_new = event.is_new or (key in self._shown and self._shown[key].is_new)
+        self._shown[key] = replace(shown, is_new=is_new)
+
+    def _finish(self, event: KernelFinished) -> None:
+        self.kernels[event.kernel] = event
+        if event.findings:
+            self._pending.pop(event.kernel, None)
+        for finding in event.findings:
+            key = event.kernel, finding.id
+            old = self._shown.get(key)
+            is_new = old is None or old.is_new
+            path = event.paths.get(finding.id, old.path if old else "")
+            self._shown[key] = Shown(event.kernel, finding, path, is_new)
+
+
+def by_contract(findings: Iterable[Shown]) -> dict[tuple[str, str], list[Shown]]:
+    """Return the findings by kernel and contract class."""
+    found: dict[tuple[str, str], list[Shown]] = {}
+    for shown in findings:
+        key = shown.kernel, shown.finding.signature.contract
+        found.setdefault(key, []).append(shown)
+    return found
+
+
+def is_known_only(verdict: Verdict, findings: Iterable[Shown]) -> bool:
+    """Whether a contract is violated in known ways alone."""
+    shown = list(findings)
+    known = any(s.known for s in shown) and not any(s.fails for s in shown)
+    return verdict is Verdict.VIOLATES and known

@@ -1,0 +1,159 @@
+"""HTML: one self-contained page for people who would rather look than read.
+
+It loads nothing: style, script and images are inside, and its content security policy
+admits no others. All texts pass through the template's escaping. Without its script
+the page shows the same; copying, filtering and opening all at once need it.
+"""
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any, Final
+
+from kfuzz import __version__
+from kfuzz.core.verdict import State
+from kfuzz.report.drawing import one_line
+from kfuzz.report.gathered import Gathered, Shown
+from kfuzz.report.html import charts, grades
+from kfuzz.report.html.findings import FindingViews
+from kfuzz.report.html.maps import LEVELS
+from kfuzz.report.promises import promised, title
+
+MAX_FINDINGS: Final = 1_000
+"""Findings shown at most, those that fail first; a page of more is slow to open."""
+
+_FOLDER: Final = Path(__file__).parent
+
+
+def document(run: Gathered, *, options: str = "") -> str:
+    """Return the page.
+
+    Args:
+        run: what is known of the run.
+        options: what the replay commands need to find the corpus.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = (_FOLDER / "style.css").read_text(encoding="utf-8")
+    script = (_FOLDER / "script.js").read_text(encoding="utf-8")
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            "img-src data:",
+            f"style-src '{_digest(style)}'",
+            f"script-src '{_digest(script)}'",
+        )
+    )
+    return environment.get_template("page.html").render(
+        style=style, script=script, policy=policy, **_content(run, options)
+    )
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _content(run: Gathered, options: str) -> dict[str, Any]:
+    every = run.findings
+    shown = every[:MAX_FINDINGS]
+    anchors = _anchors(shown)
+    contracts = list(
+        dict.fromkeys((s.finding.signature.contract, s.finding.operator) for s in shown)
+    )
+    parts = {key: promised(*key) for key in contracts}
+    places = {key: f"contract-{i}" for i, key in enumerate(contracts) if parts[key]}
+    first: dict[tuple[str, str], str] = {}
+    for anchor, s in zip(anchors, shown, strict=True):
+        first.setdefault((s.kernel, s.finding.signature.contract), anchor)
+    made = FindingViews(options)
+    views = [
+        made.view(
+            s,
+            anchor,
+            places.get((s.finding.signature.contract, s.finding.operator), ""),
+        )
+        for anchor, s in zip(anchors, shown, strict=True)
+    ]
+    return {
+        "headline": _headline(every),
+        "ending": one_line(run.ending),
+        "facts": _facts(run),
+        "repeat": one_line(run.exited.command) if run.exited else "",
+        "grades": grades.grades(run, every, first),
+        "signs": grades.SIGNS,
+        "levels": LEVELS,
+        "findings": views,
+        "left_out": len(every) - len(shown),
+        "contracts": [
+            (places[key], f"{key[0]}/{one_line(key[1])}", title(key[0]), parts[key])
+            for key in contracts
+            if key in places
+        ],
+        "charts": charts.charts(run.timeline),
+        "frame": charts,
+        "kernels": [grades.kernel_view(kernel) for kernel in run.kernels.values()],
+        "notices": [
+            (one_line(notice.kernel), one_line(notice.message))
+            for notice in run.notices
+        ],
+        "version": __version__,
+    }
+
+
+def _anchors(shown: list[Shown]) -> list[str]:
+    """Return an id for each finding: its own, so that links keep."""
+    made: dict[str, None] = {}
+    for s in shown:
+        anchor, number = s.finding.id, 2
+        while anchor in made:
+            anchor, number = f"{s.finding.id}-{number}", number + 1
+        made[anchor] = None
+    return list(made)
+
+
+def _headline(findings: list[Shown]) -> list[tuple[str, str]]:
+    """Return what was found, as class and words."""
+    counts = {
+        "v-violates": (sum(s.fails for s in findings), "violation", "violations"),
+        "v-known": (sum(s.known for s in findings), "known", "known"),
+        "v-under_specified": (
+            sum(
+                s.finding.state in (State.NEW, State.FLAKY, State.UNREPRODUCED)
+                for s in findings
+            ),
+            "not confirmed",
+            "not confirmed",
+        ),
+        "v-conforms": (
+            sum(s.finding.state is State.FIXED for s in findings), "fixed", "fixed",
+        ),
+    }  # fmt: skip
+    told = [
+        (level, f"{n} {one if n == 1 else many}")
+        for level, (n, one, many) in counts.items()
+        if n
+    ]
+    return told or [("v-conforms", "no finding")]
+
+
+def _facts(run: Gathered) -> list[tuple[str, str]]:
+    facts = [("kernels", str(len(run.nodes())))]
+    if run.started or run.finished:
+        facts += [
+            ("cases", f"{run.cases:,}"),
+            ("time", f"{run.elapsed_s:.1f} s"),
+            ("device", one_line(run.device)),
+            ("seed", str(run.seed)),
+        ]
+    if run.started and run.started.when:
+        facts.append(("began", one_line(run.started.when)))
+    if run.exited and run.exited.code is not None:
+        facts.append(("exit code", str(int(run.exited.code))))
+    return facts

@@ -1,0 +1,208 @@
+"""The table of kernels and contracts, and what is known of each kernel."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kfuzz.core.event import ContractTally, KernelFinished, Region
+from kfuzz.core.verdict import Verdict
+from kfuzz.report.drawing import one_line
+from kfuzz.report.gathered import Gathered, Shown, by_contract, is_known_only
+from kfuzz.report.html.maps import ratio_level, ratio_text
+from kfuzz.report.promises import title
+
+SIGNS: Final = {
+    "violates": ("✗", "violates"),
+    "known": ("K", "violates in known ways only"),
+    "error": ("!", "could not be judged"),
+    "conforms": ("✓", "conforms"),
+    "under_specified": ("?", "undecided or not confirmed"),
+    "not_applicable": ("–", "not applicable"),
+    "none": ("·", "nothing is known"),
+}
+"""Sign and meaning of each kind of cell; colour only repeats what they say."""
+
+_AXIS: Final = ("one", "small", "tile", "beside", "between", "large")
+_ROWS: Final = ("one", "several")
+_SIZES: Final = ("0-d", "empty", *(f"{a} {r}" for r in _ROWS for a in _AXIS))
+
+
+@dataclass(frozen=True)
+class GradeCell:
+    """One kernel under one contract: sign, class, words, and a link to a finding."""
+
+    sign: str
+    level: str
+    label: str
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class GradeRow:
+    """One kernel."""
+
+    kernel: str
+    operator: str
+    cells: tuple[GradeCell, ...]
+
+
+@dataclass(frozen=True)
+class Grades:
+    """The table.
+
+    Attributes:
+        columns: id and promise of each contract class that applies somewhere.
+        rows: one per kernel.
+        nowhere: classes that apply to none of the kernels.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[GradeRow, ...]
+    nowhere: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """Cases of one kind: greatest |error| / tolerance, class, and how many."""
+
+    text: str
+    level: str
+    label: str
+
+
+@dataclass(frozen=True)
+class KernelView:
+    """One kernel's numbers, refusals and notes, and where its errors are large.
+
+    Attributes:
+        kernel: node id.
+        facts: label and text.
+        told: refusals and notes, one line each.
+        sizes: classes of sizes, across.
+        families: each value family with its cells; None where no case was drawn.
+    """
+
+    kernel: str
+    facts: tuple[tuple[str, str], ...]
+    told: tuple[str, ...]
+    sizes: tuple[str, ...]
+    families: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
+
+
+def grades(
+    run: Gathered, findings: list[Shown], anchors: Mapping[tuple[str, str], str]
+) -> Grades:
+    """Return the table of all kernels.
+
+    Args:
+        run: what is known of the run.
+        findings: its findings.
+        anchors: of the page's findings, by node id and contract class.
+    """
+    found = by_contract(findings)
+    rows: dict[str, dict[str, GradeCell]] = {}
+    for node in run.nodes():
+        kernel = run.kernels.get(node)
+        tallies = dict(kernel.contracts) if kernel else {}
+        classes = [*tallies, *(c for n, c in found if n == node)]
+        rows[node] = {
+            c: _grade(
+                tallies.get(c), c, found.get((node, c), []), anchors.get((node, c), "")
+            )
+            for c in classes
+        }
+    every = list(dict.fromkeys(c for cells in rows.values() for c in cells))
+    applying = [
+        c
+        for c in sorted(every)
+        if any(
+            cells[c].level != "v-not_applicable"
+            for cells in rows.values()
+            if c in cells
+        )
+    ]
+    unknown = GradeCell(SIGNS["none"][0], "v-none", SIGNS["none"][1])
+    return Grades(
+        columns=tuple((c, title(c)) for c in applying),
+        rows=tuple(
+            GradeRow(
+                one_line(node),
+                one_line(_operator(run.kernels.get(node))),
+                tuple(cells.get(c, unknown) for c in applying),
+            )
+            for node, cells in rows.items()
+        ),
+        nowhere=tuple(c for c in sorted(every) if c not in applying),
+    )
+
+
+def kernel_view(kernel: KernelFinished) -> KernelView:
+    """Return what is known of one kernel."""
+    rate, ratio = f"{kernel.cases_per_s:.1f}", ratio_text(kernel.worst_ratio)
+    facts = [
+        ("cases", f"{kernel.cases}, {rate}/s"),
+        ("greatest error of a passing case", f"{ratio} of the tolerance"),
+    ]
+    if kernel.bursts:
+        text = f"{kernel.screened} cases in bursts of {kernel.bursts} structures"
+        facts.append(("held to what is always on", text))
+    if kernel.strata:
+        facts.append(("kinds of cases visited", str(kernel.strata)))
+    told = [
+        f"refuses {r.reason} ({r.cases} cases)"
+        + (f"; to make it explicit declare {r.remedy}" if r.remedy else "")
+        for r in kernel.refusals
+    ]
+    told += [f"note: {n.note} ({n.cases} cases)" for n in kernel.notes]
+    sizes = _ordered_sizes(kernel.regions)
+    places = {(r.family, r.sizes): r for r in kernel.regions}
+    families = sorted({r.family for r in kernel.regions})
+    return KernelView(
+        kernel=one_line(kernel.kernel),
+        facts=tuple(facts),
+        told=tuple(one_line(text) for text in told),
+        sizes=sizes,
+        families=tuple(
+            (one_line(f), tuple(_heat(places.get((f, s))) for s in sizes))
+            for f in families
+        ),
+    )
+
+
+def _operator(kernel: KernelFinished | None) -> str:
+    return kernel.operator if kernel else ""
+
+
+def _grade(
+    tally: ContractTally | None, contract: str, findings: list[Shown], anchor: str
+) -> GradeCell:
+    verdict = tally.verdict if tally else Verdict.UNDER_SPECIFIED
+    known = tally is None and any(shown.known for shown in findings)
+    if known or any(shown.fails for shown in findings):
+        verdict = Verdict.VIOLATES
+    kind = "known" if is_known_only(verdict, findings) else str(verdict)
+    sign, meaning = SIGNS[kind]
+    label = f"{contract} {meaning}"
+    if tally and (tally.decided or tally.undecided):
+        label += f" ({tally.decided} decided, {tally.undecided} undecided)"
+    return GradeCell(sign, f"v-{kind}", label, anchor)
+
+
+def _ordered_sizes(regions: tuple[Region, ...]) -> tuple[str, ...]:
+    met = {r.sizes for r in regions}
+    known = [s for s in _SIZES if s in met]
+    return (*known, *sorted(met.difference(known)))
+
+
+def _heat(region: Region | None) -> HeatCell | None:
+    if region is None:
+        return None
+    ratio, fails = region.worst_ratio, region.failing > 0
+    # Without a number where a failure is none of size.
+    unnumbered = fails and not ratio > 1
+    level = "xn" if unnumbered else ratio_level(ratio, misses=fails)
+    text = "" if unnumbered else ratio_text(ratio)
+    cases = "1 case" if region.cases == 1 else f"{region.cases} cases"
+    told = f"{cases}, {region.failing} failing" if fails else cases
+    label = told if unnumbered else f"{told}, at most {text} of the tolerance"
+    return HeatCell(f"{'✗' if fails else ''}{text}", level, label)

@@ -1,0 +1,138 @@
+"""JUnit XML: one test case per kernel and contract, for what shows test results.
+
+The elements and attributes are those that Jenkins' xUnit schema and pytest's `xunit2`
+share. A kernel is a suite; a violated contract is a failure, a known one is skipped
+with its reason, and so is what could not be decided.
+"""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kfuzz.core.event import ContractTally, KernelFinished
+from kfuzz.core.verdict import State, Verdict
+from kfuzz.report.drawing import one_line
+from kfuzz.report.finding_text import finding_lines
+from kfuzz.report.gathered import Gathered, Shown, by_contract
+
+_RUN = "kfuzz"
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What became of one test case.
+
+    Attributes:
+        tag: "failure", "error", "skipped", or "" where it passed.
+        message: one line.
+        body: what else is to be said.
+    """
+
+    tag: str = ""
+    message: str = ""
+    body: str = ""
+
+
+def document(run: Gathered, *, options: str = "") -> str:
+    """Return the document.
+
+    Args:
+        run: what is known of the run.
+        options: what the replay commands need to find the corpus.
+    """
+    root = ET.Element("testsuites", name=_RUN)
+    found = by_contract(run.findings)
+    for node in run.nodes():
+        kernel = run.kernels.get(node)
+        tallies = dict(kernel.contracts) if kernel else {}
+        results = {}
+        for contract in [*tallies, *(c for n, c in found if n == node)]:
+            shown = found.get((node, contract), [])
+            results[contract] = _result(tallies.get(contract), shown, options)
+        if kernel is None and run.started and node in run.started.kernels:
+            text = f"nothing is known of it as a whole: the run was {_why(run)}"
+            results["kfuzz"] = _Result("error", text)
+        _suite(root, one_line(node), results, run, kernel)
+    if run.exited and run.exited.error:
+        error = _Result("error", one_line(run.exited.error))
+        _suite(root, _RUN, {"run": error}, run, None)
+    for name in ("tests", "failures", "errors"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
+    root.set("time", f"{run.elapsed_s:.3f}")
+    ET.indent(root)
+    text = ET.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
+
+
+def _suite(
+    root: ET.Element,
+    name: str,
+    results: dict[str, _Result],
+    run: Gathered,
+    kernel: KernelFinished | None,
+) -> None:
+    counts = {"failure": 0, "error": 0, "skipped": 0}
+    for result in results.values():
+        if result.tag:
+            counts[result.tag] += 1
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        name=name,
+        tests=str(len(results)),
+        failures=str(counts["failure"]),
+        errors=str(counts["error"]),
+        skipped=str(counts["skipped"]),
+        time=f"{_seconds(kernel):.3f}",
+    )
+    if run.started and run.started.when:
+        suite.set("timestamp", one_line(run.started.when).removesuffix("Z"))
+    for contract, result in results.items():
+        case = ET.SubElement(
+            suite, "testcase", classname=name, name=one_line(contract), time="0"
+        )
+        if result.tag == "skipped":
+            ET.SubElement(case, "skipped", message=result.message)
+        elif result.tag:
+            made = ET.SubElement(case, result.tag, message=result.message)
+            made.set("type", one_line(contract))
+            made.text = result.body
+
+
+def _result(
+    tally: ContractTally | None, findings: Sequence[Shown], options: str
+) -> _Result:
+    failing = [shown for shown in findings if shown.fails]
+    if failing:
+        first = one_line(failing[0].finding.failure.message)
+        more = f" (and {len(failing) - 1} more findings)" if failing[1:] else ""
+        body = "\n\n".join(
+            "\n".join([shown.finding.id, *finding_lines(shown, options)])
+            for shown in failing
+        )
+        return _Result("failure", first + more, body)
+    for shown in findings:
+        if shown.known:
+            return _Result("skipped", one_line(f"known: {shown.reason}"))
+    if tally is not None and tally.verdict is Verdict.ERROR:
+        return _Result("error", "some cases could not be judged; the notes say why")
+    for shown in findings:
+        if shown.finding.state is not State.FIXED:
+            state = f"{shown.finding.state}: {shown.finding.failure.message}"
+            return _Result("skipped", one_line(state))
+    if tally is None or tally.verdict is Verdict.CONFORMS:
+        return _Result()
+    if tally.verdict is Verdict.VIOLATES:  # its findings were not told
+        return _Result("failure", "violated")
+    words = str(tally.verdict).replace("_", " ")
+    return _Result("skipped", f"{words}: {tally.undecided} cases undecided")
+
+
+def _seconds(kernel: KernelFinished | None) -> float:
+    if kernel is None or not kernel.cases_per_s:
+        return 0.0
+    return kernel.cases / kernel.cases_per_s
+
+
+def _why(run: Gathered) -> str:
+    return one_line(run.ending) or "cut off"

@@ -1,0 +1,111 @@
+"""The contract that a finding breaks, its parts as paragraphs."""
+
+from dataclasses import fields
+from functools import cache
+
+from kfuzz.contracts import glossary
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.language import (
+    Contract,
+    Protocol,
+    Structure,
+    Tolerance,
+    ViolationSignature,
+)
+from kfuzz.contracts.suite import every_contract
+from kfuzz.report.drawing import one_line
+
+
+def bound_contract(contract: str, operator: str) -> Contract | None:
+    """Return the contract that a class makes about one of kfuzz's operators.
+
+    Args:
+        contract: id of the class.
+        operator: name of the operator.
+
+    Returns:
+        None for an operator of the user's own, whose contracts are known only where
+        its kernels are loaded.
+    """
+    return _every().get(f"{contract}/{operator}")
+
+
+def title(contract: str) -> str:
+    """Return the promise of a class in one line; its id where it is unknown."""
+    found = CLASSES.get(contract)
+    return found.title if found else contract
+
+
+@cache
+def promised(contract: str, operator: str) -> list[tuple[str, list[str]]]:
+    """Return what `whole` does for the contract that a finding breaks.
+
+    Of an operator of the user's own those parts are left open that its author gave.
+
+    Args:
+        contract: id of the class; of one that is unknown nothing is returned.
+        operator: name of the operator.
+    """
+    bound = bound_contract(contract, operator)
+    if bound is not None:
+        return whole(bound)
+    made = CLASSES.get(contract)
+    if made is None:
+        return []
+    operator = one_line(operator)
+    own = f"as the author of the operator {operator!r} gave it"
+    told = whole(
+        Contract(
+            identifier=f"{contract}/{operator}",
+            scope=made.scope,
+            precondition=made.precondition,
+            postcondition=made.postcondition,
+            tolerance=made.tolerance or Tolerance(Structure.INTERVAL, own, own),
+            oracle=own,
+            protocol=made.protocol,
+            signature=made.signature,
+        )
+    )
+    if made.tolerance is not None:
+        return told
+    return [(name, [own] if name == "tolerance" else texts) for name, texts in told]
+
+
+def parts(contract: Contract) -> list[tuple[str, list[str]]]:
+    """Return the eight parts as (name, paragraphs)."""
+    return [(f.name, _part(getattr(contract, f.name))) for f in fields(Contract)]
+
+
+def whole(contract: Contract) -> list[tuple[str, list[str]]]:
+    """Return the parts, and what their signs and probes mean."""
+    signs = [f"{sign}: {text}" for sign, text in glossary.signs(contract)]
+    probes = [f"{probe}: {text}" for probe, text in glossary.probes(contract)]
+    how = f"{contract.protocol.confirmation}: {glossary.confirmation(contract)}"
+    told = {"tolerance": signs, "protocol": [*probes, how, glossary.drawing()]}
+    return [(name, texts + told.get(name, [])) for name, texts in parts(contract)]
+
+
+def _part(part: str | Tolerance | Protocol | ViolationSignature) -> list[str]:
+    match part:
+        case Tolerance():
+            return [f"{part.structure}: {part.bound}", part.derivation]
+        case Protocol():
+            lines = [part.text, f"probes: {', '.join(part.probes)}"]
+            if part.on_miss:
+                lines.append(f"on a miss also: {', '.join(part.on_miss)}")
+            if part.sampled:
+                lines.append(f"on some cases also: {', '.join(part.sampled)}")
+            how = part.confirmation
+            if part.by_chance:
+                how += f"; {', '.join(part.by_chance)}: witnessed"
+            return [*lines, f"confirmation: {how}"]
+        case ViolationSignature():
+            kinds = ", ".join(part.kinds) or "any"
+            return [f"kinds: {kinds}", part.text]
+        case _:
+            return [part]
+
+
+@cache
+def _every() -> dict[str, Contract]:
+    return {contract.identifier: contract for contract in every_contract()}

@@ -1,0 +1,176 @@
+"""SARIF 2.1.0: findings as results, for what shows them beside the code.
+
+Section numbers below are those of the OASIS standard.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from kfuzz import __version__
+from kfuzz.core.verdict import State
+from kfuzz.report.drawing import one_line, plain
+from kfuzz.report.finding_text import finding_lines
+from kfuzz.report.gathered import Gathered, Shown
+from kfuzz.report.promises import promised, title
+from kfuzz.report.source_lines import SourceLines
+
+SCHEMA: Final = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/"
+    "sarif-schema-2.1.0.json"
+)
+# What consumers take for the folder of the sources.
+_ROOT: Final = "%SRCROOT%"
+_BUCKET: Final = "kfuzzBucket/v1"
+# Codes with which the tool did what it was asked to (3.20.14).
+_SUCCESS: Final = (0, 1)
+
+Document = dict[str, Any]
+
+
+def document(run: Gathered, *, root: Path, options: str = "") -> str:
+    """Return the document.
+
+    Args:
+        run: what is known of the run.
+        root: the project's folder, below which the lines of kernels are looked up;
+            it is not named in the document.
+        options: what the replay commands need to find the corpus.
+    """
+    # What is fixed is no result any more.
+    shown = [s for s in run.findings if s.finding.state is not State.FIXED]
+    rules = {_rule_id(s): s for s in shown}
+    places = {rule: i for i, rule in enumerate(rules)}
+    lines = SourceLines(root)
+    made: Document = {
+        "tool": {
+            "driver": {
+                "name": "kfuzz",
+                "version": __version__,
+                "semanticVersion": __version__,
+                "rules": [_rule(s) for s in rules.values()],
+            }
+        },
+        "originalUriBaseIds": {
+            _ROOT: {"description": {"text": "The folder of the project."}}
+        },
+        "invocations": [_invocation(run)],
+        "results": [_result(s, places[_rule_id(s)], lines, options) for s in shown],
+    }
+    if run.seed is not None:
+        made["properties"] = {"seed": run.seed, "device": run.device}
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [made]}
+    return json.dumps(log, indent=1, allow_nan=False) + "\n"
+
+
+def _rule_id(shown: Shown) -> str:
+    contract = shown.finding.signature.contract
+    return f"{contract}/{one_line(shown.finding.operator)}"
+
+
+def _rule(shown: Shown) -> Document:
+    """Return the contract as a rule (3.49)."""
+    contract, operator = shown.finding.signature.contract, shown.finding.operator
+    parts = promised(contract, operator)
+    promise = _sentence(title(contract))
+    rule: Document = {
+        "id": _rule_id(shown),
+        "name": one_line(contract),
+        "shortDescription": {"text": promise},
+        "fullDescription": {"text": promise},
+        "defaultConfiguration": {"level": "error"},
+    }
+    if parts:
+        texts = {name: plain(" ".join(said)) for name, said in parts}
+        rule["fullDescription"] = {"text": _sentence(texts["postcondition"])}
+        words = [f"{name}: {text}" for name, text in texts.items()]
+        rule["help"] = {"text": "\n\n".join(words), "markdown": _markdown(parts)}
+    return rule
+
+
+def _markdown(parts: list[tuple[str, list[str]]]) -> str:
+    lines = []
+    for name, texts in parts:
+        lines += [f"### {name}", ""]
+        lines += [f"- {t}" for t in texts] if len(texts) > 1 else list(texts)
+        lines.append("")
+    return "\n".join(lines).strip()
+
+
+def _result(shown: Shown, rule: int, lines: SourceLines, options: str) -> Document:
+    finding = shown.finding
+    fails = shown.fails or shown.known
+    result: Document = {
+        "ruleId": _rule_id(shown),
+        "ruleIndex": rule,
+        # What was not confirmed is for a person to judge, and has no level (3.27.10).
+        "kind": "fail" if fails else "review",
+        "level": "error" if fails else "none",
+        "message": {"text": "\n".join(finding_lines(shown, options))},
+        "locations": [_location(shown, lines)],
+        "partialFingerprints": {_BUCKET: finding.bucket},
+        "properties": {
+            "id": finding.id,
+            "state": str(finding.state),
+            "kind": str(finding.signature.kind),
+            "new": shown.is_new,
+        },
+    }
+    if shown.known:
+        reason = one_line(shown.reason) or "marked as known"
+        result["suppressions"] = [
+            {"kind": "external", "status": "accepted", "justification": reason}
+        ]
+    return result
+
+
+def _location(shown: Shown, lines: SourceLines) -> Document:
+    """Return where the kernel is bound (3.28), as far as that is known."""
+    target = shown.finding.target
+    name = one_line(shown.kernel)
+    place: Document = {
+        "logicalLocations": [{"fullyQualifiedName": name, "kind": "function"}]
+    }
+    if target.file:
+        place["physicalLocation"] = {
+            "artifactLocation": {"uri": quote(target.file), "uriBaseId": _ROOT}
+        }
+        line = lines.line(target)
+        if line is not None:
+            place["physicalLocation"]["region"] = {"startLine": line}
+    return place
+
+
+def _invocation(run: Gathered) -> Document:
+    """Return how the run was asked for and ended (3.20)."""
+    code = run.exited.code if run.exited else None
+    made: Document = {"executionSuccessful": not run.ending}
+    if code is not None:
+        made["executionSuccessful"] = code in _SUCCESS
+        made["exitCode"] = int(code)
+    if run.ending:
+        made["exitCodeDescription"] = one_line(run.ending)
+    if run.exited and run.exited.command:
+        made["commandLine"] = one_line(run.exited.command)
+    if run.started and run.started.when:
+        made["startTimeUtc"] = run.started.when
+    notes = [
+        _notification("note", f"{n.kernel}: {n.message}" if n.kernel else n.message)
+        for n in run.notices
+    ]
+    if run.exited and run.exited.error:
+        notes.append(_notification("error", run.exited.error))
+    if notes:
+        made["toolExecutionNotifications"] = notes
+    return made
+
+
+def _notification(level: str, text: str) -> Document:
+    return {"level": level, "message": {"text": one_line(text) or "nothing was said"}}
+
+
+def _sentence(text: str) -> str:
+    """Return text as the standard wants messages: a sentence that ends in a period."""
+    text = plain(text).strip()
+    return text if text.endswith(".") else f"{text[:1].upper()}{text[1:]}."

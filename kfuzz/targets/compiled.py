@@ -1,0 +1,301 @@
+"""`kfuzz.compiled` and `kfuzz.chain`: torch.compile held against eager execution."""
+
+import copy
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz.contracts.custom_ops import import_compiler
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.cache import cache_folder
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError, BuildError
+from kfuzz.strategies import scalar, tensors
+from kfuzz.strategies.parameters import Parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Shapes, dtypes and layouts are many; each may be compiled anew.
+_RECOMPILATIONS: Final = 1 << 20
+# What the machine lacks, or kfuzz has set, by the class of an exception.
+_MACHINES: Final = frozenset(
+    {"InvalidCxxCompiler", "TritonMissing", "GPUTooOldForTriton",
+     "FailOnRecompileLimitHit", "RecompileLimitExceeded", "RecompileError"}
+)  # fmt: skip
+_MACHINES_WORDS: Final = (
+    "Failed to find C compiler",
+    "No working C++ compiler found",
+    "Python.h: No such file",
+    "omp.h: No such file",
+)
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> "Compiled":
+    """Return a function or module under torch.compile, as a kernel.
+
+    It is compiled where it is first called, in a child, within its process. Shapes
+    are dynamic unless the options say otherwise, and it may be compiled as often as
+    it takes: eager execution is never fallen back to unseen. What cannot be compiled
+    for want of a compiler on this machine is an error of the run; any other exception
+    of the compiler's is the kernel's.
+
+    Args:
+        function: takes tensors, and scalars by keyword.
+        options: of `torch.compile`.
+
+    Raises:
+        BindingError: if it is not callable.
+    """
+    if not callable(function):
+        raise BindingError(f"{function!r:.60} is not callable", where="kfuzz.compiled")
+    return Compiled(function, options)
+
+
+def chain(
+    function: Callable[..., Any],
+    inputs: Mapping[str, Parameter] | None = None,
+    *,
+    name: str = "",
+    **parts: Any,
+) -> Operator:
+    """Return the operator that a function or module in plain torch is.
+
+    The function itself, in float64, is the oracle; the running-error shadow bounds
+    what a kernel of the same steps may differ. Eager execution stores each result, so
+    kernels start from `intermediates="output"`. What the steps would not give is
+    charged under C-CMP-01.
+
+    Args:
+        function: takes tensors by position, and scalars by keyword.
+        inputs: its parameters, as of `kfuzz.Operator`; by default every parameter
+            without a default is a tensor of one common shape, and those with a number
+            or a text are scalars.
+        name: of the operator; the function's own by default.
+        parts: of `kfuzz.Operator` besides.
+
+    Raises:
+        BindingError: if parameters cannot be told, or a part is not the operator's.
+    """
+    import torch
+
+    label = name or _name_of(function)
+    is_module = isinstance(function, torch.nn.Module)
+    forward = function.forward if isinstance(function, torch.nn.Module) else function
+    signature = inspect.signature(forward)
+    given = _inputs_of(signature, label) if inputs is None else inputs
+    oracle = _Doubled(function) if is_module else function
+    eager = Declaration(intermediates="output")
+    own = {"chain": (f"{label} in eager mode",), "defaults": eager, **parts}
+    try:
+        return Operator(label, inputs=given, oracle=oracle, **own)
+    except TypeError as error:
+        raise BindingError(str(error), where=f"chain {label}") from None
+
+
+class Compiled:
+    """A function under torch.compile, compiled on its first call in a process."""
+
+    def __init__(
+        self, function: Callable[..., Any], options: Mapping[str, Any]
+    ) -> None:
+        import torch
+
+        self._function = function
+        self._options = {"dynamic": True, **options}
+        self._is_module = isinstance(function, torch.nn.Module)
+        # By process, and for a module by device and dtype.
+        self._made: dict[object, Callable[..., Any]] = {}
+        forward = (
+            function.forward if isinstance(function, torch.nn.Module) else function
+        )
+        self.__name__ = _name_of(function)
+        self.__qualname__ = getattr(function, "__qualname__", self.__name__)
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = forward
+        self.__signature__ = inspect.signature(forward)
+        import_compiler()
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call what it is compiled to.
+
+        Raises:
+            BuildError: if this machine cannot compile, or nothing is compiled.
+            Exception: what the compiler, or the function, raises.
+        """
+        key = self._key(arguments)
+        with _compiling() as counts:
+            if key not in self._made:
+                self._made[key] = self._compiled(arguments)
+            try:
+                returned = self._made[key](*arguments, **keywords)
+            except Exception as error:
+                if (why := _machines(error)) is not None:
+                    raise BuildError(
+                        f"torch.compile cannot compile {self.__name__} here: {why}"
+                    ) from error
+                raise
+            code = os.getpid(), id(getattr(self.__wrapped__, "__code__", self))
+            if counts():
+                _seen.add(code)
+            elif code not in _seen:
+                raise BuildError(
+                    f"torch.compile compiled nothing of {self.__name__}: "
+                    "it runs eagerly",
+                    fix="see TORCH_COMPILE_DISABLE, TORCHDYNAMO_DISABLE and what its "
+                    "first call is given",
+                )
+        return returned
+
+    def _key(self, arguments: tuple[Any, ...]) -> object:
+        if not self._is_module:
+            return os.getpid()
+        lead = _lead(arguments)
+        return os.getpid(), *((lead.device, lead.dtype) if lead is not None else ())
+
+    def _compiled(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        import torch
+
+        function = self._function
+        if isinstance(function, torch.nn.Module):
+            from torch.utils._python_dispatch import _disable_current_modes
+
+            lead = _lead(arguments)
+            with _disable_current_modes():  # its weights are no allocation of a call
+                function = copy.deepcopy(function)
+                if lead is not None:
+                    function.to(lead.device, lead.dtype)
+        made: Callable[..., Any] = torch.compile(function, **self._options)
+        return made
+
+
+class _Doubled:
+    """A module in float64, as an oracle."""
+
+    def __init__(self, function: Any) -> None:
+        self._module = function
+        self._made: dict[object, Any] = {}
+        self.__doc__ = f"{type(function).__name__}, a module in plain torch."
+
+    def __call__(self, *arguments: "Tensor", **keywords: Any) -> Any:
+        lead = _lead(arguments)
+        device = "cpu" if lead is None else lead.device
+        key = os.getpid(), device
+        if key not in self._made:
+            from torch.utils._python_dispatch import _disable_current_modes
+
+            with _disable_current_modes():
+                self._made[key] = copy.deepcopy(self._module).to(device).double()
+        return self._made[key](*arguments, **keywords)
+
+
+def _lead(arguments: tuple[Any, ...]) -> Any:
+    """Return the first floating tensor."""
+    import torch
+
+    floats = (a for a in arguments if isinstance(a, torch.Tensor))
+    return next((a for a in floats if a.is_floating_point()), None)
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__name__", "") or type(function).__name__
+    return "chain" if name == "<lambda>" else str(name)
+
+
+def _inputs_of(signature: inspect.Signature, label: str) -> dict[str, Parameter]:
+    """Return the parameters of an elementwise function.
+
+    Raises:
+        BindingError: if one is neither a tensor nor a plain scalar.
+    """
+    made: dict[str, Parameter] = {}
+    for p in signature.parameters.values():
+        value: Any = p.default
+        plain = value is p.empty or isinstance(value, bool | int | float | str)
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or not plain:
+            raise BindingError(
+                f"what {p} stands for is not known", where=f"chain {label}",
+                fix="give inputs=dict(...), as of kfuzz.Operator",
+            )  # fmt: skip
+        made[p.name] = tensors("*") if value is p.empty else scalar(value)
+    return made
+
+
+_lock = threading.RLock()
+# What has been compiled at least once, by process and code: torch keeps it by the code.
+_seen: Final[set[tuple[int, int]]] = set()
+
+
+@functools.cache
+def _counting() -> Callable[[], int]:
+    """Prepare this process for compiling; return what counts compilations.
+
+    In-process, without workers that a fork would leave behind, with its files in
+    kfuzz's cache, and as often as new shapes ask for it.
+    """
+    import torch._dynamo
+    import torch._inductor.config as inductor
+    from torch._dynamo.callback import callback_handler
+
+    from kfuzz.execution.compiling import starts_and_ends
+
+    dynamo = torch._dynamo.config
+    for limit in ("recompile_limit", "accumulated_recompile_limit"):
+        setattr(dynamo, limit, _RECOMPILATIONS)
+    dynamo.fail_on_recompile_limit_hit = True
+    dynamo.suppress_errors = False
+    inductor.compile_threads = 1
+    count = 0
+    start, end = starts_and_ends()
+
+    def starts(*_: object) -> None:
+        nonlocal count
+        count += 1
+        start()
+
+    callback_handler.register_start_callback(starts)
+    callback_handler.register_end_callback(lambda *_: end())
+    return lambda: count
+
+
+@contextmanager
+def _compiling() -> Iterator[Callable[[], int]]:
+    """Give a block what tells how often torch has compiled in it."""
+    from kfuzz.execution.compiling import at_work
+
+    if not _counting.cache_info().currsize:
+        with _lock, at_work():  # importing the compiler takes seconds
+            _environment()
+            _counting()
+    count = _counting()
+    before = count()
+    yield lambda: count() - before
+
+
+def _environment() -> None:
+    """Have torch's compiler keep its files in kfuzz's cache, unless told where."""
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        try:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
+        except OSError:
+            return
+
+
+def _machines(error: BaseException) -> str | None:
+    """Return why this machine, not the kernel, keeps torch from compiling, or None."""
+    seen: BaseException | None = error
+    why = None
+    for _ in range(100):
+        if seen is None:
+            break
+        text = str(seen).strip()
+        by_name = any(kind.__name__ in _MACHINES for kind in type(seen).__mro__)
+        if by_name or any(words in text for words in _MACHINES_WORDS):
+            why = text.partition("\n")[0] or type(seen).__name__  # the innermost's
+        seen = getattr(seen, "inner_exception", None) or seen.__cause__
+    return why

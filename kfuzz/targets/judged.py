@@ -1,0 +1,409 @@
+"""A candidate held against a reference, case by case, in this process.
+
+The candidate itself runs in a child; what comes back of it are bytes and metadata, and
+they are judged here, with the bench that judges every kernel.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.bench import Bench, Depth, Setting
+from kfuzz.contracts.binding import Arguments, BoundKernel
+from kfuzz.contracts.calling import Caller
+from kfuzz.contracts.left_open import poison_of
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
+from kfuzz.targets.candidate import EVALUATION, Candidate
+from kfuzz.targets.kernelbench_operator import OWN, Reference
+from kfuzz.targets.kernelbench_rows import RowsJudge
+from kfuzz.targets.load import LoadedKernel
+
+# Above this a case stays a recipe: it is neither written out nor reduced.
+PINNED_ELEMENTS: Final = 1 << 20
+ALIGNMENT: Final = 256
+_VALUES: Final = frozenset(
+    {
+        Kind.VALUE,
+        Kind.NAN_MISSING,
+        Kind.NAN_UNEXPECTED,
+        Kind.INF_MISSING,
+        Kind.INF_UNEXPECTED,
+        Kind.INF_SIGN,
+    }
+)
+# What a reference that has run does not show, or may do.
+_ITS_OWN: Final = frozenset(
+    {
+        Kind.CRASH, Kind.HANG, Kind.DEVICE_FAULT, Kind.RAISES, Kind.FOREIGN_OPERATOR,
+    }
+)  # fmt: skip
+# What a shape can be to blame for.
+_BY_SHAPE: Final = frozenset({"K-VAL-01", "C-PRC-01", "C-PRC-02"})
+SHAPES: Final = "C-CMP-03"
+# Calls that stall before that counts as a hang.
+_STALLS: Final = 2
+EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
+
+
+@dataclass
+class Tried:
+    """On what a candidate was tried, counted.
+
+    Attributes:
+        cases: cases that were judged.
+        benchmarked: of these at the benchmarked shape.
+        families: families of the first floating argument.
+        shapes: shapes of all arguments.
+        dtypes: dtypes of the first floating argument.
+        refused: cases that it raised on and need not take.
+        beyond: cases on which the reference does not keep the contract either.
+        undecided: cases of which nothing could be decided.
+        passed: whether it was right at the benchmarked shape, on the file's own values.
+    """
+
+    cases: int = 0
+    benchmarked: int = 0
+    families: Counter[str] = field(default_factory=Counter)
+    shapes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
+    dtypes: set[str] = field(default_factory=set)
+    refused: int = 0
+    beyond: int = 0
+    undecided: int = 0
+    passed: bool = False
+
+    def take(self, case: Case, report: CaseReport, *, benchmarked: bool) -> None:
+        """Count one case."""
+        decided = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
+        if report.refusal is not None:
+            self.refused += 1
+            return
+        if not decided and report.failure is None:
+            self.undecided += 1
+            return
+        fill = case.data.fill
+        self.cases += 1
+        self.benchmarked += benchmarked
+        self.families[fill.family if fill else "pinned"] += 1
+        self.shapes.add(tuple(s.shape for s in case.tensors.values()))
+        self.dtypes.add(case.data.dtype)
+
+
+class _Bench(Bench):
+    """A bench whose cases may hold the file's own values."""
+
+    def __init__(
+        self, kernel: BoundKernel, setting: Setting, reference: Reference
+    ) -> None:
+        super().__init__(kernel, setting)
+        self._reference = reference
+
+    def values(self, case: Case) -> dict[str, Tensor]:
+        """Return the logical elements of every tensor argument."""
+        made = {name: self._reference.values(case, name) for name in case.tensors}
+        return self._reference.bounded(case, made)
+
+    def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
+        """Judge a case; of one whose oracle would not fit rows."""
+        if self._reference.fits(case.dims):
+            return super()._judged(case, depth, caller)
+        return RowsJudge(self.kernel, self._reference, case).report(self.values(case))
+
+
+class Judged:
+    """A candidate and its reference, ready to judge cases.
+
+    Attributes:
+        reference: what it is held against.
+        candidate: the candidate in its child.
+        kernel: the candidate as a kernel that claims to compute the reference.
+        tried: on what it was tried in the search.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        candidate: Candidate,
+        *,
+        name: str,
+        budget: SizeBudget,
+        classes: Collection[str],
+        claims: Declaration,
+    ) -> None:
+        """Bind both to benches.
+
+        Args:
+            reference: what the candidate is held against.
+            candidate: the candidate.
+            name: the candidate's, for findings.
+            budget: limits on derived cases.
+            classes: ids of the contract classes in force.
+            claims: what the candidate is held to.
+        """
+        self.reference = reference
+        self.candidate = candidate
+        self.tried = Tried()
+        setting = Setting(reference.form.device, budget, frozenset(classes))
+        self.kernel = bound(self._called, reference, name, claims)
+        self._bench = _Bench(self.kernel, setting, reference)
+        itself = bound(reference, reference, name, claims)
+        self._itself = _Bench(itself, setting, reference)
+        self._shape_only: dict[object, bool] = {}
+
+    def _called(self, *tensors: Tensor) -> Any:
+        self.reference.require(tensors)
+        return self.candidate(*tensors)
+
+    def judge(self, case: Case, depth: str) -> CaseReport:
+        """Run and judge one case.
+
+        What the reference does too on the same case is no violation; nor is raising
+        elsewhere than at the benchmarked shape on the file's own values.
+
+        Raises:
+            BindingError: if the reference's results cannot be judged.
+        """
+        report = self._judged(case, Depth(depth))
+        failure = report.failure
+        if failure is None:
+            return report
+        if failure.kind is Kind.RAISES and not self._has_to_take(case):
+            kept = {c: v for c, v in report.verdicts.items() if c != failure.contract}
+            why = "another shape than the benchmarked one"
+            if self.reference.is_benchmarked(case):
+                why = "other values than the file's own"
+            return replace(
+                report, verdicts=kept, failure=None, refusal=why,
+                example=failure.message,
+            )  # fmt: skip
+        if self.reference.fits(case.dims) and self._does_so_too(
+            case, Depth(depth), failure
+        ):
+            self.tried.beyond += 1
+            return replace(
+                report,
+                verdicts={
+                    c: Verdict.UNDER_SPECIFIED if v is Verdict.VIOLATES else v
+                    for c, v in report.verdicts.items()
+                },
+                failure=None,
+                notes=(f"the reference does so too: {failure.kind}",),
+            )
+        if case.config == EVALUATION:
+            text = f"{failure.message}; in evaluation mode, where the reference gives "
+            text += "what it gives as it was built"
+            return replace(report, failure=replace(failure, message=text))
+        return self._attributed(case, report)
+
+    def pin(self, case: Case) -> Case:
+        """Return the case with its values explicit; one that is too large as it is."""
+        config = EVALUATION if case.config == EVALUATION else 0
+        if _largest(case) > PINNED_ELEMENTS:
+            return replace(case, poison=str(poison_of(case)), config=config)
+        return replace(self._bench.pin(case), config=config)
+
+    def smaller(self, case: Case) -> list[Case]:
+        """Return a large case's values at smaller shapes, the smallest first."""
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        made = []
+        for limit in (4, 16, 64, 256, 1024, 4096):
+            sizes = {
+                axis: min(n, limit) if axis in self.reference.shapes.free else n
+                for axis, n in case.dims.items()
+            }
+            sizes = operator.settled(sizes, case)
+            tensors = {
+                name: replace(
+                    spec, shape=tuple(sizes[axis] for axis in spec.axes), strides=None
+                )
+                for name, spec in case.tensors.items()
+            }
+            if any(spec.plants for spec in tensors.values()):
+                continue
+            small = replace(case, tensors=tensors)
+            if small not in made and operator.admits(small, claims):
+                made.append(small)
+        return [c for c in made if _largest(c) <= PINNED_ELEMENTS]
+
+    def _judged(self, case: Case, depth: Depth) -> CaseReport:
+        self.candidate.begin(case)
+        stalls = self.candidate.stalls
+        report = self._bench.judge(case, depth)
+        if self.candidate.stalls > stalls and report.failure is None:
+            return self._stalled()
+        if self.candidate.late and self._is_calm(report):
+            failure = Failure(
+                "C-ORD-03", Kind.OVERLAP_DEPENDENT,
+                "the result changes after the call has returned and its stream is "
+                "idle: work goes on elsewhere",
+                output=self.reference.outputs[0], detail="late",
+            )  # fmt: skip
+            return CaseReport({"C-ORD-03": Verdict.VIOLATES}, failure=failure)
+        return report
+
+    def _stalled(self) -> CaseReport:
+        """Return the report of a call that returned in a fresh child alone.
+
+        Once may be the machine's doing; a second time earlier calls are why.
+        """
+        what = "a call does not return in time after other calls, and does in a fresh "
+        what += "process"
+        if self.candidate.stalls < _STALLS:
+            return CaseReport({}, notes=(what,))
+        return CaseReport(
+            {"K-LIV-01": Verdict.VIOLATES},
+            failure=Failure("K-LIV-01", Kind.HANG, what),
+        )
+
+    @staticmethod
+    def _is_calm(report: CaseReport) -> bool:
+        """Whether nothing that comes before unfinished work is wrong."""
+        failure = report.failure
+        return failure is None or failure.kind in _VALUES | {
+            Kind.UNWRITTEN, Kind.NONDETERMINISTIC, Kind.RACE, Kind.STALE_RESULT,
+        }  # fmt: skip
+
+    def _has_to_take(self, case: Case) -> bool:
+        """Whether raising on a case is a violation."""
+        at_home = self.reference.is_benchmarked(case)
+        if at_home and case.pinned:  # a finding, made explicit: it was checked before
+            return bool(self._is_ordinary(case))
+        return at_home and self.reference.is_own(case)
+
+    def _is_ordinary(self, case: Case) -> bool:
+        values = self._bench.values(case).values()
+        floats = (x for x in values if x.dtype.is_floating_point)
+        return all(bool(torch.isfinite(x).all()) for x in floats)
+
+    def _does_so_too(self, case: Case, depth: Depth, failure: Failure) -> bool:
+        """Whether the reference fails the same way on the same case."""
+        if failure.kind in _ITS_OWN:
+            return False
+        if failure.detail == "late":
+            return False
+        # What shows in one call is asked in one.
+        own = self._itself.judge(
+            case, Depth.BASE if failure.kind in _VALUES else depth
+        ).failure
+        if own is None:
+            return False
+        return own.kind is failure.kind or {own.kind, failure.kind} <= _VALUES
+
+    def _attributed(self, case: Case, report: CaseReport) -> CaseReport:
+        """Return the report of a wrong value under C-CMP-03 where the shape is why."""
+        failure = report.failure
+        assert failure is not None
+        if failure.contract not in _BY_SHAPE or failure.kind not in _VALUES:
+            return report
+        if self.reference.is_benchmarked(case) or not self._fails_by_shape(case):
+            return report
+        moved = replace(
+            failure,
+            contract=SHAPES,
+            # What the miss looks like says nothing where the shape is why.
+            message=f"{failure.message.partition('; as ')[0]}; right at the "
+            "benchmarked shape",
+        )
+        verdicts = dict(report.verdicts)
+        verdicts.pop(failure.contract, None)
+        verdicts[SHAPES] = Verdict.VIOLATES
+        return replace(report, verdicts=verdicts, failure=moved)
+
+    def profile(self) -> None:
+        """Look once at which kernels a call at the benchmarked shape runs."""
+        case = self.reference.case(OWN, 1)
+        values = {name: self.reference.values(case, name) for name in case.tensors}
+        self.candidate.profile(list(self.reference.bounded(case, values).values()))
+
+    def _fails_by_shape(self, case: Case) -> bool:
+        """Whether it is wrong here, and right there, on the file's own values."""
+        if not self.tried.passed:
+            return False
+        key = tuple(s.shape for s in case.tensors.values())
+        if key not in self._shape_only:
+            own = self.reference.case(OWN, 11)
+            tensors = {
+                name: replace(spec, shape=case.tensors[name].shape, strides=None)
+                for name, spec in own.tensors.items()
+            }
+            small = Case(tensors, config=case.config)
+            made = self._judged(small, Depth.BASE)
+            self._shape_only[key] = (
+                made.failure is not None and made.failure.kind in _VALUES
+            )
+        return self._shape_only[key]
+
+    def fresh(self) -> None:
+        """Have the next case judged in a fresh child."""
+        self.candidate.renew()
+
+    def count(self, case: Case, report: CaseReport) -> None:
+        """Count a case of the search."""
+        at_home = self.reference.is_benchmarked(case)
+        self.tried.take(case, report, benchmarked=at_home)
+        if at_home and self.reference.is_own(case):
+            good = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
+            self.tried.passed = self.tried.passed or (good and report.failure is None)
+
+
+@dataclass(frozen=True)
+class JudgedKernel(LoadedKernel):
+    """A candidate that is loaded like a kernel, and runs in its child.
+
+    Attributes:
+        judged: it, held against its reference.
+    """
+
+    judged: Judged = field(kw_only=True)
+
+
+def claims_of(
+    reference: Reference,
+    *,
+    accumulator: str,
+    nonfinite: str,
+    own_kernels_only: bool,
+) -> Declaration:
+    """Return what a candidate is held to: what the form gives is what it has to take.
+
+    Its arguments are contiguous, aligned as torch's allocator aligns, and of the
+    file's dtypes.
+    """
+    return reference.operator.defaults.declare(
+        "the candidate",
+        layouts="contiguous",
+        alignment=ALIGNMENT,
+        accumulator=accumulator,
+        nonfinite=nonfinite,
+        own_kernels_only=own_kernels_only,
+    )
+
+
+def _largest(case: Case) -> int:
+    return max(spec.numel for spec in case.tensors.values())
+
+
+def bound(
+    function: Callable[..., Any],
+    reference: Reference,
+    name: str,
+    claims: Declaration,
+) -> BoundKernel:
+    """Return a function as a kernel that claims to compute a reference."""
+    return BoundKernel(
+        function,
+        name=name,
+        operator=reference.operator,
+        declaration=claims,
+        explicit=EXPLICIT,
+        arguments=Arguments(reference.names, (), (), reference.names),
+        module="",
+        line=0,
+        top_level=False,
+    )

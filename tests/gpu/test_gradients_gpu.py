@@ -1,0 +1,67 @@
+"""Gradients of functions of autograd on a GPU: right ones pass, each faulty one not."""
+
+import pytest
+
+from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.witnesses import gradient_norms, gradients
+from kfuzz.contracts.witnesses.functional import Witness, passes_functional
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.engine.falsify import search_round, strategy_of
+
+pytestmark = [pytest.mark.gpu]
+
+WITNESSES = {w.kernel: w for w in (*gradients.WITNESSES, *gradient_norms.WITNESSES)}
+CASES = 100
+# One argument alone is asked for on a sixteenth of the cases.
+MORE = 400
+
+
+def search(witness: Witness) -> tuple[list[CaseReport], list[str]]:
+    """Judge cases until one is charged; return the reports and what was charged."""
+    made = witness.load()
+    classes = frozenset(CLASSES)
+    bench = Bench(made, setting_of("cuda:0", SIZE_BUDGETS["cuda"], classes))
+    strategy = strategy_of(made, SIZE_BUDGETS["cuda"])
+    assert strategy is not None
+    reports: list[CaseReport] = []
+    charged: list[str] = []
+    most = MORE if witness.contract else CASES
+
+    def once(case: Case) -> CaseReport | None:
+        if charged or len(reports) >= most:
+            return None
+        report = bench.judge(case, Depth.SEARCH)
+        reports.append(report)
+        if report.failure is not None:
+            failure = report.failure
+            drawn = {n: (s.shape, s.strides, s.dtype, s.fill)
+                     for n, s in case.tensors.items()}  # fmt: skip
+            text = f"{failure.contract} {failure.detail}: {failure.message}"
+            charged.append(f"{text} {drawn} {case.scalars}")
+        assert report.error is None, report.error
+        return report
+
+    search_round(strategy, once, cases=most, seed_value=5)
+    return reports, charged
+
+
+@pytest.mark.parametrize("name", [n for n, w in WITNESSES.items() if w.conforming])
+def test_a_right_gradient_is_never_charged(name: str) -> None:
+    witness = WITNESSES[name]
+    assert passes_functional(witness.load(), device="cuda", witness=witness)
+    reports, charged = search(witness)
+    assert not charged, charged
+    sure = [r for r in reports if r.verdicts.get("K-GRD-01") is Verdict.CONFORMS]
+    assert len(sure) > len(reports) / 3, [r.unsupported for r in reports][:5]
+
+
+@pytest.mark.parametrize("name", [n for n, w in WITNESSES.items() if w.contract])
+def test_a_faulty_gradient_is_charged(name: str) -> None:
+    witness = WITNESSES[name]
+    assert passes_functional(witness.load(), device="cuda", witness=witness)
+    reports, charged = search(witness)
+    assert charged, f"{len(reports)} cases, none charged"
+    assert charged[0].startswith("K-GRD-01"), charged

@@ -1,0 +1,131 @@
+"""Foreign code on a GPU: contained, late, endless, astray, greedy."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.limits import Limits
+from kfuzz.core.recipe import Case
+from kfuzz.core.untrusted import End, Entry, Measures, OutputSpec
+from kfuzz.core.verdict import CaseReport, Kind
+from kfuzz.execution.processes import Zygote
+from kfuzz.execution.untrusted import RemoteKernel, Sandbox, zygote_for
+from tests.unit.test_attribution import x_case
+
+pytestmark = pytest.mark.gpu
+
+FILE = Path(__file__).with_name("untrusted_candidates.py")
+DEVICE = "cuda:0"
+LIMITS = Limits(wall_seconds=5.0, first_seconds=60.0, device_share=0.2)
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with zygote_for(DEVICE) as zygote:
+        yield zygote
+
+
+def sandbox(zygote: Zygote, build: str, **more) -> Sandbox:
+    more.setdefault("limits", LIMITS)
+    return Sandbox(Entry(FILE, build), device=DEVICE, zygote=zygote, **more)
+
+
+def x() -> torch.Tensor:
+    return torch.arange(-500.0, 524.0, device=DEVICE).reshape(32, 32)
+
+
+def assert_honest(box: Sandbox) -> None:
+    called = box.call([x()], {}, [OutputSpec((32, 32), "float32")])
+    assert called.returned is not None, (called, box.containment)
+    assert called.returned.value.device == torch.device(DEVICE)
+    assert torch.equal(called.returned.value, torch.relu(x()))
+    assert not called.returned.late
+
+
+@pytest.mark.parametrize(
+    "measures",
+    [Measures(), Measures(namespaces=False), Measures(False, False)],
+    ids=["all", "landlock", "watched"],
+)
+def test_an_honest_kernel_answers_however_it_is_contained(
+    zygote: Zygote, measures: Measures
+) -> None:
+    with sandbox(zygote, "honest", measures=measures) as box:
+        assert_honest(box)
+        for measure in box.containment.measures:  # for whoever runs this with -s
+            sys.stdout.write(f"{measure.held} {measure.name}: {measure.text}\n")
+        again = box.call([x() * 2], {}, kernels=True)
+        assert again.returned is not None, again
+        assert any("relu_kernel" in name for name in again.returned.kernels), again
+
+
+def test_work_on_another_stream_is_late_unless_it_is_joined(zygote: Zygote) -> None:
+    for build, late in (("late", True), ("joined", False)):
+        with sandbox(zygote, build) as box:
+            box.call([x()], {})  # creating a stream takes longer than a kernel
+            called = box.call([x()], {})
+            assert called.returned is not None, called
+            assert called.returned.late is late, build
+
+
+def test_an_endless_kernel_is_a_hang_and_the_device_goes_on(zygote: Zygote) -> None:
+    limits = replace(LIMITS, first_seconds=10.0)
+    with sandbox(zygote, "endless", limits=limits) as box:
+        called = box.call([x()], {})
+        assert called.ended is not None, called
+        assert called.ended.end is End.HANG
+    with sandbox(zygote, "honest") as box:
+        assert_honest(box)
+
+
+def test_memory_of_the_device_that_runs_out_is_given_back(zygote: Zygote) -> None:
+    with sandbox(zygote, "greedy") as box:
+        called = box.call([x()], {})
+        assert called.raised is not None, called
+        assert called.raised.memory, called
+    torch.empty(1 << 30, dtype=torch.uint8, device=DEVICE)
+    with sandbox(zygote, "honest") as box:
+        assert_honest(box)
+
+
+def judged(zygote: Zygote, build: str, case: Case) -> CaseReport:
+    with sandbox(zygote, build) as box:
+        remote = RemoteKernel(box)
+        bound = kernel(ops.relu, name=f"{build}_{id(remote)}")(remote)
+        setting = setting_of(DEVICE, SIZE_BUDGETS["cuda"], CLASSES)
+        return Bench(bound, setting).judge(case, Depth.FULL)
+
+
+def test_a_bench_in_the_campaign_judges_it(zygote: Zygote) -> None:
+    case = x_case("randn", (33, 65), strides=(80, 1), offset=3)
+    report = judged(zygote, "honest", case)
+    assert report.failure is None, report
+    assert not report.error
+    assert report.verdicts["K-VAL-01"] == "conforms"
+    assert report.verdicts["K-MEM-01"] == "conforms"
+
+
+@pytest.mark.parametrize(
+    ("build", "contract", "kind"),
+    [
+        ("astray", "K-LIV-01", Kind.DEVICE_FAULT),
+        ("on_the_cpu", "K-MET-01", Kind.WRONG_DEVICE),
+        ("past_the_end", "K-MEM-01", Kind.WRITE_OUTSIDE),
+    ],
+)
+def test_a_wrong_one_is_charged(
+    zygote: Zygote, build: str, contract: str, kind: Kind
+) -> None:
+    report = judged(zygote, build, x_case("randn", (6, 7)))
+    assert report.failure is not None, report
+    assert (report.failure.contract, report.failure.kind) == (contract, kind), report
+    assert torch.ones(4, device=DEVICE).sum().item() == 4  # this process's is sound

@@ -1,0 +1,34 @@
+"""Judging of candidates in the tests' own process."""
+
+import threading
+from functools import partial
+from pathlib import Path
+
+from kfuzz.core.budget import Budget
+from kfuzz.core.judgement import Judgement
+from kfuzz.engine.judge import JudgeConfig, Judging
+from kfuzz.execution.processes import Zygote
+from kfuzz.targets.candidate import open_candidate
+
+ROOT = Path(__file__).parents[2]
+
+
+def judged(
+    reference: Path,
+    candidate: Path,
+    zygote: Zygote,
+    corpus: Path,
+    *,
+    max_cases: int = 60,
+    device: str = "cpu",
+    **more: bool,
+) -> Judgement:
+    config = JudgeConfig(
+        reference=reference, candidate=candidate, root=ROOT, corpus=corpus, seed=7,
+        budget=Budget(max_time=40.0, max_cases=max_cases, max_findings=1),
+        device=device, **more,
+    )  # fmt: skip
+    judging = Judging(config, opened=partial(open_candidate, zygote=zygote))
+    for _ in judging.events(stop=threading.Event()):
+        pass
+    return judging.judgement()

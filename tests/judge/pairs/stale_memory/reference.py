@@ -1,0 +1,17 @@
+"""A matrix product."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, A, B):
+        return torch.matmul(A, B)
+
+
+def get_inputs():
+    return [torch.randn(16, 64), torch.randn(64, 32)]
+
+
+def get_init_inputs():
+    return []
