@@ -40,6 +40,7 @@ def _inputs(project: Project) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
+@pytest.mark.slow
 def test_a_narrow_branch_is_reached_the_same_way_twice(
     project: Project, tmp_path: Path
 ) -> None:

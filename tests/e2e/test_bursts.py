@@ -1,5 +1,7 @@
 """Bursts: more inputs in the same time, the same findings, and the run says so."""
 
+import pytest
+
 from tests.e2e.project import HEADER, RIGHT, Project
 
 # In a few inputs in a thousand, and never at a size alone.
@@ -23,6 +25,7 @@ def crashes(x):
 """
 
 
+@pytest.mark.slow
 def test_what_few_values_show_is_found_as_a_case_of_its_own(project: Project) -> None:
     project.write("kernels.py", HEADER + RARE)
     run = project.run("kernels.py", "--max-findings", "1", cases=4000)

@@ -140,6 +140,7 @@ def test_what_differs_where_a_finding_passes_is_printed(found: Project) -> None:
     assert "cpu_capability: " in done.stdout
 
 
+@pytest.mark.slow
 def test_pytest_replays_and_searches_in_workers_of_its_own(found: Project) -> None:
     searches = """
 import kfuzz

@@ -51,7 +51,17 @@ BROKEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+# The others take the same way.
+USUAL = ("value", "nan_missing", "crash", "raises")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in USUAL else pytest.mark.slow)
+        for kind in BROKEN
+    ],
+)
 def test_a_script_fails_until_the_kernel_is_mended(kind: str, project: Project) -> None:
     operator, parameters, body, (bad, good) = BROKEN[kind]
     head = f"\n@kernel(ops.{operator})\ndef broken({parameters}):\n"
