@@ -155,6 +155,8 @@ class Judged:
         itself = bound(reference, reference, name, claims)
         self._itself = _Bench(itself, setting, reference)
         self._shape_only: dict[object, bool] = {}
+        # Whether it is wrong at the benchmarked shape too.
+        self._wrong_there = False
 
     def _called(self, *tensors: Tensor) -> Any:
         self.reference.require(tensors)
@@ -301,7 +303,8 @@ class Judged:
         assert failure is not None
         if failure.contract not in _BY_SHAPE or failure.kind not in _VALUES:
             return report
-        if self.reference.is_benchmarked(case) or not self._fails_by_shape(case):
+        self._wrong_there |= self.reference.is_benchmarked(case)
+        if self._wrong_there or not self._fails_by_shape(case):
             return report
         moved = replace(
             failure,

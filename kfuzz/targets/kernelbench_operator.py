@@ -31,8 +31,10 @@ SCALED: Final = {
     "form_times_3": 3.0,
     "form_times_0.01": 0.01,
     "form_negated": -1.0,
+    "form_times_2^-24": 2.0**-24,
 }
-"""Families of the file's own values, floating ones times a number."""
+"""Families of the file's own values, floating ones times a number; the last is for
+kernels that skip what they take for zero."""
 
 ENDS: Final = ("form_least", "form_greatest")
 """Families in which every integer is the least, or the greatest, of the file's own."""
