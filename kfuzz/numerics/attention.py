@@ -30,7 +30,7 @@ from kfuzz.numerics.acceptance import FINITE, NAN, Acceptance, Problem, around
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64
 from kfuzz.numerics.dots import Dots, dots
-from kfuzz.numerics.elements import finite_or_zero
+from kfuzz.numerics.elements import finite_or_zero, meet
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.functions import FAST_EXP_ERROR
 from kfuzz.numerics.specials import sum_classes
@@ -305,4 +305,4 @@ def _meets(keys: Tensor, values: Tensor) -> Tensor:
     if not bool(values.any()):
         shape = (*keys.shape[:-1], values.shape[-1])
         return torch.zeros(shape, dtype=torch.bool, device=keys.device)
-    return keys.to(torch.float64) @ values.to(torch.float64) > 0
+    return meet(keys, values)

@@ -13,7 +13,7 @@ from torch import Tensor
 from kfuzz.numerics.acceptance import NAN, Acceptance, Problem, around
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.bounds import U32, U64, can_overflow, fits_exactly, gamma
-from kfuzz.numerics.elements import finite_or_zero, is_finite, zero
+from kfuzz.numerics.elements import finite_or_zero, is_finite, meet, zero
 from kfuzz.numerics.formats import lowest_bit_exponent
 from kfuzz.numerics.specials import SumClasses, sum_classes
 
@@ -98,32 +98,68 @@ def dots(
         present: bool, broadcastable to [..., K, N]; False where b is padding, a
             zero that some kernels multiply by and others leave out.
     """
-    floor = _floor(problem)
-    hard = _met(a, b, floor)
-    members = len(hard[0])
-    some = [n for n in range(members) if hard[0][n] or hard[1][n]]
-    if not some or len(some) == members:
-        special, vanishes = any(hard[0]), any(hard[1])
-        return _dots(problem, a, b, addend, present, special, vanishes)
-    # Further matrix products for those alone that need them.
-    rest = sorted(set(range(members)) - set(some))
+    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
+    flush = problem.declaration.subnormals != "preserve"
+    floor = acc.operand_floor(problem.format, flush=flush)
+    left, right = _Operand.of(a, floor), _Operand.of(b, floor)
+    special, vanishes = _met(left, right)
 
-    def of(chosen: list[int]) -> Dots:
-        index = torch.tensor(chosen, device=a.device)
-        special, vanishes = (any(flags[n] for n in chosen) for flags in hard)
+    def of(chosen: list[int] | None) -> Dots:
+        """Return the sums of some members, None for all."""
+        some = range(len(special)) if chosen is None else chosen
+        index = None if chosen is None else torch.tensor(chosen, device=a.device)
         return _dots(
-            problem, a[index], b[index], _of(addend, index, a), _of(present, index, a),
-            special, vanishes,
+            problem, acc, left.members(index), right.members(index),
+            _of(addend, index, a), _of(present, index, a), flush=flush, floor=floor,
+            special=any(special[n] for n in some),
+            vanishes=any(vanishes[n] for n in some),
         )  # fmt: skip
 
-    order = torch.tensor(rest + some, device=a.device).argsort()
-    return _joined(of(rest), of(some), order)
+    # Further matrix products for those alone that need them; on a GPU, where a burst's
+    # products take less than asking for them, for all.
+    hard = [n for n in range(len(special)) if special[n] or vanishes[n]]
+    if a.is_cuda or len(hard) in (0, len(special)):
+        return of(None)
+    plain = sorted(set(range(len(special))) - set(hard))
+    order = torch.tensor(plain + hard, device=a.device).argsort()
+    return _joined(of(plain), of(hard), order)
 
 
-def _of(x: Tensor | None, index: Tensor, like: Tensor) -> Tensor | None:
-    """Return some members of what is broadcast to the operands."""
-    whole = x is None or x.dim() < like.dim() or x.shape[0] == 1
-    return x if x is None or whole else x[index]
+@dataclass(frozen=True)
+class _Operand:
+    """One side of a product; all of one shape.
+
+    Attributes:
+        raw: float64, as it is.
+        finite: 0 in place of what is not.
+        size: the magnitude of `finite`.
+        small: bool, where it may vanish.
+    """
+
+    raw: Tensor
+    finite: Tensor
+    size: Tensor
+    small: Tensor
+
+    @staticmethod
+    def of(raw: Tensor, floor: float) -> "_Operand":
+        """Prepare an operand that vanishes below a magnitude."""
+        finite = finite_or_zero(raw)
+        size = finite.abs()
+        return _Operand(raw, finite, size, _small(size, floor))
+
+    def members(self, index: Tensor | None) -> "_Operand":
+        """Return some members, None for all."""
+        if index is None:
+            return self
+        return _Operand(*(getattr(self, f.name)[index] for f in fields(self)))
+
+
+def _of(x: Tensor | None, index: Tensor | None, like: Tensor) -> Tensor | None:
+    """Return some members of what is broadcast to the operands, None for all."""
+    if x is None or index is None or x.dim() < like.dim() or x.shape[0] == 1:
+        return x
+    return x[index]
 
 
 def _joined(one: Dots, other: Dots, order: Tensor) -> Dots:
@@ -140,43 +176,37 @@ def _joined(one: Dots, other: Dots, order: Tensor) -> Dots:
     return Dots(**{n: both(n, one, other) for n in rest}, classes=classes)
 
 
-def _floor(problem: Problem) -> float:
-    """Return the magnitude below which an operand may vanish."""
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
-    flush = problem.declaration.subnormals != "preserve"
-    return acc.operand_floor(problem.format, flush=flush)
-
-
 def _dots(
     problem: Problem,
-    a: Tensor,
-    b: Tensor,
+    acc: Accumulation,
+    a: _Operand,
+    b: _Operand,
     addend: Tensor | None,
     present: Tensor | None,
+    *,
+    flush: bool,
+    floor: float,
     special: bool,
     vanishes: bool,
 ) -> Dots:
     """Return what `dots` does.
 
     Args:
-        problem: likewise, as the next four.
+        problem: format of the data and declaration.
+        acc: the declared accumulation.
         a: left operand.
         b: right operand.
         addend: one more term.
         present: where `b` is no padding.
+        flush: whether subnormals may vanish.
+        floor: magnitude below which an operand may.
         special: whether any operand is NaN or infinite.
         vanishes: whether any may vanish.
     """
-    inner = a.shape[-1]
-    terms = inner + (addend is not None)
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
-    flush = problem.declaration.subnormals != "preserve"
-    floor = _floor(problem)
-    fa, fb = finite_or_zero(a), finite_or_zero(b)
-    size_a, size_b = fa.abs(), fb.abs()
-    small_a, small_b = _small(size_a, floor), _small(size_b, floor)
-    value, magnitude = fa @ fb, size_a @ size_b
-    extra = zero(a)
+    terms = a.raw.shape[-1] + (addend is not None)
+    value, magnitude = a.finite @ b.finite, a.size @ b.size
+    none = zero(a.raw)
+    extra = none
     if addend is not None:
         extra = finite_or_zero(addend)
         value, magnitude = value + extra, magnitude + extra.abs()
@@ -184,16 +214,18 @@ def _dots(
     error = coefficient * magnitude + acc.lost(terms + 1, flush=flush)
     lossy = []
     if vanishes:
-        lossy = [small_a.any(-1, keepdim=True), small_b.any(-2, keepdim=True)]
-        lost_a = torch.where(small_a, size_a, zero(a))
-        lost_b = torch.where(small_b, size_b, zero(a))
-        error = error + (lost_a @ size_b + size_a @ lost_b)
+        lossy = [a.small.any(-1, keepdim=True), b.small.any(-2, keepdim=True)]
+        lost_a = torch.where(a.small, a.size, none)
+        lost_b = torch.where(b.small, b.size, none)
+        error = error + (lost_a @ b.size + a.size @ lost_b)
     if floor and addend is not None:
         small = _small(extra.abs(), floor)
         lossy.append(small)
-        error = error + torch.where(small, extra.abs(), zero(a))
-    exact = _exact(fa, fb, extra, magnitude, problem, acc, lossy, flush=flush)
-    error = torch.where(exact, zero(a), error)
+        error = error + torch.where(small, extra.abs(), none)
+    exact = _exact(
+        a.finite, b.finite, extra, magnitude, problem, acc, lossy, flush=flush
+    )
+    error = torch.where(exact, none, error)
 
     # P + N = S and P - N = value for the sums P, N of terms of either sign.
     positive = (magnitude + value).clamp(min=0) / 2
@@ -201,15 +233,15 @@ def _dots(
     overflows = can_overflow(positive, negative, terms, acc)
     limit = acc.operand_limit(problem.format)
     if problem.format.max_finite > limit:
-        overflows = overflows | (size_a > limit).any(-1, keepdim=True)
-        overflows = overflows | (size_b > limit).any(-2, keepdim=True)
-    classes, loose = _classes(a, b, addend, present, overflows, special=special)
+        overflows = overflows | (a.size > limit).any(-1, keepdim=True)
+        overflows = overflows | (b.size > limit).any(-2, keepdim=True)
+    classes, loose = _classes(a.raw, b.raw, addend, present, overflows, special=special)
     admitted = classes.admitted
     if special:
         if floor:
-            loose = loose | _vanishes_by_infinity(a, b, small_a, small_b)
+            loose = loose | _vanishes_by_infinity(a, b)
         if acc.splits(problem.format):
-            loose = loose | _splits_infinity(a, b)
+            loose = loose | _splits_infinity(a.raw, b.raw)
         admitted = torch.where(loose, admitted | NAN, admitted)
     return Dots(value, magnitude, error, classes, admitted)
 
@@ -241,7 +273,7 @@ def _small(size: Tensor, floor: float) -> Tensor:
     return (size != 0) & (size < floor)
 
 
-def _met(a: Tensor, b: Tensor, floor: float) -> tuple[list[bool], list[bool]]:
+def _met(a: _Operand, b: _Operand) -> tuple[list[bool], list[bool]]:
     """Return which members hold a NaN or infinite operand, and which one that vanishes.
 
     On either depend further matrix products; a device is waited for once.
@@ -249,14 +281,14 @@ def _met(a: Tensor, b: Tensor, floor: float) -> tuple[list[bool], list[bool]]:
     Returns:
         One entry each where the operands do not share a leading dimension of members.
     """
-    apart = a.dim() == b.dim() > 2 and a.shape[0] == b.shape[0]
+    left, right = a.raw, b.raw
+    apart = left.dim() == right.dim() > 2 and left.shape[0] == right.shape[0]
 
     def each(mask: Tensor) -> Tensor:
         return mask.flatten(1).any(1) if apart else mask.any().reshape(1)
 
-    special = each(~is_finite(a)) | each(~is_finite(b))
-    small = each(_small(a.abs(), floor)) | each(_small(b.abs(), floor))
-    found = torch.stack((special, small)).tolist()
+    special = each(~is_finite(left)) | each(~is_finite(right))
+    found = torch.stack((special, each(a.small) | each(b.small))).tolist()
     return found[0], found[1]
 
 
@@ -293,17 +325,12 @@ def _meets(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
         left: bool [..., M, K] each, of the left operand.
         right: bool [..., K, N], of the right one, as many.
     """
-    every_left = torch.cat(tuple(left), -1).to(torch.float64)
-    # Their number is exact in float64.
-    return every_left @ torch.cat(tuple(right), -2).to(torch.float64) > 0
+    return meet(torch.cat(tuple(left), -1), torch.cat(tuple(right), -2))
 
 
-def _vanishes_by_infinity(
-    a: Tensor, b: Tensor, small_a: Tensor, small_b: Tensor
-) -> Tensor:
+def _vanishes_by_infinity(a: _Operand, b: _Operand) -> Tensor:
     """Return where an operand that may vanish meets an infinity: 0 * Inf is NaN."""
-    inf_a, inf_b = torch.isinf(a), torch.isinf(b)
-    return _meets((small_a, inf_a), (inf_b, small_b))
+    return _meets((a.small, torch.isinf(a.raw)), (torch.isinf(b.raw), b.small))
 
 
 def _splits_infinity(a: Tensor, b: Tensor) -> Tensor:

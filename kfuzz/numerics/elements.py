@@ -1,4 +1,4 @@
-"""Tests and constants of float64 elements, in as few operations as a device can do.
+"""Tests and constants of float64 elements, and pairs of masks, in few operations.
 
 A burst's acceptance is a chain of operations on tensors, each of which costs a GPU's
 host more than the device: `torch.isfinite` is four of them, a constant that is filled
@@ -40,6 +40,20 @@ def infinity(like: Tensor) -> Tensor:
 def not_a_number(like: Tensor) -> Tensor:
     """Return NaN as a float64 tensor without dimensions."""
     return _number(math.nan, like.device)
+
+
+def meet(left: Tensor, right: Tensor) -> Tensor:
+    """Return where some k has both masks: the matrix product of bits.
+
+    It counts in a format in which a device is fast: no sum of ones and zeros comes out
+    as 0 unless it is one, however it rounds.
+
+    Args:
+        left: bool [..., M, K].
+        right: bool [..., K, N].
+    """
+    dtype = torch.float32 if left.device.type == "cpu" else torch.float16
+    return left.to(dtype) @ right.to(dtype) > 0
 
 
 def code(value: int, like: Tensor) -> Tensor:
