@@ -1,6 +1,7 @@
-"""Fixtures of the command line: a stand-in for the engine, an empty project."""
+"""A stand-in for the engine, an empty project, and bursts as of compiled kernels."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,3 +32,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As where kernels are compiled and nothing traces torch's functions."""
+    # Not all tests of this folder need torch.
+    from kfuzz.execution import bursts
+    from tests.unit import burst_kernels
+
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.setattr(bursts, "is_delicate", lambda: False)
+    monkeypatch.setattr(bursts, "APART", 2)  # of so few
+    burst_kernels.KEPT.clear()
+    yield
+    burst_kernels.KEPT.clear()

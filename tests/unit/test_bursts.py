@@ -1,10 +1,8 @@
 """Bursts: what each call of many sees, and which of them are suspects."""
 
 import ctypes
-import sys
-import threading
+import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,113 +11,33 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
+from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.execution import bursts, prepared
 from kfuzz.execution import suspects as suspicion
-from kfuzz.execution.allocations import GuardedAllocations
-from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
+from kfuzz.execution.bursts import BurstArena, run_burst
 from kfuzz.execution.device.launches import UncheckedLaunch
 from kfuzz.execution.member_results import EARLIER
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison, is_poison
 from kfuzz.execution.probes import Expected, execute
 from kfuzz.execution.suspects import RAISES
+from tests.unit import burst_kernels as kernels
+from tests.unit.burst_runs import (
+    FILL,
+    LAYOUTS,
+    MARKED,
+    MEMBERS,
+    PLAIN,
+    RIGHT,
+    marked,
+    run,
+    same_bits,
+    suspects,
+    touched,
+    values_of,
+)
 
-sys.path.insert(0, str(Path(__file__).parent))
-import burst_kernels as kernels
-
-MEMBERS = 9
-MARKED = 5
-FILL = Fill("randn")
-PLAIN = TensorSpec((4, 6), ("a", "b"), "float32", fill=FILL)
-LAYOUTS = {
-    "contiguous": PLAIN,
-    "padded": TensorSpec((4, 6), ("a", "b"), "float32", (9, 1), 3, FILL),
-    "transposed": TensorSpec((4, 6), ("a", "b"), "float16", (1, 4), 0, FILL),
-    "expanded": TensorSpec((4, 6), ("a", "b"), "bfloat16", (0, 1), 1, FILL),
-    "stepped": TensorSpec((3, 5), ("a", "b"), "float64", (10, 2), 0, FILL),
-    "scalar": TensorSpec((), (), "float32", fill=FILL),
-    "empty": TensorSpec((3, 0), ("a", "b"), "float32", fill=FILL),
-    "float8": TensorSpec((4, 6), ("a", "b"), "float8_e5m2", fill=FILL),
-    "bool": TensorSpec((33,), ("a",), "bool", fill=FILL),
-    "int64": TensorSpec((7,), ("a",), "int64", fill=FILL),
-    "int8": TensorSpec((7, 3), ("a", "b"), "int8", (5, 1), 1, FILL),
-}
-
-
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As where kernels are compiled and nothing traces torch's functions."""
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    monkeypatch.setattr(bursts, "is_delicate", lambda: False)
-    monkeypatch.setattr(bursts, "APART", 2)  # of so few
-    kernels.KEPT.clear()
-    yield
-    kernels.KEPT.clear()
-
-
-def values_of(spec: TensorSpec, members: int = MEMBERS, seed: int = 0) -> Tensor:
-    """Return logical elements of all members; expanded axes repeat index 0."""
-    source = torch.Generator().manual_seed(seed)
-    made = torch.randn((members, *spec.shape), generator=source) * 3
-    made = made.to(getattr(torch, spec.dtype))
-    for axis, (n, step) in enumerate(
-        zip(spec.shape, spec.element_strides, strict=True)
-    ):
-        if step == 0 and n > 1:
-            made = made.view(torch.uint8) if made.itemsize == 1 else made
-            made = made.narrow(axis + 1, 0, 1).expand(made.shape).contiguous()
-    return made
-
-
-def marked(*numbers: int) -> Tensor:
-    """Return data in which some members hold a 7."""
-    values = values_of(PLAIN)
-    values[list(numbers), 1, 2] = 7
-    return values
-
-
-def run(
-    call: Callable[..., Any],
-    x: Tensor,
-    spec: TensorSpec = PLAIN,
-    *,
-    expected: dict[str, Expected] | None = None,
-    alignment: int = 16,
-    around: Poison = Poison.NAN,
-    arena: BurstArena | None = None,
-    **options: Any,
-) -> BurstRun:
-    """Run a burst in an arena that has had none unless one is given."""
-    if expected is None:
-        expected = {"y": Expected(spec.shape, getattr(torch, spec.dtype))}
-    options.setdefault("step", lambda: None)
-    arena = arena or BurstArena("cpu")
-    return run_burst(
-        call, Case({"x": spec}), {"x": x}, expected, arena=arena, alignment=alignment,
-        around=around, scalars={}, **options,
-    )  # fmt: skip
-
-
-def suspects(made: BurstRun, x: Tensor) -> set[int]:
-    """Return which members a screen would single out against relu."""
-    assert not made.unsupported
-    assert not made.lost
-    wrong = ~torch.isclose(made.outputs["y"], x.clamp(min=0)).flatten(1).all(1)
-    return {*wrong.nonzero().flatten().tolist(), *touched(made), *made.failed}
-
-
-def touched(made: BurstRun) -> list[int]:
-    return made.touched.nonzero().flatten().tolist()
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    if (a.shape, a.dtype) != (b.shape, b.dtype):
-        return False
-    return torch.equal(
-        a.contiguous().reshape(-1).view(torch.uint8),
-        b.contiguous().reshape(-1).view(torch.uint8),
-    )
+pytestmark = pytest.mark.usefixtures("compiled")
 
 
 @pytest.mark.parametrize("alignment", [1, 16, 64])
@@ -166,13 +84,6 @@ def test_what_is_no_element_holds_poison(name: str, around: Poison) -> None:
     run(look, values_of(spec), spec, around=around)
     assert len(seen) == 3 * MEMBERS
     assert all(seen)
-
-
-RIGHT = [
-    kernels.relu, kernels.relu_plain, kernels.relu_new, kernels.relu_captured,
-    kernels.relu_resized, kernels.relu_workspace, kernels.relu_flat, kernels.relu_kept,
-    kernels.relu_table, kernels.relu_extra, kernels.relu_default, kernels.relu_grown,
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["contiguous", "padded", "transposed", "stepped"])
@@ -313,214 +224,6 @@ def test_exceptions_between_other_calls_end_nothing() -> None:
     assert suspects(made, x) == set(numbers)
 
 
-def test_a_recording_waits_for_a_call_that_returns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made_for = spied(monkeypatch)
-    x = marked(1, 2)
-    made = run(kernels.raises, x)
-    assert made_for == [(n, MEMBERS - n) for n in (1, 2, 3)]
-    assert set(made.failed) == {1, 2}
-    assert suspects(made, x) == {1, 2}
-
-
-def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Return what will hold the first member and the number of those prepared for."""
-    made_for: list[tuple[int, int]] = []
-
-    class Spied(prepared.Prepared):
-        def __init__(self, arena: Any, first: int, members: int, *more: Any) -> None:
-            made_for.append((first, members))
-            super().__init__(arena, first, members, *more)
-
-    monkeypatch.setattr(bursts, "Prepared", Spied)
-    return made_for
-
-
-@pytest.mark.parametrize("kernel", RIGHT, ids=lambda k: k.__name__)
-def test_allocations_are_prepared_where_all_can_be_seen(
-    kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made_for = spied(monkeypatch)
-    guards: list[None] = []
-
-    class Counted(GuardedAllocations):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            guards.append(None)
-            super().__init__(*args, **kwargs)
-
-    monkeypatch.setattr(bursts, "GuardedAllocations", Counted)
-    run(kernel, values_of(PLAIN))
-    unseen = (kernels.relu_default, kernels.relu_resized, kernels.relu_grown)
-    assert made_for == [(1, MEMBERS - 1)]
-    if kernel is not kernels.relu_table:  # it allocates as the data say
-        assert len(guards) == (MEMBERS if kernel in unseen else 1)
-
-
-def test_what_another_structure_allocates_otherwise_is_guarded() -> None:
-    def relu(x: Tensor) -> Tensor:
-        small = x.shape[1] < 6
-        return kernels.relu(x) if small else kernels.past_captured(x)
-
-    arena = BurstArena("cpu")
-    for columns in (4, 5, 6):
-        spec = TensorSpec((4, columns), ("a", "b"), "float32", fill=FILL)
-        x = values_of(spec, 20)
-        x[[0, 3, 17], 0, 0] = 7
-        made = run(relu, x, spec, arena=arena)
-        assert touched(made) == ([0, 3, 17] if columns == 6 else [])
-
-
-@pytest.mark.parametrize("bad", ["thread", "limit", "gradient"])
-def test_what_cannot_be_prepared_is_guarded(
-    bad: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def call(x: Tensor) -> Tensor:
-        if bad == "thread":
-            aside = threading.Thread(target=torch.empty, args=(3,))
-            aside.start()
-            aside.join()
-        if bad == "gradient":
-            torch.empty(3, requires_grad=True)
-        return kernels.past_own(x)
-
-    if bad == "limit":
-        monkeypatch.setattr(prepared, "TOTAL_BYTES", 1000)
-    x, arena = marked(0, 1, 5), BurstArena("cpu")
-    for number in range(2):
-        made = run(call, x, arena=arena)
-        assert touched(made) == [0, 1, 5], number
-
-
-def test_little_is_kept_of_what_kernels_allocate() -> None:
-    arena = BurstArena("cpu")
-    before = arena.own(0, 1000).data_ptr()
-    arena.shed(1024)
-    assert arena.own(0, 1000).data_ptr() == before
-    arena.own(1, 10)
-    arena.shed(1024)
-    assert arena.own(1, 10).numel() == 64
-
-
-def test_what_only_first_calls_allocate_costs_one_burst(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made_for = spied(monkeypatch)
-    arena = BurstArena("cpu")
-    for columns in range(3, 7):  # the kernel has a workspace for each shape
-        spec = TensorSpec((4, columns), ("a", "b"), "float32", fill=FILL)
-        x = values_of(spec, 20)
-        made = run(kernels.relu_kept, x, spec, arena=arena)
-        assert suspects(made, x) == set()
-    assert [first for first, _ in made_for] == [1, 0, 1, 1]
-    made_for.clear()
-    arena = BurstArena("cpu")
-    for _ in range(3):
-        run(kernels.relu, values_of(PLAIN), arena=arena)
-    assert [first for first, _ in made_for] == [1, 0, 0]
-
-
-def test_prepared_memory_is_as_torch_gives_it() -> None:
-    seen: list[tuple[Any, ...]] = []
-
-    def look(x: Tensor) -> Tensor:
-        tall = torch.empty((5, 3), dtype=torch.float16)
-        like = torch.empty_like(x.t())
-        permuted = torch.empty_permuted((2, 3, 4), (2, 0, 1))
-        new = x.new_empty_strided((2, 3), (1, 2), dtype=torch.int32)
-        flags = torch.empty(9, dtype=torch.bool)
-        none = torch.empty(0, 3)
-        zeros = torch.zeros(4)
-        every = (tall, like, permuted, new, flags, none)
-        seen.append(tuple((t.shape, t.stride(), t.dtype, t.device) for t in every))
-        assert not any(zeros)
-        poison = Poison.NAN if len(seen) % 2 else Poison.FINITE
-        for made in every:
-            assert made.data_ptr() % 64 == 0
-            assert is_poison(made, poison).all()
-        return torch.empty_like(x).copy_(x).clamp_(min=0)
-
-    x = values_of(PLAIN)
-    made = run(look, x)
-    assert made.failed == {}
-    assert suspects(made, x) == set()
-    assert len(seen) == MEMBERS
-    assert len(set(seen)) == 1
-
-
-def test_torch_s_functions_are_restored() -> None:
-    names = ("empty", "empty_like", "empty_strided", "empty_permuted")
-    before = [getattr(torch, name) for name in names]
-    run(kernels.relu, values_of(PLAIN))
-    run(kernels.raises_always, values_of(PLAIN))
-    assert [getattr(torch, name) for name in names] == before
-    assert "new_empty" not in vars(Tensor)
-
-
-def test_a_call_that_allocates_otherwise_is_made_again() -> None:
-    x = marked(4, 6)
-    called: list[float] = []
-
-    def count(given: Tensor) -> Tensor:
-        called.append(float(given[0, 0]))
-        out = kernels.relu_extra(given)
-        given.mul_(1)
-        return out
-
-    made = run(count, x)
-    assert suspects(made, x) == set()
-    assert called[MEMBERS:] == [float(x[4, 0, 0]), float(x[6, 0, 0])]
-
-
-def test_a_call_that_is_made_again_gets_its_arguments_again() -> None:
-    x = marked(4, 6)
-
-    def clamp(given: Tensor) -> Tensor:
-        kernels.relu_extra(given)
-        return given.sub_(1)
-
-    made = run(clamp, x, inplace=("x",))
-    assert torch.equal(made.outputs["y"], x - 1)
-
-
-def test_many_calls_that_allocate_otherwise() -> None:
-    x = values_of(PLAIN, 40)
-    x[5:, 0, 0] = 7
-    made = run(kernels.relu_extra, x)
-    assert suspects(made, x) == set()
-    made = run(kernels.past_extra, x)
-    assert touched(made) == list(range(5, 40))
-
-
-def test_memory_that_a_kernel_keeps_stays_as_it_is() -> None:
-    kept: list[tuple[Tensor, Tensor]] = []
-
-    def keep(x: Tensor) -> Tensor:
-        out = kernels.relu(x)
-        kept.append((out, out.clone()))
-        return out
-
-    arena = BurstArena("cpu")
-    for seed in range(3):
-        run(keep, values_of(PLAIN, seed=seed), arena=arena)
-    assert len(kept) == 3 * MEMBERS
-    assert all(torch.equal(now, then) for now, then in kept)
-
-
-def test_memory_that_nobody_keeps_is_used_again() -> None:
-    addresses = []
-    arena = BurstArena("cpu")
-
-    def look(x: Tensor) -> Tensor:
-        out = kernels.relu(x)
-        addresses.append(out.data_ptr())
-        return out
-
-    for _ in range(3):
-        run(look, values_of(PLAIN), arena=arena)
-    assert addresses[MEMBERS + 1] == addresses[2 * MEMBERS + 1]
-
-
 def test_bursts_of_different_structure_share_an_arena() -> None:
     arena = BurstArena("cpu")
     for name in ("contiguous", "expanded", "transposed", "empty", "contiguous"):
@@ -570,6 +273,15 @@ def test_a_huge_view_is_unsupported() -> None:
     assert "far more memory" in made.unsupported
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As in the foreground: a shell's job in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_the_user_s() -> None:
     def interrupted(x: Tensor) -> Tensor:
         raise KeyboardInterrupt

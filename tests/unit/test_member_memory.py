@@ -1,9 +1,7 @@
 """Memory of a burst's members is as that of a case alone, or the member is suspect."""
 
-import sys
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,9 +13,7 @@ from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
 from kfuzz.execution.overreach import OVERREACH
 from kfuzz.execution.poison import Poison, is_poison
 from kfuzz.execution.probes import Expected
-
-sys.path.insert(0, str(Path(__file__).parent))
-import burst_kernels as kernels
+from tests.unit import burst_kernels as kernels
 
 MEMBERS = 9
 SPEC = TensorSpec((4, 6), ("a", "b"), "float32", fill=Fill("randn"))
@@ -26,15 +22,7 @@ MARKED = (1, 4, 7)
 Kernel = Callable[[Tensor], Tensor]
 
 
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As where kernels are compiled and nothing traces torch's functions."""
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    monkeypatch.setattr(bursts, "is_delicate", lambda: False)
-    monkeypatch.setattr(bursts, "APART", 2)  # of so few
-    kernels.KEPT.clear()
-    yield
-    kernels.KEPT.clear()
+pytestmark = pytest.mark.usefixtures("compiled")
 
 
 def data() -> Tensor:
