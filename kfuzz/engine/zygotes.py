@@ -43,7 +43,7 @@ class Lent:
         self._key = _key(backend, serve)
         self.zygote = Zygote(
             serve,
-            env=_environment(backend),
+            env=environment_of(backend),
             preload=PRELOAD[backend],
             output=lambda data: self._output(data),
         )
@@ -97,7 +97,7 @@ def lend(backend: str, serve: str = SERVE, *, output: Callable[[bytes], None]) -
     return (found or Lent(backend, serve)).take(output)
 
 
-def _environment(backend: str) -> dict[str, str]:
+def environment_of(backend: str) -> dict[str, str]:
     """Return the environment of children, which triton reads when it is imported."""
     env = dict(os.environ)
     env.pop("TRITON_INTERPRET", None)
@@ -108,7 +108,7 @@ def _environment(backend: str) -> dict[str, str]:
 
 def _key(backend: str, serve: str) -> tuple[str, str, dict[str, str]]:
     """Return what zygotes have to agree in to be put for each other."""
-    env = _environment(backend)
+    env = environment_of(backend)
     return backend, serve, {k: v for k, v in env.items() if k not in _OF_THIS_PROCESS}
 
 

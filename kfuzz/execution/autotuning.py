@@ -6,7 +6,6 @@ Triton is not imported here: its autotuner is given, or found where it is loaded
 import math
 import sys
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self
 
 from kfuzz.execution.patches import Patches
@@ -44,12 +43,7 @@ class Measuring:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._patches.undo()
         self._seen.clear()
 

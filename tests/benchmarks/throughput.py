@@ -10,7 +10,6 @@ all times of a table are taken in one run of a minute or two.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -318,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backend.quiet = True
     zygote = Zygote(
         SERVE,
-        env=environment(os.environ, backend.name),
+        env=environment(backend.name),
         preload=("torch", "triton"),
         output=lambda _: None,  # numpy's warnings; what ends a child tells its tail
     )

@@ -5,9 +5,9 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
+from kfuzz.core.closing import Closing
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import serving
 from kfuzz.execution.processes.faults import ChildDied, ChildTimeout, ZygoteError
@@ -51,7 +51,7 @@ class Warden(Protocol):
         """Drop the child from the books; it is gone."""
 
 
-class Child:
+class Child(Closing):
     """A forked process that answers one request at a time.
 
     It is a context manager; leaving it calls `close`. Not for use by two threads
@@ -197,17 +197,6 @@ class Child:
         self._channel.close()
         self._output.finish()
         self._warden.forget(self.pid)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def _where(self) -> str:

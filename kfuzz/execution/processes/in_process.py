@@ -1,15 +1,14 @@
 """A child's interface without a process, for kernels that have no other home."""
 
 import os
-from types import TracebackType
-from typing import Self
 
+from kfuzz.core.closing import Closing
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import serving
 from kfuzz.execution.processes.wire import Message, decode, encode
 
 
-class InProcess:
+class InProcess(Closing):
     """Calls the handler here: no time-out can be kept and a crash ends kfuzz.
 
     Messages and replies go through JSON all the same, so that what works here
@@ -64,14 +63,3 @@ class InProcess:
 
     def kill(self) -> None:
         """Do nothing: there is no process to end."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

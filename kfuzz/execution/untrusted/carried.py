@@ -5,12 +5,13 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from kfuzz.core.closing import Closing
 
 PAGE: Final = 4096
 
@@ -18,7 +19,7 @@ PAGE: Final = 4096
 _PIECE: Final = 0x7FFF_F000
 
 
-class Carrier:
+class Carrier(Closing):
     """Anonymous shared memory whose size nobody can change any more.
 
     It is written and read by calls, not mapped: what the other side does to it can then
@@ -75,17 +76,6 @@ class Carrier:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from kfuzz.core.closing import Closing
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.limits import Limits
 from kfuzz.core.untrusted import (
@@ -69,7 +69,7 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     )
 
 
-class Sandbox:
+class Sandbox(Closing):
     """Runs what an entry defines in contained children, one at a time.
 
     A context manager. While it is open other processes of the same user cannot trace
@@ -319,17 +319,6 @@ class Sandbox:
             guarded_self.open_to_others()
             shutil.rmtree(self._root, ignore_errors=True)
             self._root = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _contained(self) -> Kept:
         """Return a child that is contained and has imported nothing foreign.

@@ -4,9 +4,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 from unittest import mock
 
@@ -18,6 +16,7 @@ from kfuzz.core.finding import Target
 from kfuzz.engine import campaign
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.zygotes import environment_of
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout, Zygote
 from kfuzz.targets.load import LoadedKernel, Source
 from peers.budgeted import LONGEST_MESSAGE, warm_up
@@ -64,12 +63,7 @@ class Peers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for zygote in self._zygotes.values():
             zygote.close()
         self._folder.cleanup()
@@ -115,22 +109,18 @@ class Peers:
         if backend not in self._zygotes:
             self._zygotes[backend] = Zygote(
                 SERVE,
-                env=environment(os.environ, backend),
+                env=environment(backend),
                 preload=PRELOAD,
                 output=lambda _: None,  # stacks of what crashes
             )
         return self._zygotes[backend]
 
 
-def environment(given: Mapping[str, str], backend: str) -> dict[str, str]:
-    """Return the environment of children: these modules, Triton interpreted or not."""
-    env = {k: v for k, v in given.items() if k != "TRITON_INTERPRET"}
-    env["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(HERE), env.get("PYTHONPATH")])
-    )
-    if backend == "interpret":
-        env["TRITON_INTERPRET"] = "1"
-    return env
+def environment(backend: str) -> dict[str, str]:
+    """Return the environment of children, in which these modules can be imported."""
+    env = environment_of(backend)
+    path = filter(None, [str(HERE), env.get("PYTHONPATH")])
+    return {**env, "PYTHONPATH": os.pathsep.join(path)}
 
 
 class Kfuzz:
@@ -146,12 +136,7 @@ class Kfuzz:
         warm_up()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for backend in self._backends.values():
             backend.end()
 
