@@ -38,8 +38,9 @@ from kfuzz.targets.load import LoadedKernel, load_all
 
 SERVE: Final = "timing.in_child:serve"
 LOOPS: Final = ("Hypothesis, torch's random values", "Hypothesis, its own arrays")
-# Bursts drawn in one round of Hypothesis's, and structures that are measured at most.
-ROUND: Final = 32
+# Bursts drawn in one round of Hypothesis's, as in a campaign's first on a GPU, and
+# structures that are measured at most.
+ROUND: Final = 16
 WARM: Final = 96
 STRUCTURES: Final = 48
 # Calls that take longer are what the share of the harness is stated for.
@@ -57,7 +58,7 @@ class Rate:
         suspects: those in which something was seen.
         bursts: bursts screened.
         declined: bursts that could not be.
-        shapes: different shapes among them.
+        shapes: different shapes in a round, summed over the rounds.
         seconds: time taken.
         drawing: seconds that drawing alone takes for as many bursts.
         fresh: members a second when the same bursts were new, and the kernel was
@@ -107,7 +108,7 @@ def pipelined(
     counts = dict.fromkeys(("members", "suspects", "bursts", "declined"), 0)
     shapes: set[object] = set()
     pending: list[Burst] = []
-    until = left = float("inf")
+    until = float("inf")
 
     def collect() -> None:
         if not pending:
@@ -123,49 +124,41 @@ def pipelined(
         shapes.add(tuple(t.shape for t in burst.case.tensors.values()))
 
     def take(burst: Burst) -> None:
-        nonlocal left
-        if left <= 0 or time.perf_counter() > until:
+        if time.perf_counter() > until:
             return
-        left -= 1
         collect()
         runner.submit(burst)
         pending.append(burst)
 
-    def screened_for(most: float) -> tuple[int, float]:
-        """Screen at most so many bursts; return how many, and the seconds taken."""
-        nonlocal until, left
+    def rounds_for(least: float) -> tuple[int, float]:
+        """Screen a round again and again; return how often, and the seconds taken."""
         counts.update(dict.fromkeys(counts, 0))
         shapes.clear()
-        left = most
-        began = time.perf_counter()
-        until = began + seconds
-        rounds = 0
-        while left > 0 and time.perf_counter() < until:
-            rounds += 1
-            search_round(strategy, take, cases=ROUND, seed_value=1 + rounds)
-        collect()
-        return counts["bursts"] + counts["declined"], time.perf_counter() - began
+        number, began = 0, time.perf_counter()
+        while not number or time.perf_counter() - began < least:
+            number += 1
+            search_round(strategy, take, cases=ROUND, seed_value=2)
+            collect()
+        return number, time.perf_counter() - began
 
     try:
         # What is compiled once is compiled before the clock starts.
-        warm = time.perf_counter() + seconds
-        for burst in drawn(strategy, WARM, 1):
-            take(burst)
-            if time.perf_counter() > warm:
-                break
+        until = time.perf_counter() + seconds
+        search_round(strategy, take, cases=WARM, seed_value=1)
         collect()
-        number, elapsed = screened_for(float("inf"))
+        until = float("inf")
+        _, elapsed = rounds_for(0)
         fresh = counts["members"] / elapsed
         # The same bursts again, of which nothing is left to be compiled.
-        _, elapsed = screened_for(number)
+        number, elapsed = rounds_for(seconds)
     finally:
         runner.close()
     began = time.perf_counter()
-    some = drawn(strategy, ROUND, 2)
-    each = (time.perf_counter() - began) / max(len(some), 1)
+    drawn(strategy, ROUND, 2)
+    drawing = time.perf_counter() - began
     return Rate(
-        fresh=fresh, **counts, shapes=len(shapes), seconds=elapsed,
-        drawing=each * (counts["bursts"] + counts["declined"]),
+        fresh=fresh, **counts, shapes=number * len(shapes), seconds=elapsed,
+        drawing=number * drawing,
     )  # fmt: skip
 
 
