@@ -21,8 +21,10 @@ from kfuzz.contracts.diagnosis import Diagnosis
 from kfuzz.contracts.ended import ended_report, is_of_the_machine
 from kfuzz.contracts.further_calls import BesideCollective, FurtherCalls
 from kfuzz.contracts.gradients.charging import charged, in_force
+from kfuzz.contracts.impostors import Impostors
 from kfuzz.contracts.judge import judge, mapped
 from kfuzz.contracts.keywords import keywords_of
+from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.contracts.large import LargeJudge
 from kfuzz.contracts.left_open import config_of, edge_of, poison_of
 from kfuzz.contracts.notes import notes
@@ -73,12 +75,14 @@ class Setting:
         classes: ids of the contract classes in force.
         fences: whether arguments may lie beside pages that fault: on the CPU and on
             GPUs, where kernels are native code and a fault ends no more than a child.
+        probes: share of the cases that get the sampled probes while searching.
     """
 
     device: torch.device
     budget: SizeBudget
     classes: frozenset[str]
     fences: bool = False
+    probes: float = 1 / SECOND_CALL_SHARE
 
 
 class Bench:
@@ -109,6 +113,7 @@ class Bench:
         if kernel.operator.forward is not None:
             self._classes = in_force(setting.classes, frozenset(CLASSES))
         self._friendly: dict[object, bool] = {}
+        self._impostors = Impostors()
 
     def values(self, case: Case) -> dict[str, Tensor]:
         """Return the logical elements of every tensor argument."""
@@ -151,7 +156,7 @@ class Bench:
             BindingError: if the operator's oracle or error model is malformed.
         """
         self.spent = False
-        caller = self.caller(case, stale=depth is Depth.FULL or is_due(case))
+        caller = self.caller(case, stale=depth is Depth.FULL or self._is_due(case))
         try:
             report = self._judged(case, depth, caller)
         except KernelEnded as error:  # in a process of its own
@@ -254,6 +259,14 @@ class Bench:
                     break
         if failure is not None and depth is not Depth.BASE and not caller.lost:
             failure = mapped(view, failure)
+        tried: dict[str, bool] = {}
+        if (
+            failure is None
+            and depth is Depth.SEARCH
+            and view.decided
+            and not caller.lost
+        ):
+            tried = self._impostors.tried(view, derived.values, classes)
         refusal, example = None, ""
         if raised is not None and failure is None and not view.outside:
             refusal, example = _refusal(view), raised.message
@@ -267,6 +280,7 @@ class Bench:
             friendly=view.friendly,
             notes=(*notes(view), *suspicions(view)) if failure is None else (),
             beside=view.base.beside,
+            impostors=tried,
         )
 
     def _judge_large(
@@ -282,15 +296,19 @@ class Bench:
         caller.lost = caller.lost or made.lost
         return report
 
+    def _is_due(self, case: Case) -> bool:
+        """Whether a case is among those that get the sampled probes."""
+        return is_due(case, self.setting.probes)
+
     def _is_called_again(self, case: Case, depth: Depth) -> bool:
         """Whether a case gets a second call if it does not fail without."""
         if depth is Depth.BASE or not _SECOND_CALL & self._classes:
             return False
-        return depth is Depth.FULL or is_due(case)
+        return depth is Depth.FULL or self._is_due(case)
 
     def _is_compared(self, view: View, depth: Depth) -> bool:
         """Whether a case that conforms is compared with calls beside or apart."""
-        due = depth is Depth.FULL or is_due(view.case) or view.case.collective
+        due = depth is Depth.FULL or self._is_due(view.case) or view.case.collective
         if depth is Depth.BASE or not due:
             return False
         return view.base.comparable and bool(view.acceptance) and view.decided > 0
@@ -319,8 +337,9 @@ def setting_of(
     classes: Collection[str],
     *,
     fences: bool = False,
+    probes: float = 1 / SECOND_CALL_SHARE,
 ) -> Setting:
     """Return a setting from plain values; fences only where they can be made."""
     place = torch.device(device)
     fences = fences and not rooms.unavailable(place)
-    return Setting(place, budget, frozenset(classes), fences)
+    return Setting(place, budget, frozenset(classes), fences, probes)

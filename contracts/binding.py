@@ -99,6 +99,8 @@ class BoundKernel:
 
 # Bound kernels by the name of the module that bound them, in order.
 REGISTRY: Final[dict[str, list[BoundKernel]]] = {}
+# The same of monitored functions: loaded where they are named, and not searched else.
+MONITORED: Final[dict[str, list[BoundKernel]]] = {}
 
 
 def kernel(
@@ -139,36 +141,20 @@ def kernel(
     caller = sys._getframe(1)
 
     def bind(given: Callable[..., Any] | Form) -> BoundKernel:
-        if not callable(given) and not isinstance(given, Form):
-            raise BindingError(f"{given!r:.60} is not callable")
-        form = form_of(given)
-        label = name or getattr(form, "__name__", None)
-        if not isinstance(label, str) or not label or label == "<lambda>":
-            raise BindingError(
-                "the implementation has no name", fix='give one: kernel(…, name="…")'
-            )
-        where = f"kernel {label}"
-        declaration = operator.defaults.declare(where, **claims)
-        _check_claims(operator, declaration, claims, where)
-        function = fitted(form, operator, declaration, where)
         module = caller.f_globals.get("__name__", "__main__")
-        bound = BoundKernel(
-            function,
-            name=label,
-            operator=operator,
-            declaration=declaration,
-            explicit=frozenset(claims),
-            arguments=match_signature(
-                operator, function, where, declaration.out, declaration.configs
-            ),
+        bound = fit(
+            operator,
+            given,
+            claims,
+            name=name,
             module=module,
             line=caller.f_lineno,
             top_level=caller.f_code.co_name == "<module>",
         )
         siblings = REGISTRY.setdefault(module, [])
-        if any(b.name == label for b in siblings) and module != "__main__":
+        if any(b.name == bound.name for b in siblings) and module != "__main__":
             raise BindingError(
-                f"the module binds two kernels named {label!r}",
+                f"the module binds two kernels named {bound.name!r}",
                 where=module,
                 fix='give one of them another name: kernel(…, name="…")',
             )
@@ -180,6 +166,67 @@ def kernel(
         return bound
 
     return bind
+
+
+def fit(
+    operator: Operator,
+    given: Callable[..., Any] | Form,
+    claims: dict[str, Any],
+    *,
+    name: str | None,
+    module: str,
+    line: int,
+    top_level: bool,
+) -> BoundKernel:
+    """Return an implementation as a kernel of an operator, registered nowhere.
+
+    Args:
+        operator: what it computes.
+        given: the implementation.
+        claims: its declarations.
+        name: the kernel's; the implementation's own by default.
+        module: of the binding, as of `BoundKernel`, like line and top_level.
+        line: of the binding.
+        top_level: whether it is at module level.
+
+    Raises:
+        BindingError: as `kernel` does.
+    """
+    if not callable(given) and not isinstance(given, Form):
+        raise BindingError(f"{given!r:.60} is not callable")
+    form = form_of(given)
+    label = name or getattr(form, "__name__", None)
+    if not isinstance(label, str) or not label or label == "<lambda>":
+        raise BindingError(
+            "the implementation has no name", fix='give one: kernel(…, name="…")'
+        )
+    where = f"kernel {label}"
+    declaration = declared(operator, claims, where)
+    function = fitted(form, operator, declaration, where)
+    return BoundKernel(
+        function,
+        name=label,
+        operator=operator,
+        declaration=declaration,
+        explicit=frozenset(claims),
+        arguments=match_signature(
+            operator, function, where, declaration.out, declaration.configs
+        ),
+        module=module,
+        line=line,
+        top_level=top_level,
+    )
+
+
+def declared(operator: Operator, claims: dict[str, Any], where: str) -> Declaration:
+    """Return what an implementation of an operator claims, its defaults included.
+
+    Raises:
+        BindingError: if a claim is unknown, or impossible for the operator.
+    """
+    declaration = operator.defaults.declare(where, **claims)
+    _check_claims(operator, declaration, claims, where)
+    return declaration
 
 
 def _check_claims(

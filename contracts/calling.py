@@ -16,8 +16,10 @@ from kfuzz.contracts.keywords import keywords_of
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.left_open import poison_of
 from kfuzz.contracts.nonfinite import ASKING, NonFinite, first_nonfinite
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
 from kfuzz.contracts.view import UNPROMISED, View
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Destination
 from kfuzz.execution.autotuning import Measuring
@@ -54,7 +56,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class _Posed:
+class Posed:
     """What a case asks of the kernel.
 
     Attributes:
@@ -62,12 +64,14 @@ class _Posed:
         acceptance: what is admitted; None where values are not judged.
         hostile: the first index out of bounds, if any.
         nonfinite: the first NaN or infinity where these are masked or refused.
+        refused: what the oracle raised, where the case lies outside its domain.
     """
 
     problem: Problem
     acceptance: dict[str, Acceptance] | None
     hostile: HostileIndex | None
     nonfinite: NonFinite | None
+    refused: Exception | None = None
 
 
 class Caller:
@@ -122,7 +126,7 @@ class Caller:
         Raises:
             BindingError: if the operator's oracle or error model is malformed.
         """
-        return self._posed(derived).acceptance
+        return posed(self.kernel.operator, self.kernel.declaration, derived).acceptance
 
     def view(
         self, derived: Derived, *, hold: bool = False, arena: Arena | None = None
@@ -138,8 +142,9 @@ class Caller:
             BindingError: if the operator's oracle or error model is malformed.
         """
         # Before the run: after a device-side assertion nothing can be read.
-        posed = self._posed(derived)
-        accepted = posed.acceptance
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        asked = posed(operator, claims, derived)
+        accepted = asked.acceptance
         expected = {} if accepted is None else expected_metadata(accepted)
         base = self.run(
             derived, expected, poison_of(derived.case), hold=hold, arena=arena
@@ -147,14 +152,14 @@ class Caller:
         places = self.destinations(derived, expected) or {}
         view = View(
             case=replace(derived.case, destinations=places),
-            operator=self.kernel.operator,
-            declaration=self.kernel.declaration,
-            problem=posed.problem,
+            operator=operator,
+            declaration=claims,
+            problem=asked.problem,
             acceptance=accepted,
             runs={Probe.BASE: base},
             explicit=self.kernel.explicit,
-            hostile=posed.hostile,
-            nonfinite=posed.nonfinite,
+            hostile=asked.hostile,
+            nonfinite=asked.nonfinite,
         )
         return view, _unsupported(base)
 
@@ -256,25 +261,29 @@ class Caller:
         operator, claims = self.kernel.operator, self.kernel.declaration
         return given(operator, derived.case, derived.values, claims, expected)
 
-    def _posed(self, derived: Derived) -> _Posed:
-        """Return what a case asks, and what is admitted where values are judged."""
-        operator, claims = self.kernel.operator, self.kernel.declaration
-        problem = pose(operator, derived.case, derived.values, claims)
-        hostile = first_hostile(operator, derived.case, problem)
-        nonfinite = None
-        if claims.nonfinite in ASKING:
-            nonfinite = first_nonfinite(operator, derived.values)
-        refusable = nonfinite is not None and claims.nonfinite == "raise"
-        astray = hostile is not None and claims.out_of_bounds in UNPROMISED
-        acceptance = None
-        if not (astray or refusable):
-            try:
-                acceptance = accept(operator, problem)
-            except BindingError:
-                raise
-            except Exception:  # outside the oracle's domain
-                acceptance = None
-        return _Posed(problem, acceptance, hostile, nonfinite)
+
+def posed(operator: Operator, claims: Declaration, derived: Derived) -> Posed:
+    """Return what a case asks, and what is admitted where values are judged.
+
+    Raises:
+        BindingError: if the operator's oracle or error model is malformed.
+    """
+    problem = pose(operator, derived.case, derived.values, claims)
+    hostile = first_hostile(operator, derived.case, problem)
+    nonfinite = None
+    if claims.nonfinite in ASKING:
+        nonfinite = first_nonfinite(operator, derived.values)
+    refusable = nonfinite is not None and claims.nonfinite == "raise"
+    astray = hostile is not None and claims.out_of_bounds in UNPROMISED
+    acceptance, refused = None, None
+    if not (astray or refusable):
+        try:
+            acceptance = accept(operator, problem)
+        except BindingError:
+            raise
+        except Exception as error:  # outside the oracle's domain
+            refused = error
+    return Posed(problem, acceptance, hostile, nonfinite, refused)
 
 
 def without_edge(derived: Derived) -> Derived:

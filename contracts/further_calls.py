@@ -102,7 +102,9 @@ class FurtherCalls:
                 arena=arena, seed=seed, hold=True, after=after,
             )  # fmt: skip
 
-        return with_second_call(view, self.derived, call, self.caller.accepted)
+        return with_second_call(
+            view, self.derived, call, self.caller.accepted, thorough=self.thorough
+        )
 
     def with_other_calls(self, view: View) -> View:
         """Return the view of a conforming case with other batches and calls at once."""

@@ -87,6 +87,9 @@ _PROBES: Final[dict[Probe, str]] = {
     "masks",
     Probe.SECOND_ALONE: "that data in other memory",
     Probe.THIRD: "the first data halved, written there next",
+    Probe.MIDDLE: "the first data, the middle of each argument in reverse order",
+    Probe.ELEMENT: "the first data, but for one element of each argument",
+    Probe.LAST_ARGUMENT: "the first data, but for the last argument",
     Probe.AGAIN: "the first data there, after the others, under another seed of "
     "torch's",
     Probe.AGAIN_REPEAT: "the same again",
@@ -150,10 +153,10 @@ _CONFIRMATIONS: Final = {
 _ALWAYS: Final = (
     "a case is a recipe of shapes, dtypes, strides and values, drawn from the domain "
     "of the operator and of the declaration; one in "
-    f"{SECOND_CALL_SHARE} conforming cases gets further calls, chosen by the recipe's "
-    "seed, and every pinned one does. One failing case gives one finding, under the "
-    "first class that claims it in the order of `kfuzz.contracts.classes`, decided on "
-    "the reduced case"
+    f"{SECOND_CALL_SHARE} conforming cases, or what the setting `probes` says, gets "
+    "further calls, chosen by the recipe's seed, and every pinned one does. One "
+    "failing case gives one finding, under the first class that claims it in the "
+    "order of `kfuzz.contracts.classes`, decided on the reduced case"
 )
 
 

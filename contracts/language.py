@@ -31,6 +31,9 @@ class Probe(StrEnum):
             are alive.
         SECOND_ALONE: that data in other memory.
         THIRD: yet other data, after the second.
+        MIDDLE: the first data with their middle in reverse order, after the others.
+        ELEMENT: with another element in the middle of each argument.
+        LAST_ARGUMENT: with other data in the last argument alone.
         AGAIN: the first data, after the others, under another random seed.
         AGAIN_REPEAT: the same again.
         AFTERWARDS: the first data, after the others, under the first seed.
@@ -75,6 +78,9 @@ class Probe(StrEnum):
     SECOND = "second"
     SECOND_ALONE = "second_alone"
     THIRD = "third"
+    MIDDLE = "middle"
+    ELEMENT = "element"
+    LAST_ARGUMENT = "last_argument"
     AGAIN = "again"
     AGAIN_REPEAT = "again_repeat"
     AFTERWARDS = "afterwards"

@@ -85,6 +85,8 @@ class Operator:
             one are drawn more often.
         out_of_bounds: policies for indices out of bounds that the error model
             knows; "clamp" and "zero" need one that reads the declaration.
+        within: puts changed values, by argument, back into the domain where that is
+            more than shapes and types can say; None where it is not.
         forward: the operator of which this one gives the gradients; None for others.
         tolerance: the error model in words, for `kfuzz contracts show`.
         special_values: rules for NaN, Inf and zero in words.
@@ -113,6 +115,7 @@ class Operator:
     groups: str = ""
     subtracts_mean: bool = False
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
+    within: "Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None" = None
     forward: "Operator | None" = None
     tolerance: Tolerance = field(
         default=Tolerance(

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import same_bits
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.repeats import agree, conforms
-from kfuzz.contracts.view import View
+from kfuzz.contracts.view import PARTLY, View
 from kfuzz.core.recipe import Case
+from kfuzz.execution.fills import repeated_axes
 from kfuzz.execution.probes import Run
 from kfuzz.execution.randomness import OTHER_SEED, SEED
 from kfuzz.numerics.acceptance import Acceptance
@@ -33,10 +35,10 @@ _ONE_SIDED: Final = frozenset({"variance", "mask"})
 _WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def is_due(case: Case) -> bool:
+def is_due(case: Case, share: float = 1 / SECOND_CALL_SHARE) -> bool:
     """Whether a case is among the share; those with seed 0, as pinned ones, are."""
     mixed = case.seed * _MIX % _WORD
-    return mixed * SECOND_CALL_SHARE // _WORD == 0
+    return mixed < share * _WORD
 
 
 def turned(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -52,6 +54,36 @@ def turned(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor
         if x.is_floating_point() and operator.tensors[name].role not in _ONE_SIDED:
             raw = raw ^ torch.iinfo(raw.dtype).min
         out[name] = raw.view(x.dtype)
+    return out
+
+
+def partly_turned(
+    operator: Operator, case: Case, values: Mapping[str, Tensor]
+) -> dict[Probe, dict[str, Tensor]]:
+    """Return other data that have most of their elements in common with the first.
+
+    In the middle of every argument the elements of half of it stand in reverse order,
+    so that neither ends nor sums tell; one element differs; the last argument does.
+    Where several indices are one element in memory an argument stays as it is.
+    """
+    out: dict[Probe, dict[str, Tensor]] = {p: dict(values) for p in PARTLY}
+    other = turned(operator, values)
+    for name, x in values.items():
+        if repeated_axes(case.tensors[name]):
+            continue
+        flat = x.view(_WORDS[x.element_size()]).reshape(-1)
+        n = flat.numel()
+        swapped = flat.clone()
+        swapped[n // 4 : n - n // 4] = flat[n // 4 : n - n // 4].flip(0)
+        out[Probe.MIDDLE][name] = swapped.reshape(x.shape).view(x.dtype)
+        if n and x.is_floating_point():
+            one = flat.clone()
+            one[n // 2] = other[name].view(one.dtype).reshape(-1)[n // 2]
+            out[Probe.ELEMENT][name] = one.reshape(x.shape).view(x.dtype)
+    last = list(values)[-1]
+    out[Probe.LAST_ARGUMENT][last] = other[last]
+    if len(values) == 1:  # that is the second call
+        del out[Probe.LAST_ARGUMENT]
     return out
 
 
@@ -77,6 +109,8 @@ def with_second_call(
     derived: Derived,
     call: Calls,
     accept: Callable[[Derived], Mapping[str, Acceptance] | None],
+    *,
+    thorough: bool = True,
 ) -> View:
     """Return the view with what calls after the first one leave.
 
@@ -85,10 +119,12 @@ def with_second_call(
         derived: the case with its values.
         call: runs the kernel.
         accept: the acceptance of other data; None where it is undefined.
+        thorough: whether to change each part of the data, and not one of them.
     """
     first, data = view.base, derived.values
     runs, others = dict(view.runs), dict(view.others)
-    second = turned(view.operator, data)
+    within = view.operator.within or dict
+    second = within(turned(view.operator, data))
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
         runs[probe] = call(values, after=first, seed=seed)
@@ -112,7 +148,19 @@ def with_second_call(
         run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
     if not conforms(view, Probe.SECOND):
         runs[Probe.SECOND_ALONE] = call(second, after=None, seed=SEED)
-        third = halved(data)
+        third = within(halved(data))
         admit(third, Probe.THIRD)
         run(Probe.THIRD, third)
+        return grown()
+    parts = partly_turned(view.operator, derived.case, data)
+    asked = list(parts)
+    if not thorough:
+        asked = [asked[derived.case.seed % len(asked)]]
+    for probe in asked:
+        changed = within(parts[probe])
+        if all(same_bits(x, data[name]).all() for name, x in changed.items()):
+            continue
+        admit(changed, probe)
+        if probe in others:
+            run(probe, changed)
     return grown()

@@ -30,8 +30,12 @@ from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.compare import KIND_OF, Comparison, Outcome
 from kfuzz.numerics.formats import FORMATS, is_subnormal
 
+PARTLY: Final = (Probe.MIDDLE, Probe.ELEMENT, Probe.LAST_ARGUMENT)
+"""Calls on data of which only a part has changed."""
+
 OTHER_DATA: Final = frozenset(
     {
+        *PARTLY,
         Probe.SECOND,
         Probe.SECOND_ALONE,
         Probe.THIRD,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kfuzz.contracts import kernel as kernel
     from kfuzz.engine.api import falsify as falsify
     from kfuzz.engine.api import replay as replay
+    from kfuzz.monitor import monitor as monitor
     from kfuzz.targets.compiled import chain as chain
     from kfuzz.targets.compiled import compiled as compiled
     from kfuzz.targets.cuda_source import cuda_source as cuda_source
@@ -42,6 +43,7 @@ __all__ = [
     "launch",
     "mark",
     "module",
+    "monitor",
     "numerics",
     "replay",
 ]
@@ -50,6 +52,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name in ("mark", "numerics"):
+    if name in ("mark", "monitor", "numerics"):
         return import_module(f"kfuzz.{name}")
     raise AttributeError(f"module 'kfuzz' has no attribute {name!r}")

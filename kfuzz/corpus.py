@@ -14,6 +14,7 @@ import difflib
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kfuzz.core.durable import exclusive, sync_folder
-from kfuzz.core.errors import DecodeError, HarnessError, UsageError
+from kfuzz.core.errors import DecodeError, StorageError, UsageError
 from kfuzz.core.finding import Finding, safe_name
 from kfuzz.core.life import merged, with_marks
 from kfuzz.core.verdict import State
@@ -87,12 +88,14 @@ class Corpus:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._tidied = False
+        # Threads take turns even where the file system has no locks.
+        self._turn = threading.Lock()
 
     def require_writable(self) -> None:
         """Check that findings can be stored, and leave nothing behind.
 
         Raises:
-            HarnessError: if the folder, or the one it will be made in, refuses.
+            StorageError: if the folder, or the one it will be made in, refuses.
         """
         folder = self.root
         while not folder.exists() and folder != folder.parent:
@@ -101,7 +104,7 @@ class Corpus:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise HarnessError(
+            raise StorageError(
                 f"findings cannot be stored here: {error.strerror}",
                 where=str(self.root),
                 fix="choose another folder with --corpus, or mend this one",
@@ -114,8 +117,8 @@ class Corpus:
             The folder. Once this returns, the finding survives a power cut.
 
         Raises:
-            HarnessError: if the disk refuses, or the folder holds an entry of
-                an unknown format; what was stored before is still there.
+            StorageError: if the disk refuses; what was stored before is still there.
+            HarnessError: if the folder holds an entry of an unknown format.
         """
         with self._writing():
             return write_entry(self.root, self.root / finding.folder, finding)
@@ -131,7 +134,7 @@ class Corpus:
             The folder of the new form.
 
         Raises:
-            HarnessError: as for `save`.
+            StorageError, HarnessError: as for `save`.
         """
         source, goal = self.root / old.folder, self.root / new.folder
         with self._writing():
@@ -169,7 +172,7 @@ class Corpus:
             What `to` returned.
 
         Raises:
-            HarnessError: as for `save`.
+            StorageError, HarnessError: as for `save`.
         """
         with self._writing():
             known = self.get(finding)
@@ -283,7 +286,7 @@ class Corpus:
                 are left alone.
 
         Raises:
-            HarnessError: if a repair fails.
+            StorageError: if a repair fails.
         """
         if repair and self.root.is_dir():
             self._tidied = True  # not twice
@@ -339,13 +342,13 @@ class Corpus:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            with exclusive(self.root) as alone:
+            with self._turn, exclusive(self.root) as alone:
                 if not self._tidied:
                     self._tidied = True
                     self._tidy(alone)
                 yield alone
         except OSError as error:
-            raise HarnessError(
+            raise StorageError(
                 f"cannot be written: {error.strerror or error}",
                 where=str(error.filename or self.root),
                 fix="nothing stored before is lost; make room or choose another "

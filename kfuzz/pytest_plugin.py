@@ -192,8 +192,7 @@ class FindingItem(pytest.Item):
         return next(replay([stored], config, stop=threading.Event()))
 
     def _judge(self, result: "ReplayResult", finding: "Finding") -> None:
-        from kfuzz.core.verdict import State
-        from kfuzz.engine.config import ReplayOutcome
+        from kfuzz.core.verdict import ReplayOutcome, State
 
         options = _options(self.config)
         if result.outcome is ReplayOutcome.ERROR:

@@ -14,6 +14,7 @@ from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies import layouts, values
+from kfuzz.strategies.favour import USUAL, Favour, favouring
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
@@ -45,6 +46,7 @@ def cases(
     subtracts_mean: bool = False,
     omitted: frozenset[str] = frozenset(),
     named_sizes: Sequence[int] = (),
+    favour: Favour = USUAL,
 ) -> st.SearchStrategy[Case]:
     """Return a strategy for the inputs of a kernel, as recipes.
 
@@ -69,6 +71,7 @@ def cases(
         omitted: scalars and optional tensors that the implementation does not
             take; they are absent from the cases and stay at their defaults.
         named_sizes: sizes to draw besides those at which kernels mostly go wrong.
+        favour: what is drawn more often.
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
@@ -95,6 +98,7 @@ def cases(
         families=values.allowed_families(declaration, families),
         subtracts_mean=subtracts_mean,
         named_sizes=tuple(named_sizes),
+        favour=favour,
     )
     if domain.frames is None:
         raise unsatisfiable(domain.shape_class, budget)
@@ -123,6 +127,7 @@ class _Domain:
     families: tuple[str, ...]
     subtracts_mean: bool
     named_sizes: tuple[int, ...] = ()
+    favour: Favour = USUAL
     plans: list[Plan] = field(default_factory=list)
 
     @cached_property
@@ -197,7 +202,8 @@ class _Domain:
                 frames += (numbered * weight)[:weight]
         claims = self.declaration
         kinds = claims.index_dtypes if self.indices else ("",)
-        dtypes = [(d, k) for d in claims.dtypes for k in kinds]
+        drawn = favouring(claims.dtypes, self.favour.dtypes)
+        dtypes = [(d, k) for d in drawn for k in kinds]
         every = [(*frame, *dtype) for frame in frames for dtype in dtypes]
         return weighted(every) if every else None
 
@@ -332,6 +338,7 @@ def _choice(
             partner=None if partner is None else partner.family,
             correlated=both,
             subtracts_mean=domain.subtracts_mean,
+            favour=domain.favour.families,
         )
         plants = choose(values.plant_counts)
     elif parameter.role == "mask":
@@ -342,7 +349,11 @@ def _choice(
         families = values.weight_families(domain.families)
     family = choose(families)
     kinds = layouts.layouts(
-        shape, declaration, span=domain.span, inplace=name in declaration.inplace
+        shape,
+        declaration,
+        span=domain.span,
+        inplace=name in declaration.inplace,
+        favour=domain.favour.layouts,
     )
     return _Choice(
         shape,

@@ -9,6 +9,7 @@ from typing import Final
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
+from kfuzz.strategies.favour import Weights, favouring
 from kfuzz.strategies.weighted import Weighted, weighted
 
 Shape = tuple[int, ...]
@@ -64,7 +65,12 @@ def layout_name(spec: TensorSpec) -> str:
 
 
 def layouts(
-    shape: Shape, declaration: Declaration, *, span: int = 0, inplace: bool = False
+    shape: Shape,
+    declaration: Declaration,
+    *,
+    span: int = 0,
+    inplace: bool = False,
+    favour: Weights = (),
 ) -> Weighted[str]:
     """Return a strategy for the kind of layout; `build` makes one of it.
 
@@ -77,9 +83,23 @@ def layouts(
         span: greatest number of elements from the first to the last of a huge
             view; 0 for none.
         inplace: whether the kernel overwrites it.
+        favour: kinds that are drawn more often.
     """
+    options = layout_options(shape, declaration, span=span, inplace=inplace)
+    return _kinds(options, favour)
+
+
+@lru_cache(maxsize=1024)
+def _kinds(options: tuple[str, ...], favour: Weights) -> Weighted[str]:
+    return weighted(favouring(options, favour))
+
+
+def layout_options(
+    shape: Shape, declaration: Declaration, *, span: int = 0, inplace: bool = False
+) -> tuple[str, ...]:
+    """Return the options of `layouts`, each as often as it is drawn usually."""
     inner = declaration.layouts == "inner_contiguous"
-    return _kinds(
+    return _options(
         len(shape),
         max(shape, default=0) > 1,
         1 in (shape[:-1] if inner else shape),
@@ -90,9 +110,9 @@ def layouts(
 
 
 @lru_cache(maxsize=1024)
-def _kinds(
+def _options(
     rank: int, wide: bool, ones: bool, far: bool, allowed: str, inplace: bool
-) -> Weighted[str]:
+) -> tuple[str, ...]:
     """Return the kinds that exist for shapes of this sort."""
     kinds: list[str] = []
     if allowed != "contiguous":
@@ -113,7 +133,7 @@ def _kinds(
     every = ["contiguous"] * max(1, len(kinds)) + kinds
     if far and allowed != "contiguous":
         every = every * _REPEATS + ["huge"]
-    return weighted(every)
+    return tuple(every)
 
 
 def build(

@@ -15,7 +15,8 @@ LAYERS = [
     {"pytest_plugin"},
     {"cli"},
     {"report"},
-    {"engine"},
+    {"engine", "probe"},
+    {"monitor"},
     {"targets"},
     {"contracts"},
     {"strategies"},
@@ -28,10 +29,11 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # A heavy package -> where it may be imported. Everything else is free.
 ALLOWED = {
-    "torch": {"numerics", "execution", "targets", "contracts"},
-    "numpy": {"numerics", "execution", "targets", "contracts"},
+    "torch": {"numerics", "execution", "targets", "contracts", "monitor"},
+    "numpy": {"numerics", "execution", "targets", "contracts", "monitor"},
     "hypothesis": {"strategies", "engine"},
     "atheris": {"engine"},
+    "prometheus_client": {"monitor"},
     # Triton kernels live among the witnesses, and kfuzz has some of its own; the
     # zygote imports triton before it forks.
     "triton": {"contracts", "execution", "numerics", "targets"},

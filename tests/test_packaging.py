@@ -94,6 +94,9 @@ def test_the_wheel_holds_the_packages_and_nothing_else(dist: Path) -> None:
         f"kfuzz-{kfuzz.__version__}.dist-info",
     }
     assert "kfuzz/py.typed" in names
+    # What tells which contracts are calibrated.
+    statements = (n for n in names if n.startswith("kfuzz/contracts/platform/statem"))
+    assert any(n.endswith("-cpu.json") for n in statements)
     info = f"kfuzz-{kfuzz.__version__}.dist-info/entry_points.txt"
     with zipfile.ZipFile(wheel) as archive:
         assert "[pytest11]\nkfuzz = kfuzz.pytest_plugin" in archive.read(info).decode()

@@ -1,6 +1,6 @@
 """K-REF-01: the result depends on the arguments only."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
@@ -20,12 +20,20 @@ if TYPE_CHECKING:
 
 ID = "K-REF-01"
 
+# What differs from the first data in a later call.
+_PARTS: Final = {
+    Probe.MIDDLE: "only the middle of each argument",
+    Probe.ELEMENT: "only one element of each argument",
+    Probe.LAST_ARGUMENT: "only the last argument",
+}
+
 
 def judge(view: "View") -> Failure | None:
     """Return what shows that a result depends on more than the arguments."""
     return (
         _addressed(view)
         or _remembered(view)
+        or _recognised(view)
         or _changed(view)
         or _seeded(view)
         or _replayed(view)
@@ -56,6 +64,18 @@ def _remembered(view: "View") -> Failure | None:
     )
     if same and view.miss_of(Probe.THIRD) is not None:
         return _stale(miss, "it is the result of the first call with these shapes")
+    return None
+
+
+def _recognised(view: "View") -> Failure | None:
+    """The first result again, though a part of the data has changed."""
+    if view.miss is not None:
+        return None
+    for probe, text in _PARTS.items():
+        miss = view.miss_of(probe)
+        if miss is not None and agree(view, Probe.BASE, probe):
+            why = f"it is the result of an earlier call, from which {text} differs"
+            return _stale(miss, why)
     return None
 
 
@@ -132,8 +152,8 @@ CLASS = ContractClass(
         Structure.COMPOSITE,
         "K-VAL-01's acceptance of each call's own data; equal bits between seeds",
         "a call is charged if its result is not admitted though the same data, alone "
-        "or earlier, gave one that is; seeds, if results alternate with them bit for "
-        "bit",
+        "or earlier, gave one that is, or if it has the bits of the first result; "
+        "seeds, if results alternate with them bit for bit",
     ),
     protocol=Protocol(
         probes=(Probe.BASE,),
@@ -143,6 +163,9 @@ CLASS = ContractClass(
             Probe.AGAIN,
             Probe.SECOND_ALONE,
             Probe.THIRD,
+            Probe.MIDDLE,
+            Probe.ELEMENT,
+            Probe.LAST_ARGUMENT,
             Probe.AFTERWARDS,
             Probe.AGAIN_REPEAT,
             Probe.REPLAYED,
@@ -154,7 +177,10 @@ CLASS = ContractClass(
         "kernel is called again, then with the first data under another seed. A second "
         "result that is not admitted is compared with that of the same data in other "
         "memory, and with a third call on halved data; one that changed with the seed "
-        "is repeated under both. On a GPU one call in each such case is captured in a "
+        "is repeated under both. After a second result that is admitted follow calls "
+        "on the first data with a part changed: the middle of each argument in reverse "
+        "order, one element of each, or the last argument; all three on pinned cases, "
+        "else one of them. On a GPU one call in each such case is captured in a "
         "CUDA graph, after two warm-ups on its stream, and replayed on the other data, "
         "then on the first: a graph holds what the kernel kept on the host since an "
         "earlier call. That this is state is kfuzz's definition. A kernel that cannot "

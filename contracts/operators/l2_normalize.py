@@ -82,7 +82,7 @@ l2_normalize = Operator(
     inputs={
         "x": ks.tensors("*"),
         "dim": ks.dim(of="x"),
-        "eps": ks.scalar(1e-12, domain=(1e-12, 1e-6, 1e-3, 0.5)),
+        "eps": ks.scalar(1e-12, domain=(1e-12, 1e-6, 1e-3, 0.5, 4.0, 32.0)),
     },
     oracle=reference,
     error=accept,

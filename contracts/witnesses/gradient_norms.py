@@ -224,6 +224,59 @@ _ROWS: Final = (16, 1024)
 _LOGITS: Final = ((64, 512), (64,), ())
 
 
+class L2Normalize(Function):
+    """An l2_normalize whose denominator is a constant where the norm is below eps."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, eps: float) -> Tensor:
+        """Keep the argument and its norms."""
+        norm = x.float().square().sum(dim, keepdim=True).sqrt()
+        ctx.save_for_backward(x, norm)
+        ctx.given = dim, eps
+        return (x.float() / norm.clamp_min(eps)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        """Return the gradient, with a part along y where the norm counts."""
+        _, norm = ctx.saved_tensors
+        plain, along = L2Normalize.parts(ctx, g)
+        made = torch.where(norm > ctx.given[1], plain - along, plain)
+        return made.to(g.dtype), None, None
+
+    @staticmethod
+    def parts(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return g / D, and what of it lies along y."""
+        x, norm = ctx.saved_tensors
+        dim, eps = ctx.given
+        held = norm.clamp_min(eps)
+        y, plain = x.float() / held, g.float() / held
+        return plain, y * ((g.float() * y).sum(dim, keepdim=True) / held)
+
+
+@kernel(ops.l2_normalize, gradients=True)
+def gradient_l2_normalize(x: Tensor, dim: int = -1, eps: float = 1e-12) -> Tensor:
+    """Right."""
+    return called(L2Normalize, x, dim, eps)  # type: ignore[no-any-return]
+
+
+class UnheldL2Normalize(L2Normalize):
+    """Takes the denominator for the norm everywhere."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        """Return the gradient as of a norm above eps."""
+        plain, along = L2Normalize.parts(ctx, g)
+        return (plain - along).to(g.dtype), None, None
+
+
+@kernel(ops.l2_normalize, gradients=True)
+def gradient_l2_normalize_unheld(
+    x: Tensor, dim: int = -1, eps: float = 1e-12
+) -> Tensor:
+    """K-GRD-01: rows below eps are differentiated as if they were not."""
+    return called(UnheldL2Normalize, x, dim, eps)  # type: ignore[no-any-return]
+
+
 def _witness(name: str, contract: str, *shapes: tuple[int, ...]) -> Witness:
     return Witness(
         f"gradient_{name}.backward", "gradient_norms", contract, shapes,
@@ -237,6 +290,8 @@ WITNESSES: Final = [
     _witness("layer_norm_flat", CONTRACT, _ROWS, (1024,), (1024,), _ROWS),
     _witness("rms_norm", "", _ROWS, (1024,), _ROWS),
     _witness("rms_norm_none", CONTRACT, _ROWS, (1024,), _ROWS),
+    _witness("l2_normalize", "", _ROWS, _ROWS),
+    _witness("l2_normalize_unheld", CONTRACT, _ROWS, _ROWS),
     _witness("cross_entropy", "", *_LOGITS),
     _witness("cross_entropy_whole", CONTRACT, *_LOGITS),
     _witness("embedding", "", (512, 64), (128,), (128, 64)),

@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from kfuzz import __version__
 from kfuzz.cli.calibrate import calibrate
+from kfuzz.cli.config_verb import config
 from kfuzz.cli.contract_verbs import contracts_app
 from kfuzz.cli.corpus_verbs import corpus_app, show
 from kfuzz.cli.doctor import doctor
@@ -16,6 +17,8 @@ from kfuzz.cli.errors import report_error
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.grade import grade
 from kfuzz.cli.judge import judge
+from kfuzz.cli.monitor_report import monitor_report
+from kfuzz.cli.probe import probe
 from kfuzz.cli.replay import replay, shrink
 from kfuzz.cli.report import report
 from kfuzz.cli.run import run
@@ -28,8 +31,21 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: it is read in logs and searched
     pretty_exceptions_enable=False,
 )
-for verb in (run, report, replay, shrink, show, calibrate, grade, judge, doctor):
+for verb in (
+    run,
+    report,
+    replay,
+    shrink,
+    show,
+    calibrate,
+    grade,
+    judge,
+    probe,
+    config,
+    doctor,
+):
     app.command()(verb)
+app.command("monitor-report")(monitor_report)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(contracts_app, name="contracts")
 

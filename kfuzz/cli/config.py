@@ -1,16 +1,19 @@
-"""[tool.kfuzz] of the nearest pyproject.toml: targets and corpus."""
+"""[tool.kfuzz] of the nearest pyproject.toml: what a project says of its runs."""
 
-import os
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from kfuzz.cli.settings import SETTINGS, Place
 from kfuzz.core.errors import UsageError, suggestion
 
-_SECTION: Final = "[tool.kfuzz]"
-_KEYS: Final = ("targets", "corpus")
+SECTION: Final = "[tool.kfuzz]"
+PROFILES_KEY: Final = "profiles"
 DEFAULT_CORPUS: Final = "corpus"
+
+Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -19,13 +22,25 @@ class Config:
 
     Attributes:
         file: the nearest pyproject.toml, None where there is none.
-        targets: as on the command line; paths relative to the working folder.
-        corpus: absolute path of the folder of findings, None if not said.
+        values: its settings, as `kfuzz.cli.settings` reads them.
+        profiles: the settings of its own profiles, and what it changes in others.
     """
 
     file: Path | None = None
-    targets: tuple[str, ...] = ()
-    corpus: Path | None = None
+    values: Values = field(default_factory=dict)
+    profiles: Mapping[str, Values] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Targets as on the command line; paths relative to the working folder."""
+        found: tuple[str, ...] = self.values.get("targets", ())
+        return found
+
+    @property
+    def corpus(self) -> Path | None:
+        """Absolute path of the folder of findings, None if not said."""
+        found: Path | None = self.values.get("corpus")
+        return found
 
 
 def read_config(start: Path | None = None) -> Config:
@@ -50,31 +65,50 @@ def read_config(start: Path | None = None) -> Config:
         ) from None
     tool = document.get("tool", {})
     section = tool.get("kfuzz", {}) if isinstance(tool, dict) else {}
-    where = f"{file}: {_SECTION}"
+    where = f"{file}: {SECTION}"
     if not isinstance(section, dict):
         raise UsageError("is not a table", where=where)
-    for key in section:
-        if key not in _KEYS:
-            fix = suggestion(key, _KEYS)
+    section = dict(section)
+    tables = section.pop(PROFILES_KEY, {})
+    if not isinstance(tables, dict):
+        raise UsageError("is not a table", where=f"{where} {PROFILES_KEY}")
+    valid = [*SETTINGS, PROFILES_KEY]
+    profiles = {}
+    for name, table in tables.items():
+        place = f"{file}: {profile_section(name)}"
+        own = [s.key for s in SETTINGS.values() if not s.common]
+        if not isinstance(table, dict):
+            raise UsageError("is not a table", where=place)
+        profiles[name] = _values(table, own, place, file.parent, here)
+    return Config(file, _values(section, valid, where, file.parent, here), profiles)
+
+
+def profile_section(name: str) -> str:
+    """Return the name of a profile's table."""
+    return f"[tool.kfuzz.profiles.{name}]"
+
+
+def _values(
+    table: dict[str, Any], valid: list[str], where: str, base: Path, here: Path
+) -> dict[str, Any]:
+    """Return the settings of a table, checked."""
+    values = {}
+    for key, value in table.items():
+        if key not in valid:
+            if key in SETTINGS:
+                fix = f"it holds for every verb: write it under {SECTION}"
+                raise UsageError(f"{key} cannot be a profile's", where=where, fix=fix)
+            fix = suggestion(key, valid)
             raise UsageError(f"unknown key {key!r:.60}", where=where, fix=fix)
-    corpus = section.get("corpus")
-    if corpus is not None and not (isinstance(corpus, str) and corpus):
-        raise UsageError(
-            f"corpus = {corpus!r:.60} is not a folder", where=where,
-            fix='write corpus = "corpus"',
-        )  # fmt: skip
-    return Config(
-        file=file,
-        targets=_targets(section.get("targets", []), file.parent, here, where),
-        corpus=file.parent / corpus if corpus else None,
-    )
+        values[key] = SETTINGS[key].read(value, Place(f"{where} {key}", base, here))
+    return values
 
 
 def corpus_folder(option: str | None, config: Config, root: Path) -> Path:
     """Return the folder of findings.
 
     Args:
-        option: what --corpus says; relative to the working folder.
+        option: what --corpus or KFUZZ_CORPUS says; relative to the working folder.
         config: of the project.
         root: the project; its corpus/ is the default.
 
@@ -97,22 +131,3 @@ def corpus_folder(option: str | None, config: Config, root: Path) -> Path:
             "is not a folder", where=str(folder), fix="--corpus names a folder"
         )
     return folder
-
-
-def _targets(value: Any, base: Path, here: Path, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(t, str) and t for t in value):
-        raise UsageError(
-            f"targets = {value!r:.60} is not a list of targets",
-            where=where,
-            fix='write targets = ["kernels.py", "package.module"]',
-        )
-    return tuple(_from_here(target, base, here) for target in value)
-
-
-def _from_here(target: str, base: Path, here: Path) -> str:
-    """Return a target of a project as it is written in the working folder."""
-    path, separator, name = target.partition("::")
-    is_path = "/" in path or path.endswith(".py") or (base / path).exists()
-    if not is_path or base == here:
-        return target
-    return os.path.relpath(base / path, here) + separator + name

@@ -92,6 +92,16 @@ def grade(
         int | None,
         typer.Option("--seed", metavar="N", help="Default: a fresh one, stated."),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            help="Kernels searched side by side; the cases are the same. Default: one "
+            "for each processor, on GPUs one for each.",
+            show_default=False,
+        ),
+    ] = None,
     device: options.DeviceOption = "auto",
     corpus: options.CorpusOption = None,
     fail_on: Annotated[
@@ -174,6 +184,7 @@ def grade(
                 budget=budget,
                 started=started,
                 device=device,
+                jobs=options.count(jobs, "--jobs"),
             )
             made = _graded(config, platform, rests, quiet, project.corpus_option)
         shown = _rendered(made, other, format)

@@ -73,7 +73,9 @@ def judge(
         typer.Option(
             "--nonfinite",
             metavar="propagate|undefined",
-            help="undefined: nothing is asked of NaN and infinities in the inputs.",
+            help="undefined: nothing is asked of NaN and infinities in the inputs, as "
+            "in KernelBench's own test. propagate: they have to reach the result as in "
+            "torch; the report tells what breaks on them alone.",
         ),
     ] = "propagate",
     own_kernels_only: Annotated[
@@ -99,11 +101,12 @@ def judge(
 
     The problem is audited first; then the candidate is tried on the file's own values
     at the benchmarked shape, on other values, and at other shapes that the reference
-    takes.
+    takes. What all draws of get_inputs have in common, such as a triangle of zeros, is
+    told, and all values keep to it.
 
     Exit codes: 0 conforms, 1 violates, 2 usage or under_specified (the problem decides
-    nothing), 3 error (the candidate cannot be built, or kfuzz failed), 5 device
-    missing, 130 interrupted.
+    nothing, or the candidate raised on most values), 3 error (the candidate cannot be
+    built, or kfuzz failed), 5 device missing, 130 interrupted.
     """
     started = time.monotonic()
     as_json = options.choice(format, options.FORMATS, "--format") == "json"

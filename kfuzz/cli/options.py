@@ -7,7 +7,6 @@ from typing import Annotated, Final
 
 import typer
 
-from kfuzz.core.budget import Profile
 from kfuzz.core.errors import UsageError, suggestion
 
 DEVICES: Final = ("auto", "cpu", "cuda", "interpret")
@@ -15,7 +14,6 @@ ISOLATION: Final = ("auto", "process", "none")
 FORMATS: Final = ("text", "json")
 FAIL_ON: Final = ("new", "any")
 ENGINES: Final = ("hypothesis", "atheris")
-PROFILES: Final = tuple(str(profile) for profile in Profile)
 
 # A week is the longest night; more is a slip of the keyboard.
 MAX_SECONDS: Final = 7 * 24 * 3600.0
@@ -104,8 +102,10 @@ def count(value: int | None, option: str) -> int | None:
     return value
 
 
-def seed(value: int | None) -> int:
+def seed(value: int | None, option: str = "--seed") -> int:
     """Return the seed given, or a fresh random one.
+
+    A fresh one also where `CI` is set: every night is to see other cases.
 
     Raises:
         UsageError: if it does not fit 64 bits.
@@ -113,7 +113,7 @@ def seed(value: int | None) -> int:
     if value is None:
         return secrets.randbits(_RANDOM_SEED_BITS)
     if not 0 <= value < 1 << _SEED_BITS:
-        raise UsageError(f"{value} is not between 0 and 2^64 - 1", where="--seed")
+        raise UsageError(f"{value} is not between 0 and 2^64 - 1", where=option)
     return value
 
 
@@ -129,7 +129,7 @@ def choice(value: str, valid: Sequence[str], option: str) -> str:
     return value
 
 
-def device(value: str) -> str:
+def device(value: str, option: str = "--device") -> str:
     """Return a device name: one of `DEVICES`, or "cuda:" and a number.
 
     Raises:
@@ -137,4 +137,4 @@ def device(value: str) -> str:
     """
     if _CUDA.fullmatch(value):
         return value
-    return choice(value, (*DEVICES, "cuda:0") if ":" in value else DEVICES, "--device")
+    return choice(value, (*DEVICES, "cuda:0") if ":" in value else DEVICES, option)

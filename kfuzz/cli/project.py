@@ -1,5 +1,6 @@
 """Where a verb works: the project, its settings and its corpus."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ class Project:
         root: the project's folder.
         config: of its pyproject.toml.
         corpus: the folder of findings.
-        corpus_option: what --corpus said, "" where it did not.
+        corpus_option: what --corpus or KFUZZ_CORPUS said, "" where neither did.
     """
 
     root: Path
@@ -63,6 +64,8 @@ def open_project(corpus: str | None) -> Project:
     """
     from kfuzz.targets.load import project_root
 
+    if corpus is None:
+        corpus = os.environ.get("KFUZZ_CORPUS") or None
     config, root = read_config(), project_root()
     folder = corpus_folder(corpus, config, root)
     return Project(root, config, folder, corpus or "")

@@ -13,10 +13,10 @@ from kfuzz.cli.project import open_project
 from kfuzz.cli.select import chosen
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.corpus import Problem, Stored
 from kfuzz.engine.config import (
     ReplayConfig,
-    ReplayOutcome,
     ReplayResult,
     Sanitized,
 )
@@ -189,7 +189,7 @@ def _replay(
         def feed(result: ReplayResult) -> None:
             results.append(result)
             if not as_json:
-                for line in replay_lines(result, options=options):
+                for line in replay_lines(result.event(), options=options):
                     print(line, file=out)
 
         consume(engine.replay(entries, config, stop=stop), feed, stop)
@@ -198,7 +198,7 @@ def _replay(
             document = json_report.replay_document(results, interrupted=interrupted)
             json_report.write(document, out)
         else:
-            print(replay_total(results), file=out)
+            print(replay_total([r.event() for r in results]), file=out)
     if interrupted:
         return ExitCode.INTERRUPTED
     outcomes = {result.outcome for result in results}

@@ -69,10 +69,18 @@ def report(
     return ExitCode.OK
 
 
-def _kept(name: str) -> Iterator[Event]:
-    """Yield what a run kept, malformed text included as such."""
+def _kept(name: str) -> list[Event]:
+    """Return what a run kept, malformed text included as such.
+
+    Raises:
+        DecodeError: if it is malformed.
+        NothingToRunError: if it kept nothing.
+    """
     with open(name, encoding="utf-8", errors="surrogateescape") as lines:
-        yield from read_events(lines, where=name)
+        told = list(read_events(lines, where=name))
+    if not told:  # a page without findings would pass for a run without
+        raise NothingToRunError("no event is kept here", where=f"--events {name}")
+    return told
 
 
 def _stored(project: Project) -> Iterator[Event]:

@@ -80,6 +80,8 @@ def ending(files: "ReportFiles | None", command: str) -> Iterator[list[int]]:
         yield codes
     except BaseException as error:
         files.finish(Exited(code_of(error), line_of(error), command))
+        for problem in files.problems:  # the error that is raised says nothing of them
+            typer.echo(f"kfuzz: {problem}", err=True)
         raise
     files.finish(Exited(codes[-1] if codes else None, "", command))
     files.require_written()

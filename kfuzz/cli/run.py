@@ -3,26 +3,32 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Annotated, TextIO
+from dataclasses import replace
+from typing import Annotated, Final, TextIO
 
 import typer
 
 from kfuzz.cli import options, reports
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.effective import Effective
+from kfuzz.cli.outcome import Outcome
 from kfuzz.cli.project import open_project
+from kfuzz.cli.settings import FRESH, number
 from kfuzz.cli.streams import consume, report_stream, stopping
-from kfuzz.core.budget import Budget, Profile
+from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.burst import MEMBERS
-from kfuzz.core.errors import UsageError
-from kfuzz.core.event import Event, KernelFinished, RunFinished
-from kfuzz.core.verdict import CHARGED, FAILING, Verdict
-from kfuzz.engine import zygotes
+from kfuzz.core.event import Event
+from kfuzz.core.profiles import PROFILES, described
+from kfuzz.engine import learnt_store, zygotes
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.report.kinds import ReportFile
 
-DEFAULT_TIME = "60s"
+# The settings that a printed command repeats, so that it draws the same cases.
+_REPEATED: Final = (
+    "max-time", "max-cases", "max-findings", "profile", "replay", "burst", "engine",
+    "contracts", "exclude-contracts", "device", "isolate", "corpus",
+)  # fmt: skip
 
 
 def run(
@@ -40,8 +46,8 @@ def run(
         typer.Option(
             "--max-time",
             metavar="TIME",
-            help="For the whole run: 90, 90s, 10m, 1h, 1h30m. Default 60s; without "
-            "limit if --max-cases is given.",
+            help="For the whole run: 90, 90s, 10m, 1h, 1h30m. Default: the profile's; "
+            "60s without one, and without limit if --max-cases is given.",
             show_default=False,
         ),
     ] = None,
@@ -54,36 +60,75 @@ def run(
         typer.Option("--max-findings", metavar="N", help="Stop after N findings."),
     ] = None,
     seed: Annotated[
-        int | None,
-        typer.Option("--seed", metavar="N", help="Default: a fresh one, printed."),
+        str | None,
+        typer.Option(
+            "--seed",
+            metavar="N|fresh",
+            help="Default: a fresh one, printed.",
+            show_default=False,
+        ),
     ] = None,
     profile: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--profile",
-            metavar="quick|large",
-            help="large: tensors above 2^31 elements, more than 65,535 rows, strides "
-            "that span gigabytes; on a GPU only.",
+            metavar="NAME",
+            help=f"{'; '.join(map(described, PROFILES))}; or one of the project's "
+            "own. `kfuzz config` prints what it comes to.",
+            show_default=False,
         ),
-    ] = "quick",
+    ] = None,
+    replay: Annotated[
+        bool | None,
+        typer.Option(
+            "--replay/--no-replay",
+            help="Replay the findings stored for the targets first, in at most half "
+            "of the time. Default: the profile's.",
+            show_default=False,
+        ),
+    ] = None,
     burst: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--burst",
             metavar="N",
             help="Most members of a burst, which share a structure and are held to "
-            "the contracts that are always on; 1 for no bursts.",
+            f"the contracts that are always on; 1 for no bursts. Default {MEMBERS}.",
+            show_default=False,
         ),
-    ] = MEMBERS,
+    ] = None,
     engine: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--engine",
             metavar="hypothesis|atheris",
             help="What chooses the cases. atheris: libFuzzer, guided by the branches "
-            "of the wrapper and, interpreted, of the kernel; needs atheris installed.",
+            "of the wrapper and, interpreted, of the kernel; needs atheris installed. "
+            "Default hypothesis.",
+            show_default=False,
         ),
-    ] = "hypothesis",
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            help="Kernels searched side by side; the cases are the same. Default: one "
+            "for each processor, on GPUs one for each.",
+            show_default=False,
+        ),
+    ] = None,
+    learnt: Annotated[
+        str | None,
+        typer.Option(
+            "--learnt",
+            metavar="auto|none|last|ID",
+            help="What of earlier runs to begin with: last, all that they learnt; ID, "
+            "what the run began with that printed it. Default auto: last without "
+            "--seed, none with it.",
+            show_default=False,
+        ),
+    ] = None,
     contracts: Annotated[
         list[str] | None,
         typer.Option(
@@ -102,139 +147,149 @@ def run(
             show_default=False,
         ),
     ] = None,
-    device: options.DeviceOption = "auto",
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            help="What `kfuzz calibrate --format json` printed here, to tell which "
+            "contracts are uncalibrated. Default: what kfuzz ships.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="auto|cpu|cuda[:i]|interpret",
+            help="Where kernels run. Default auto.",
+            show_default=False,
+        ),
+    ] = None,
     isolate: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--isolate",
             metavar="auto|process|none",
-            help="Run kernels in processes of their own.",
+            help="Run kernels in processes of their own. Default auto.",
+            show_default=False,
         ),
-    ] = "auto",
+    ] = None,
     corpus: options.CorpusOption = None,
     fail_on: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--fail-on",
             metavar="new|any",
-            help="Exit 1 on new findings only, or on known ones too.",
+            help="Exit 1 on new findings only, or on known ones too. Default new.",
+            show_default=False,
         ),
-    ] = "new",
+    ] = None,
     report: reports.ReportOption = None,
-    format: options.FormatOption = "text",
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="text|json",
+            help="What to print on stdout. Default text.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="No progress and no notes.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "-q", "--quiet", help="No progress and no notes.", show_default=False
+        ),
+    ] = None,
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Tracebacks, too.")
-    ] = False,
+        bool | None,
+        typer.Option("-v", "--verbose", help="Tracebacks, too.", show_default=False),
+    ] = None,
 ) -> int:
     """Search for inputs on which a kernel breaks its contracts.
+
+    Every option can stand in [tool.kfuzz] of pyproject.toml and in the environment,
+    as KFUZZ_MAX_TIME does for --max-time; `kfuzz config` prints what holds.
 
     Exit codes: 0 nothing found, 1 a violation, 2 usage, 3 internal error,
     4 nothing to run, 5 device missing, 130 interrupted (everything is saved).
     """
     started = time.monotonic()
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
-    options.choice(fail_on, options.FAIL_ON, "--fail-on")
-    if quiet and verbose:
-        raise UsageError("-q and -v exclude each other", fix="give one of them")
-    if max_time is None and max_cases is None:
-        max_time = DEFAULT_TIME
-    budget = Budget(
-        max_time=None if max_time is None else options.duration(max_time),
-        max_cases=options.count(max_cases, "--max-cases"),
-        max_findings=options.count(max_findings, "--max-findings"),
-    )
-    device = options.device(device)
-    options.choice(isolate, options.ISOLATION, "--isolate")
-    options.choice(profile, options.PROFILES, "--profile")
-    options.choice(engine, options.ENGINES, "--engine")
-    seed = options.seed(seed)
-    wanted = reports.wanted(report or ())
     project = open_project(corpus)
+    settings = Effective(
+        {
+            "targets": targets or None,
+            "max-time": max_time,
+            "max-cases": max_cases,
+            "max-findings": max_findings,
+            "seed": None if seed is None else number(seed),
+            "profile": profile,
+            "replay": replay,
+            "burst": burst,
+            "engine": engine,
+            "jobs": jobs,
+            "learnt": learnt,
+            "contracts": contracts or None,
+            "exclude-contracts": exclude or None,
+            "calibration": calibration,
+            "device": device,
+            "isolate": isolate,
+            "corpus": corpus,
+            "fail-on": fail_on,
+            "report": report or None,
+            "format": format,
+            "quiet": quiet,
+            "verbose": verbose,
+        },
+        project.config,
+    )
+    if not settings["quiet"]:
+        for name, hint in settings.unknown_variables():
+            typer.echo(f"kfuzz: {name} is set and is no setting: {hint}", err=True)
+    limit = settings["max-time"]
     config = RunConfig(
-        targets=project.targets(targets),
+        targets=project.targets(settings["targets"]),
         root=project.root,
         corpus=project.corpus,
-        seed=seed,
-        budget=budget,
+        seed=options.seed(None if settings["seed"] == FRESH else settings["seed"]),
+        budget=Budget(
+            max_time=None if limit is None else options.duration(limit),
+            max_cases=settings["max-cases"],
+            max_findings=settings["max-findings"],
+        ),
         started=started,
-        device=device,
-        isolate=isolate,
-        contracts=tuple(contracts or ()),
-        exclude=tuple(exclude or ()),
-        profile=Profile(profile),
-        burst=options.count(burst, "--burst") or 1,
-        engine=Engine(engine),
+        device=settings["device"],
+        isolate=settings["isolate"],
+        contracts=settings["contracts"],
+        exclude=settings["exclude-contracts"],
+        scale=Scale(settings["scale"]),
+        burst=settings["burst"],
+        probes=settings["probes"],
+        engine=Engine(settings["engine"]),
+        jobs=settings["jobs"],
+        replay=settings["replay"],
+        calibration=settings["calibration"],
     )
-    given = {
-        "--max-time": max_time,
-        "--max-cases": max_cases,
-        "--max-findings": max_findings,
-        "--profile": profile if profile != "quick" else None,
-        "--burst": burst if burst != MEMBERS else None,
-        "--engine": engine if engine != "hypothesis" else None,
-        "--contracts": contracts,
-        "--exclude-contracts": exclude,
-        "--device": device if device != "auto" else None,
-        "--isolate": isolate if isolate != "auto" else None,
-        "--corpus": corpus,
-    }
-    outcome = Outcome(fail_on_known=fail_on == "any")
-    if isolate != "none" and config.engine is Engine.HYPOTHESIS:
-        zygotes.expect(device)  # it imports torch while this process does
+    begun, learn = learnt_store.chosen(
+        settings["learnt"], seeded=settings["seed"] != FRESH, root=project.root
+    )
+    config = replace(config, learn=learn, learnt=begun)
+    outcome = Outcome(fail_on_known=settings["fail-on"] == "any")
+    if config.isolate != "none" and config.engine is Engine.HYPOTHESIS:
+        zygotes.expect(config.device)  # it imports torch while this process does
     with report_stream() as out:
         _search(
             config,
             out,
             outcome,
-            as_json=as_json,
-            quiet=quiet,
-            verbose=verbose,
+            as_json=settings["format"] == "json",
+            quiet=settings["quiet"],
+            verbose=settings["verbose"],
             corpus=project.corpus_option,
-            repeat=_command(targets or [], given),
-            wanted=wanted,
+            repeat=_command(targets or [], settings, begun),
+            wanted=settings["report"],
         )
     return outcome.code()
-
-
-class Outcome:
-    """Folds a campaign's events to its exit code.
-
-    Args:
-        fail_on_known: whether findings marked known fail the run, too.
-    """
-
-    def __init__(self, *, fail_on_known: bool) -> None:
-        self._failing = CHARGED if fail_on_known else FAILING
-        self._violated = self._interrupted = False
-        self._error = False
-        self._cases = 0
-
-    def feed(self, event: Event) -> None:
-        """Take the next event."""
-        match event:
-            case KernelFinished():
-                states = {finding.state for finding in event.findings}
-                self._violated |= bool(states & self._failing)
-                self._cases += event.cases
-                tallies = event.contracts.values()
-                self._error |= any(t.verdict is Verdict.ERROR for t in tallies)
-            case RunFinished():
-                self._interrupted = event.interrupted
-            case _:
-                pass
-
-    def code(self) -> ExitCode:
-        """Return the exit code; a run in which nothing ran is not a success."""
-        if self._interrupted:
-            return ExitCode.INTERRUPTED
-        if self._violated:
-            return ExitCode.VIOLATION
-        if self._error:
-            return ExitCode.INTERNAL
-        return ExitCode.OK if self._cases else ExitCode.NOTHING_TO_RUN
 
 
 def _search(
@@ -247,7 +302,7 @@ def _search(
     verbose: bool,
     corpus: str,
     repeat: str,
-    wanted: list[ReportFile],
+    wanted: Sequence[ReportFile],
 ) -> None:
     from kfuzz.engine import campaign
     from kfuzz.report import json_report
@@ -286,11 +341,23 @@ def _search(
             codes.append(outcome.code())
 
 
-def _command(targets: list[str], given: dict[str, str | int | list[str] | None]) -> str:
-    """Return the command line of a run, without its seed."""
+def _command(targets: list[str], settings: Effective, begun: str) -> str:
+    """Return the command line of a run, without its seed.
+
+    What a file says it says again; the time limit is told wherever it comes from.
+    """
     words = ["kfuzz", "run", *targets]
-    for option, value in given.items():
-        values = value if isinstance(value, list) else [value]
-        for item in values:
-            words += [] if item is None else [option, str(item)]
+    for key in _REPEATED:
+        chosen = settings.chosen[key]
+        said = chosen.said
+        if key == "max-time" and chosen.value is not None:
+            said = chosen.value
+        if said is None:
+            continue
+        for item in said if isinstance(said, list) else [said]:
+            if isinstance(item, bool):
+                words.append(f"--{key}" if item else f"--no-{key}")
+            else:
+                words += [f"--{key}", str(item)]
+    words += ["--learnt", begun] if begun else []
     return shlex.join(words)

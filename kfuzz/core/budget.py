@@ -35,14 +35,14 @@ SIZE_BUDGETS: Final = {
 }
 
 
-class Profile(StrEnum):
+class Scale(StrEnum):
     """Which sizes a search is about.
 
-    QUICK keeps to the element budget. LARGE has tensors above 2^31 elements, more
+    USUAL keeps to the element budget. LARGE has tensors above 2^31 elements, more
     blocks than one grid dimension holds, and views that span gigabytes.
     """
 
-    QUICK = "quick"
+    USUAL = "usual"
     LARGE = "large"
 
 

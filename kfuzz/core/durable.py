@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from kfuzz.core.errors import HarnessError
+from kfuzz.core.errors import StorageError
 
 # A write takes milliseconds; who holds a lock for longer is stuck or stopped.
 LOCK_SECONDS: Final = 60.0
@@ -24,7 +24,7 @@ def exclusive(folder: Path) -> Iterator[bool]:
         Whether the lock is held: some network file systems have none on folders.
 
     Raises:
-        HarnessError: if another process keeps it for `LOCK_SECONDS`.
+        StorageError: if another process keeps it for `LOCK_SECONDS`.
         OSError: if the folder cannot be opened.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -41,7 +41,7 @@ def _locked(handle: int, folder: Path) -> bool:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise HarnessError(
+                raise StorageError(
                     f"another process has been writing here for {LOCK_SECONDS:.0f} s",
                     where=str(folder),
                     fix="end it, or write elsewhere",
@@ -53,32 +53,34 @@ def _locked(handle: int, folder: Path) -> bool:
             return True
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file and wait until the disk has it.
+def write_file(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Write a file, and wait until the disk has it unless told not to.
 
     Raises:
         OSError: if the disk refuses.
     """
     with open(path, "wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
 
 
-def replace_file(path: Path, content: bytes, *, prefix: str) -> None:
+def replace_file(path: Path, content: bytes, *, prefix: str, sync: bool = True) -> None:
     """Replace a file at once: readers see the old content or the new.
 
     Args:
         path: the file, existing or not.
         content: all of it.
         prefix: how the name of the unfinished file beside it begins.
+        sync: whether a power cut is to leave it whole, too, and not a kill alone.
 
     Raises:
         OSError: if the disk refuses; the old content is then still there.
     """
     staged = path.with_name(f"{prefix}{secrets.token_hex(8)}")
     try:
-        write_file(staged, content)
+        write_file(staged, content, sync=sync)
         os.replace(staged, path)
     finally:
         staged.unlink(missing_ok=True)

@@ -51,6 +51,10 @@ class HarnessError(KfuzzError):
     """kfuzz or the machine failed, not the kernel (verdict `error`)."""
 
 
+class StorageError(HarnessError):
+    """The disk refuses: what is found cannot be kept, whatever is searched."""
+
+
 class BuildError(HarnessError):
     """What a kernel is made of cannot be built here: `what` are the compiler's words.
 

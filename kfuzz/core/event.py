@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import ReplayOutcome, State, Verdict
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,17 @@ class RunStarted:
         device: backend: "cpu", "interpret" or "cuda".
         kernels: node ids, in the order in which they take turns.
         when: UTC time, ISO 8601 to the second; "" where it is unknown.
+        jobs: kernels searched side by side.
+        learnt: id of what earlier runs have learnt, where the run begins with that;
+            "" where with nothing.
     """
 
     seed: int
     device: str
     kernels: tuple[str, ...]
     when: str = ""
+    jobs: int = 1
+    learnt: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,16 +71,70 @@ class FindingSaved:
 
 
 @dataclass(frozen=True)
+class FindingReplayed:
+    """A stored finding was run again before the search.
+
+    Attributes:
+        kernel: node id, "" where its entry cannot be read.
+        id: the finding's id; "" where its entry cannot be read.
+        contract: the contract class that it breaks, "" likewise.
+        state: its state after the replay, None likewise.
+        path: its folder.
+        outcome: whether it still fails.
+        failures: runs that failed as stored.
+        runs: runs made, in fresh children.
+        message: one line for people.
+        differences: how the environment differs from the stored one.
+        seems_fixed: whether it passes and is charged with a violation, not by chance.
+        by_chance: whether chance decides if it shows, so that passing says little.
+        reason: why people know it, "" where they do not or do not say.
+    """
+
+    kernel: str
+    id: str
+    contract: str
+    state: State | None
+    path: str
+    outcome: ReplayOutcome
+    failures: int
+    runs: int
+    message: str
+    differences: tuple[str, ...] = ()
+    seems_fixed: bool = False
+    by_chance: bool = False
+    reason: str = ""
+
+    @property
+    def excused(self) -> bool:
+        """Whether it is known and fails as it is known to."""
+        known = self.state is State.KNOWN
+        return known and self._reproduces and self.failures > 0
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the run, as a finding of the search would."""
+        told_only = self.state in (State.FLAKY, State.UNREPRODUCED)
+        return self._reproduces and not told_only and not self.excused
+
+    @property
+    def _reproduces(self) -> bool:
+        return self.outcome in (ReplayOutcome.FAILS, ReplayOutcome.FLAKY)
+
+
+@dataclass(frozen=True)
 class Notice:
     """Something a person should know that is no finding.
 
     Attributes:
         kernel: node id concerned, "" for the run.
         message: one line.
+        about: for programs, what it warns of: "rejected" draws, input "unexercised",
+            an "impostor" that passes, a contract "uncalibrated"; "" for all else.
     """
 
     kernel: str
     message: str
+    about: str = ""
 
 
 @dataclass(frozen=True)
@@ -218,6 +277,7 @@ Event = (
     RunStarted
     | Progress
     | FindingSaved
+    | FindingReplayed
     | Notice
     | KernelFinished
     | RunFinished

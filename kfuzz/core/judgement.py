@@ -18,7 +18,9 @@ class Coverage:
         families: families of values of the first floating argument, with their cases.
         shapes: different shapes.
         dtypes: dtypes of the first floating argument.
-        refused: cases elsewhere that it raised on: counted, no violation.
+        finite: cases without NaN and infinities whose values were decided.
+        refused: cases on other values or shapes than the file's own that it raised on:
+            counted, no violation.
         beyond: cases on which the reference does not keep the contract either.
         undecided: cases outside the reference's own domain, or not decided.
     """
@@ -28,6 +30,7 @@ class Coverage:
     families: dict[str, int] = field(default_factory=dict)
     shapes: int = 0
     dtypes: tuple[str, ...] = ()
+    finite: int = 0
     refused: int = 0
     beyond: int = 0
     undecided: int = 0
@@ -48,6 +51,10 @@ class Audit:
         accumulator: the arithmetic that candidates are held to.
         domain: the shapes that the reference takes, in words.
         modeless: whether it gives the same in evaluation mode as it was built.
+        inputs: what the arguments of every draw have in common, in words: candidates
+            may rely on it, and all values keep to it.
+        finite: whether NaN and infinities are left out, since products with known
+            zeros need not be computed.
     """
 
     faults: tuple[str, ...] = ()
@@ -55,6 +62,8 @@ class Audit:
     accumulator: str = "float32"
     domain: str = ""
     modeless: bool = False
+    inputs: tuple[str, ...] = ()
+    finite: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,10 +89,13 @@ class Judgement:
         notes: what was suspicious and violates nothing.
         notices: what kept the judgement from going further.
         containment: measures that contain the candidate here.
-        launched: kernels that a GPU was seen to run for it.
+        launched: Triton's kernels that were seen to be launched for it, by the word of
+            its child.
         operators: torch's own operators that were seen to compute for it, by the word
             of its child.
         weights: how the candidate came to the reference's weights.
+        on_finite: where all that it violates rests on NaN or infinities in the inputs,
+            the verdict without these; None elsewhere.
     """
 
     verdict: Verdict
@@ -107,3 +119,4 @@ class Judgement:
     launched: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     weights: str = ""
+    on_finite: Verdict | None = None

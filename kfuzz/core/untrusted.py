@@ -27,14 +27,16 @@ class Entry:
     Attributes:
         path: the file.
         build: name of what the file defines: a class, which is built, or a function.
-        args: positional arguments of the constructor: numbers, texts, None, lists,
-            tuples and mappings of these, and torch's dtypes.
+        args: positional arguments of the constructor: numbers, texts, None, tensors,
+            lists, tuples and mappings of these, and torch's dtypes.
         kwargs: its keyword arguments, alike.
         seed: of torch's generators while the file is imported and the class built.
         weights: tensors to load into the parameters and buffers of these names.
         fixed: positional arguments of every call that are no tensors, by position;
             the tensors take the places left in their order.
         mode: of a module during calls.
+        constants_drawn: whether initialisers of constants draw numbers while the class
+            is built; see `kfuzz.execution.constants`.
     """
 
     path: Path
@@ -45,6 +47,7 @@ class Entry:
     weights: "Mapping[str, Tensor]" = field(default_factory=dict)
     fixed: Mapping[int, Any] = field(default_factory=dict)
     mode: Mode = Mode.AS_BUILT
+    constants_drawn: bool = False
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,15 @@ FAILING: Final = CHARGED - {State.KNOWN}
 """Those of them that fail a run, whether or not known ones are to."""
 
 
+class ReplayOutcome(StrEnum):
+    """What became of a replayed finding."""
+
+    FIXED = "FIXED"
+    FAILS = "FAILS"
+    FLAKY = "FLAKY"
+    ERROR = "ERROR"
+
+
 class Feature(StrEnum):
     """What a failing input needs: the closed list that buckets are made of."""
 
@@ -242,6 +251,8 @@ class CaseReport:
             each.
         beside: the kernel's own allocation that the case asks to lie beside a page
             that faults, if it was made.
+        impostors: of what was judged in place of the kernel's results, by kind, whether
+            it was refused; empty on most cases.
     """
 
     verdicts: dict[str, Verdict]
@@ -255,6 +266,7 @@ class CaseReport:
     friendly: str | None = None
     notes: tuple[str, ...] = ()
     beside: Allocation | None = None
+    impostors: dict[str, bool] = field(default_factory=dict)
 
     def shows(self, signature: Signature) -> bool:
         """Whether the case fails with a signature's symptom."""

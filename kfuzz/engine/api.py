@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.budget import Budget, Profile
+from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.errors import HarnessError, UsageError, suggestion
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding, Target
@@ -74,7 +74,7 @@ def falsify(
             budget=Budget(max_time=max_time, max_cases=max_cases),
             device=device,
             isolate=isolate,
-            profile=_profile(profile),
+            scale=_scale(profile),
         )
         found: dict[str, Finding] = {}
         told = []
@@ -118,11 +118,12 @@ def replay(
     return next(replay_all([stored], config, stop=threading.Event()))
 
 
-def _profile(name: str) -> Profile:
-    if name not in tuple(Profile):
-        fix = suggestion(name, tuple(Profile))
-        raise UsageError(f"{name!r} is no profile", where="profile", fix=fix)
-    return Profile(name)
+def _scale(profile: str) -> Scale:
+    scales = {"quick": Scale.USUAL, "large": Scale.LARGE}
+    if profile not in scales:
+        fix = suggestion(profile, scales)
+        raise UsageError(f"{profile!r} is no profile here", where="profile", fix=fix)
+    return scales[profile]
 
 
 def _require_no_import() -> None:

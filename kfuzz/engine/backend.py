@@ -1,9 +1,10 @@
 """Where kernels run: the device, and the zygote that children are forked from."""
 
 import os
+from collections.abc import Callable
 
 from kfuzz.engine import zygotes
-from kfuzz.execution.devices import resolve_device
+from kfuzz.execution.devices import devices_of, resolve_device
 from kfuzz.execution.processes import Child
 
 
@@ -13,27 +14,35 @@ class Backend:
     Attributes:
         name: "cpu", "interpret" or "cuda".
         device: torch's device name.
-        quiet: whether what children print is dropped: while a finding is reduced,
-            a crash would print the same stack a hundred times.
+        devices: those that kernels are divided among: all GPUs, unless one is named.
+        quiet: whether what children print is dropped.
     """
 
     def __init__(
         self, device: str, *, isolate: str = "auto", serve: str = zygotes.SERVE
     ) -> None:
         self.name, self.device = resolve_device(device)
+        self.devices = devices_of(device, self.device)
         self.quiet = False
         self._lent: zygotes.Lent | None = None
         if isolate != "none":
             self._lent = zygotes.lend(self.name, serve, output=self._forward)
 
-    def fork(self) -> Child:
+    def fork(self, quiet: Callable[[], bool] | None = None) -> Child:
         """Return a new child.
+
+        Args:
+            quiet: tells whether what this child prints is dropped.
 
         Raises:
             ZygoteError: if none can be had.
         """
         assert self._lent is not None
-        return self._lent.zygote.fork()
+        if quiet is None:
+            return self._lent.zygote.fork()
+        return self._lent.zygote.fork(
+            lambda data: None if quiet() else self._forward(data)
+        )
 
     @property
     def isolated(self) -> bool:

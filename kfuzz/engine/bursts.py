@@ -197,6 +197,7 @@ class BurstRound:
         self.members += made.passed
         if made.passed:
             branches = len(self._kernel.runner.reached.run)
+            self._kernel.breadth.take_burst(self._kernel.loaded.kernel, burst)
             self._kernel.discovery.take_burst(
                 burst, ratio=made.ratio, branches=branches
             )

@@ -4,16 +4,20 @@ import math
 import threading
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
-from kfuzz.core.budget import SIZE_BUDGETS, Profile, SizeBudget
-from kfuzz.core.errors import BackendError, BindingError
+from kfuzz.core.budget import SIZE_BUDGETS, Scale, SizeBudget
+from kfuzz.core.errors import (
+    BackendError,
+    BindingError,
+    StorageError,
+)
 from kfuzz.core.event import (
     Event,
-    FindingSaved,
     KernelFinished,
     Notice,
     Progress,
@@ -21,9 +25,9 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.life import enter, utc_now
+from kfuzz.core.life import utc_now
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Kind, State
+from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.corpus import Corpus
 from kfuzz.engine import coverage
 from kfuzz.engine.backend import Backend
@@ -31,16 +35,27 @@ from kfuzz.engine.bursts import screen_round
 from kfuzz.engine.children import Place
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.coverage import CoverageSearch
-from kfuzz.engine.falsify import round_seed, search_round, strategy_of
-from kfuzz.engine.filed import FiledFinding
-from kfuzz.engine.guidance import charge, is_climbed
+from kfuzz.engine.demands import (
+    jobs_of,
+    no_fences,
+    require_device,
+    require_processes,
+)
+from kfuzz.engine.falsify import round_seed, search_round, settle, strategy_of
+from kfuzz.engine.found import first_finding, taken_to_minimum
+from kfuzz.engine.guidance import Discovery, is_climbed
+from kfuzz.engine.jobs import Halt, streamed
 from kfuzz.engine.judge_runner import runner_of
-from kfuzz.engine.lifecycle import process
+from kfuzz.engine.learning import Learning
 from kfuzz.engine.record import Record
+from kfuzz.engine.replay_first import replay_first
 from kfuzz.engine.round import UNFENCED, KernelTurns, Round, unreached
 from kfuzz.engine.runner import HANG_SECONDS
-from kfuzz.engine.served import Stopped
-from kfuzz.execution import collectives, pages
+from kfuzz.engine.told import finished_of, line_of, progress_of
+from kfuzz.engine.turns import Turns
+from kfuzz.engine.watchful import Calibrations, watched
+from kfuzz.execution import collectives
+from kfuzz.execution.processes import Child
 from kfuzz.targets.load import LoadedKernel, load_all
 
 if TYPE_CHECKING:  # imported for good, its storage is chosen: see `falsify`
@@ -86,11 +101,12 @@ def run_kernels(
     """Search kernels that are loaded already; otherwise as `run`."""
     classes = select_classes(config.contracts, config.exclude)
     coverage.require(config)
+    require_processes(config)
     backend = Backend(
         config.device, isolate=config.isolate, serve=coverage.served_by(config)
     )
     try:
-        _require_device(config.profile, backend.name)
+        require_device(config.scale, backend.name)
         yield from Campaign(config, stop, backend, loaded, classes).events()
     finally:
         backend.close()
@@ -113,8 +129,10 @@ class Campaign:
     ) -> None:
         self.config = config
         self.stop = stop
+        self.halt = Halt(stop)
         self.backend = backend
         self.classes = classes
+        self.calibrations = Calibrations(backend.name, config.calibration)
         self.corpus = Corpus(config.corpus)
         self.corpus.require_writable()
         self.start = time.monotonic() if config.started is None else config.started
@@ -124,60 +142,106 @@ class Campaign:
         self.no_collective: str | None = None
         if backend.name == "cuda" and backend.isolated and "C-ORD-03" in classes:
             self.no_collective = collectives.unavailable(backend.device)
-        self.kernels = [self._prepare(kernel, classes) for kernel in loaded]
+        self.jobs = jobs_of(config, backend, len(loaded))
+        self.learning = Learning(config, backend.name)
+        devices = backend.devices[: self.jobs]
+        self.kernels = [
+            self._prepare(kernel, classes, devices[number % len(devices)])
+            for number, kernel in enumerate(loaded)
+        ]
+        self.turns = Turns(
+            self.kernels, jobs=self.jobs, timed=limit is not None, over=self._over
+        )
+        # Under a limit findings are taken to their minimum one after the other, so
+        # that there are not more of them; a collective takes every GPU it needs.
+        self._counting = threading.Lock()
+        self._collective = threading.Lock()
+        settle()
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, CoverageSearch] = {}
         if config.engine is Engine.ATHERIS:
             self.guided = {
                 k.node_id: CoverageSearch(
-                    k, backend.fork, config, expired=self._expired
+                    k, partial(self._fork, k), config, expired=self._expired
                 )
                 for k in self.kernels
             }
 
-    def _prepare(self, loaded: LoadedKernel, classes: frozenset[str]) -> KernelTurns:
+    def _prepare(
+        self, loaded: LoadedKernel, classes: frozenset[str], device: str
+    ) -> KernelTurns:
         operator, claims = loaded.kernel.operator, loaded.kernel.declaration
         bound = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
         budget = self.budget_of()
         # An impossible domain shows here.
-        strategy_of(loaded.kernel, budget, profile=self.config.profile)
+        strategy_of(loaded.kernel, budget, scale=self.config.scale)
         place = Place(
-            device=self.backend.device,
+            device=device,
             backend=self.backend.name,
             budget=budget,
             classes=tuple(sorted(classes)),
             root=self.config.root,
+            probes=self.config.probes,
         )
-        fork = self.backend.fork if self.backend.isolated else None
-        runner = runner_of(loaded, place, fork, expired=self._expired)
+
+        def fork() -> Child:
+            return self._fork(kernel)
+
+        apart = fork if self.backend.isolated else None
+        runner = runner_of(loaded, place, apart, expired=self._expired)
         record = Record(frozenset(classes & bound), claims.dtypes)
-        if why := _no_fences(self.backend):
+        if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
-        return KernelTurns(loaded, runner, budget, record)
+        kernel = KernelTurns(loaded, runner, budget, record)
+        kernel.discovery = Discovery(self.learning.of(kernel))
+        kernel.rate = kernel.discovery.rate
+        return kernel
+
+    def _fork(self, kernel: KernelTurns) -> Child:
+        return self.backend.fork(lambda: kernel.quiet)
 
     def events(self) -> Iterator[Event]:
         """Search, and yield what happens, ending with one `RunFinished`."""
         names = tuple(k.node_id for k in self.kernels)
-        yield RunStarted(self.config.seed, self.backend.name, names, utc_now())
+        yield RunStarted(
+            self.config.seed,
+            self.backend.name,
+            names,
+            utc_now(),
+            jobs=self.jobs,
+            learnt=self.config.learnt,
+        )
+        for text in self.learning.notices():
+            yield Notice("", text)
         if self.no_collective:
             text = f"C-ORD-03: collectives are not_applicable: {self.no_collective}"
             yield Notice("", text)
         try:
+            if self.config.replay:
+                yield from replay_first(
+                    self.kernels, self.config, self.backend,
+                    classes=self.classes, stop=self.stop, end=self._search_end(),
+                )  # fmt: skip
             for each in self.kernels:
                 yield from self.opening(each)
-            while not self._over():
-                kernel = self._next()
-                if kernel is None:
-                    break
-                yield from self._turn(kernel)
-                yield self._progress(kernel)
+            for told in streamed(self._next_turn, self.jobs, halt=self.halt.set):
+                # Counted where all is told, in order.
+                yield self._progress(told) if isinstance(told, KernelTurns) else told
         finally:
             for kernel in self.kernels:
                 self._close(kernel)
+                self.learning.keep(kernel, now=True)
+        for text in self.learning.notices():
+            yield Notice("", text)
+        finished: list[KernelFinished] = []
         for kernel in self.kernels:
             if not self.guided and (text := unreached(kernel)):
                 yield Notice(kernel.node_id, text)
-            yield self._finished(kernel)
+            yield (made := finished_of(kernel, self.classes))
+            finished.append(made)
+            if not kernel.loaded.target.reference:  # judged by a rule of its own
+                yield from watched(kernel, self.config.scale)
+        yield from self.calibrations.warn(self.kernels, finished)
         elapsed = time.monotonic() - self.start
         interrupted = self.stop.is_set()
         yield RunFinished(elapsed, interrupted, self.config.seed, self.backend.name)
@@ -198,16 +262,21 @@ class Campaign:
             kernel.loaded.kernel,
             kernel.budget,
             without=without,
-            profile=self.config.profile,
+            scale=self.config.scale,
+            favour=kernel.discovery.favour,
         )
 
     def _expired(self) -> bool:
-        return self.stop.is_set() or time.monotonic() >= self.deadline
+        return self.halt.is_set() or time.monotonic() >= self.deadline
 
     def _over(self) -> bool:
+        over = self.halt.is_set() or time.monotonic() >= self._search_end()
+        return over or self._full()
+
+    def _full(self) -> bool:
+        """Whether there are as many findings as were asked for."""
         most = self.config.budget.max_findings
-        full = most is not None and self.count_findings() >= most
-        return self.stop.is_set() or full or time.monotonic() >= self._search_end()
+        return most is not None and self.count_findings() >= most
 
     def _search_end(self) -> float:
         """The moment after which no round begins: a confirmation is kept back."""
@@ -216,18 +285,31 @@ class Campaign:
             return math.inf
         return self.deadline - min(RESERVE_SECONDS, limit / 10)
 
-    def _next(self) -> KernelTurns | None:
-        """Return the kernel whose turn it is, None if all are done.
+    def _next_turn(self) -> Iterator[Event | KernelTurns] | None:
+        """Return the next turn, None once there are no more; threads call it."""
+        kernel = self.turns.take()
+        return None if kernel is None else self._taken(kernel)
 
-        Under a time limit the one that has had the least of its share: stride
-        scheduling (Waldspurger, 1995) with shares that follow what each discovers.
+    def _taken(self, kernel: KernelTurns) -> Iterator[Event | KernelTurns]:
+        """Yield what happens in a kernel's turn, and the kernel at its end.
+
+        What goes wrong in it is an error of that kernel, and no other.
         """
-        open_kernels = [k for k in self.kernels if not k.done]
-        if not open_kernels:
-            return None
-        if self.config.budget.max_time is None:
-            return min(open_kernels, key=lambda k: k.rounds)
-        return min(open_kernels, key=lambda k: k.charged)
+        try:
+            yield from self._turn(kernel)
+        except (BindingError, BackendError, StorageError):
+            raise  # nothing else fares better
+        except Exception as error:
+            kernel.done = True
+            kernel.record.errors += 1
+            kernel.record.notice(f"given up: {line_of(error)}")
+            for text in kernel.record.untold():
+                yield Notice(kernel.node_id, text)
+            self._close(kernel)
+        finally:
+            self.learning.keep(kernel, now=False)
+            self.turns.give(kernel)
+        yield kernel
 
     def _turn(self, kernel: KernelTurns) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
@@ -235,9 +317,9 @@ class Campaign:
         before = kernel.record.cases
         limit = self.config.budget.max_cases
         # One stack of a crash is news, a hundred are noise.
-        self.backend.quiet = any(Kind.CRASH in symptom for symptom in kernel.symptoms)
+        kernel.quiet = any(Kind.CRASH in symptom for symptom in kernel.symptoms)
         # A large case that was too large says nothing of its dtype.
-        quick = self.config.profile is Profile.QUICK
+        quick = self.config.scale is Scale.USUAL
         strategy = self.strategy(kernel, kernel.record.useless_dtypes if quick else ())
         if strategy is None:
             kernel.done = True
@@ -245,20 +327,20 @@ class Campaign:
         cases = min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
         if limit is not None:
             cases = min(cases, limit - before)
-        turn = Round(
-            kernel, self.backend, stop=self.stop, deadline=self._share(kernel, began)
-        )
+        turn = Round(kernel, stop=self.halt, deadline=self._share(began))
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
         if guided := self.guided.get(kernel.node_id):
             guided.search(turn, strategy, cases=cases, seed_value=number)
         else:
+            climbs = is_climbed(kernel.rounds)
             search_round(
                 strategy, turn.judge, cases=cases, seed_value=number,
-                climb=is_climbed(kernel.rounds),
+                climb=climbs, draws=None if climbs else kernel.breadth.draws,
             )  # fmt: skip
             self._screen(kernel, strategy, turn)
         if self.no_collective == "":
-            turn.judge_beside_collective()
+            with self._collective:
+                turn.judge_beside_collective()
         kernel.rounds += 1
         if isinstance(turn.error, BindingError | BackendError):
             raise turn.error
@@ -268,30 +350,31 @@ class Campaign:
         for text in kernel.record.untold():
             yield Notice(kernel.node_id, text)
         if turn.found is not None:
-            yield from self._process(kernel, *turn.found)
+            yield from self._counted(kernel, *turn.found)
         self._charge(kernel, time.monotonic() - began)
         nothing = kernel.record.cases == before and turn.found is None
+        full = kernel.unknown >= FINDINGS_PER_KERNEL
+        if full:
+            text = f"searched no more: it has {kernel.unknown} findings nobody knew of"
+            yield Notice(kernel.node_id, text)
         kernel.done = (
             turn.error is not None
             or (limit is not None and kernel.record.cases >= limit)
-            or kernel.unknown >= FINDINGS_PER_KERNEL
+            or full
             or (self.config.budget.max_time is None and nothing)
         )
         self._retire(kernel)
 
     def _charge(self, kernel: KernelTurns, seconds: float) -> None:
         """Count the time of a round, and what it discovered."""
-        kernel.seconds += seconds
         kernel.discovery.end_round()
-        open_kernels = [k for k in self.kernels if not k.done]
-        rates = [k.discovery.rate for k in open_kernels]
-        kernel.charged += charge(seconds, rates, open_kernels.index(kernel))
+        self.turns.charge(kernel, seconds)
 
     def _screen(
         self, kernel: KernelTurns, strategy: "SearchStrategy[Case]", turn: Round
     ) -> None:
         """Give a kernel's round its bursts, unless it has found something."""
-        if turn.over or self.config.profile is not Profile.QUICK:
+        if turn.over or self.config.scale is not Scale.USUAL:
             return
         screen_round(
             kernel,
@@ -303,58 +386,34 @@ class Campaign:
             seed_value=round_seed(self.config.seed, f"{kernel.name}:", kernel.rounds),
         )
 
-    def _share(self, kernel: KernelTurns, now: float) -> float:
+    def _share(self, now: float) -> float:
         """Return when this round must end, so that shares stay fair."""
         if self.config.budget.max_time is None:
             return math.inf
-        open_kernels = sum(not k.done for k in self.kernels)
-        fair = (self._search_end() - now) / max(open_kernels, 1)
+        fair = self.turns.share(self._search_end() - now)
         return min(self._search_end(), now + max(fair, 0.2))
+
+    def _counted(
+        self, kernel: KernelTurns, case: Case, report: CaseReport
+    ) -> Iterator[Event]:
+        """Take what was found to its minimum, unless there are findings enough."""
+        limited = self.config.budget.max_findings is not None
+        with self._counting if limited else nullcontext():
+            if not self._full():
+                yield from self._process(kernel, case, report)
 
     def _process(
         self, kernel: KernelTurns, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
-        assert report.failure is not None
-        finding = Finding(
-            signature=report.failure.signature(kernel.name),
-            target=kernel.loaded.target,
-            operator=kernel.loaded.kernel.operator.subject,
-            device=self.backend.name,
-            case=case,
-            first=case,
-            failure=report.failure,
-            declaration=kernel.loaded.kernel.declaration,
-            fingerprint=kernel.runner.fingerprint(),
-            seed=self.config.seed,
-            first_errors=report.failure.errors,
+        finding = first_finding(kernel, case, report, seed=self.config.seed)
+        yield from taken_to_minimum(
+            kernel,
+            finding,
+            self.corpus,
+            seconds=lambda: self._reduce_seconds(finding),
+            stopped=self._expired,
         )
-        finding = enter(finding, State.NEW, "found")
-        kernel.seen.add(finding.signature)
-        entry = FiledFinding(self.corpus, finding)
-        path, is_new = str(entry.path), not entry.is_known
-        yield FindingSaved(kernel.node_id, finding, path, is_new, "found")
-        self.backend.quiet = True
-        try:
-            pinned = replace(finding, case=kernel.runner.pin(case))
-            process(
-                kernel.runner,
-                pinned,
-                seconds=lambda: self._reduce_seconds(finding),
-                stopped=self._expired,
-                save=entry.save,
-            )
-        except Stopped:
-            text = f"{entry.finding.id} is saved as it stood when the run ended"
-            yield Notice(kernel.node_id, text)
-        finally:
-            self.backend.quiet = False
-        final = entry.settle()
-        kernel.seen.add(final.signature)
-        is_new = entry.is_new and final.id not in kernel.findings
-        kernel.findings[final.id] = final
-        kernel.paths[final.id] = str(entry.path)
-        yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
 
     def _reduce_seconds(self, finding: Finding) -> float:
         """Return how long one finding may be reduced and explained."""
@@ -372,9 +431,9 @@ class Campaign:
         """Close children beyond what may live at once, the current one last."""
         if kernel.done:
             self._close(kernel)
-        live = [k for k in self.kernels if k is not kernel]
-        for other in live[: max(len(live) + 1 - LIVE_CHILDREN, 0)]:
-            self._close(other)
+        with self.turns.spared(max(LIVE_CHILDREN - self.jobs, 0)) as spared:
+            for other in spared:
+                self._close(other)
 
     def _close(self, kernel: KernelTurns) -> None:
         """End the children of a kernel."""
@@ -390,62 +449,9 @@ class Campaign:
         return sum(k.unknown for k in self.kernels)
 
     def _progress(self, kernel: KernelTurns) -> Progress:
-        return Progress(
-            kernel=kernel.node_id,
+        return progress_of(
+            self.kernels,
+            kernel,
             elapsed_s=time.monotonic() - self.start,
-            cases=sum(k.record.cases for k in self.kernels),
-            worst_ratio=max(k.record.worst for k in self.kernels),
             findings=self.count_findings(),
-            kernels_done=sum(k.done for k in self.kernels),
-            strata=sum(len(k.discovery.ledger.visits) for k in self.kernels),
         )
-
-    def _finished(self, kernel: KernelTurns) -> KernelFinished:
-        record, findings = kernel.record, list(kernel.findings.values())
-        return KernelFinished(
-            kernel=kernel.node_id,
-            operator=kernel.loaded.kernel.operator.name,
-            cases=record.cases,
-            cases_per_s=record.cases / kernel.seconds if kernel.seconds else 0.0,
-            contracts=record.tallies(findings, self.classes),
-            refusals=record.refusals(),
-            findings=tuple(findings),
-            paths=dict(kernel.paths),
-            worst_ratio=record.worst,
-            notes=record.notes(),
-            screened=record.screened,
-            bursts=record.bursts,
-            strata=len(kernel.discovery.ledger.visits),
-            regions=kernel.discovery.ledger.regions(),
-        )
-
-
-def _require_device(profile: Profile, backend: str) -> None:
-    """Check that the device can have cases of a profile.
-
-    Raises:
-        BackendError: if it cannot.
-    """
-    if profile is Profile.LARGE and backend != "cuda":
-        raise BackendError(
-            f"billions of elements take minutes on the backend {backend!r}",
-            where="profile large",
-            fix="run it on a GPU, or leave the profile out: views that span gigabytes "
-            "are searched on the CPU anyway",
-        )
-
-
-def _no_fences(backend: Backend) -> str:
-    """Return why no argument lies beside a page that faults.
-
-    Returns:
-        "" if some do, if a child will say so, and in the interpreter, which checks
-        addresses instead.
-    """
-    if backend.name == "interpret":
-        return ""
-    if not backend.isolated:
-        return "a page that faults would end this process, which runs the kernels"
-    if backend.name == "cuda" or pages.available():
-        return ""
-    return "pages that fault cannot be made here"

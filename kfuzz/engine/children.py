@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.bench import Bench, setting_of
+from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BackendError, BindingError, HarnessError, KfuzzError
 from kfuzz.engine.faults import CONTRACT
@@ -36,6 +37,7 @@ class Place:
         budget: limits on sizes.
         classes: ids of the contract classes in force.
         root: the project.
+        probes: share of the cases that get the sampled probes.
     """
 
     device: str
@@ -43,6 +45,7 @@ class Place:
     budget: SizeBudget
     classes: tuple[str, ...]
     root: Path
+    probes: float = 1 / SECOND_CALL_SHARE
 
     @property
     def on_device(self) -> bool:
@@ -171,7 +174,9 @@ class Children:
     def _worker(self) -> Worker:
         """Return a worker in this process; it has the kernel at hand."""
         place = self.place
-        setting = setting_of(place.device, place.budget, place.classes)
+        setting = setting_of(
+            place.device, place.budget, place.classes, probes=place.probes
+        )
         worker = Worker()
         worker.adopt(Bench(self.loaded.kernel, setting))
         return worker
@@ -194,6 +199,7 @@ class Children:
             "budget": asdict(place.budget),
             "classes": list(place.classes),
             "fences": self.fences,
+            "probes": place.probes,
             "pulse": path_of(served.pulse),
         }
         try:

@@ -1,13 +1,16 @@
 """What a campaign, a replay and a shrink are asked to do."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from kfuzz.core.budget import Budget, Profile
+from kfuzz.contracts.language import SECOND_CALL_SHARE
+from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.burst import MEMBERS
+from kfuzz.core.event import FindingReplayed
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import CHARGED, State
+from kfuzz.core.verdict import CHARGED, ReplayOutcome, State
 from kfuzz.execution.sanitizer import SanitizerReport
 
 
@@ -36,9 +39,16 @@ class RunConfig:
         isolate: "auto", "process" or "none".
         contracts: globs of contract classes; empty means all.
         exclude: globs of contract classes left out.
-        profile: which sizes are searched.
+        scale: which sizes are searched.
         burst: most members of a burst; 1 for no bursts.
         engine: what chooses the cases.
+        jobs: kernels searched side by side; None for one for each processor, on
+            GPUs one for each.
+        probes: share of the cases that get the sampled probes.
+        replay: whether the findings stored for the kernels are replayed first.
+        calibration: what `kfuzz calibrate` printed; None for what is kept of others.
+        learn: whether what this run learns is left to later ones.
+        learnt: id of what it begins with, see `learnt_store`; "" for nothing.
         started: `time.monotonic()` from which `max_time` counts; the campaign's
             own start where it is None.
     """
@@ -52,9 +62,15 @@ class RunConfig:
     isolate: str = "auto"
     contracts: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    profile: Profile = Profile.QUICK
+    scale: Scale = Scale.USUAL
     burst: int = MEMBERS
     engine: Engine = Engine.HYPOTHESIS
+    jobs: int | None = None
+    learn: bool = False
+    learnt: str = ""
+    probes: float = 1 / SECOND_CALL_SHARE
+    replay: bool = False
+    calibration: Path | None = None
     started: float | None = None
 
 
@@ -71,6 +87,7 @@ class ReplayConfig:
         target: overrides the target stored in the finding, "" for none.
         jobs: findings that are replayed side by side.
         keep: whether the corpus is told of a fixed finding that fails again.
+        until: `time.monotonic()` after which nothing more is replayed.
     """
 
     root: Path
@@ -81,15 +98,7 @@ class ReplayConfig:
     target: str = ""
     jobs: int = 1
     keep: bool = True
-
-
-class ReplayOutcome(StrEnum):
-    """What became of a replayed finding."""
-
-    FIXED = "FIXED"
-    FAILS = "FAILS"
-    FLAKY = "FLAKY"
-    ERROR = "ERROR"
+    until: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -140,6 +149,26 @@ class ReplayResult:
         if self.finding is None or self.by_chance:
             return False
         return self.outcome is ReplayOutcome.FIXED and self.finding.state in CHARGED
+
+    def event(self) -> FindingReplayed:
+        """Return it as reports are told of it."""
+        finding = self.finding
+        mark = finding.mark if finding else None
+        return FindingReplayed(
+            kernel=finding.target.node_id if finding else "",
+            id=finding.id if finding else "",
+            contract=finding.signature.contract if finding else "",
+            state=finding.state if finding else None,
+            path=str(self.path),
+            outcome=self.outcome,
+            failures=self.failures,
+            runs=self.runs,
+            message=self.message,
+            differences=self.differences,
+            seems_fixed=self.seems_fixed,
+            by_chance=self.by_chance,
+            reason=" ".join(filter(None, (mark.reason, mark.link))) if mark else "",
+        )
 
 
 @dataclass(frozen=True)

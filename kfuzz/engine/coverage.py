@@ -17,7 +17,7 @@ from typing import Any, Final
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.core.branches import Branches
-from kfuzz.core.budget import Profile
+from kfuzz.core.budget import Scale
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.recipe import Case
@@ -69,10 +69,10 @@ def require(config: RunConfig) -> None:
             where=where,
             fix="leave --isolate none out",
         )
-    if config.profile is not Profile.QUICK:
+    if config.scale is not Scale.USUAL:
         raise UsageError(
             "too few cases are judged for coverage to guide anything",
-            where=f"{where} --profile {config.profile}",
+            where=f"{where} --profile {config.scale}",
             fix="leave one of them out",
         )
 
@@ -104,6 +104,9 @@ class CoverageSearch:
         self._seed = config.seed
         limit = config.budget.max_cases
         self._most_kept = None if limit is None else limit // KEPT_SHARE
+        self._keeps = config.learn
+        if not (config.learn or config.learnt):
+            self._most_kept = 0
         place = kernel.runner.place
         self._children = Children(kernel.loaded, place, fork, expired)
         self._kept = KeptInputs(
@@ -170,7 +173,8 @@ class CoverageSearch:
         if self._seeding:  # others may stand for what has not been run yet
             worth |= set(found)
             ran = {name: data for name, data in ran.items() if name in worth}
-        self._kept.merge(ran, worth)
+        if self._keeps:
+            self._kept.merge(ran, worth)
         self._scratch.cleanup()
         self._scratch = None
 

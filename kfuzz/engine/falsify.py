@@ -29,18 +29,21 @@ from hypothesis import (
     settings,
     target,
 )
+from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.cutting import row_axis
-from kfuzz.core.budget import Profile, SizeBudget
+from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.finding import short_hash
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
+from kfuzz.engine.breadth import Draws
 from kfuzz.engine.guidance import scores
 from kfuzz.strategies.bursts import Groups, bursts
 from kfuzz.strategies.cases import cases
+from kfuzz.strategies.favour import USUAL, Favour
 from kfuzz.strategies.large import large_cases
 
 Drawn = TypeVar("Drawn", Case, Burst)
@@ -62,17 +65,19 @@ def strategy_of(
     budget: SizeBudget,
     *,
     without: Collection[str] = (),
-    profile: Profile = Profile.QUICK,
+    scale: Scale = Scale.USUAL,
     sizes: Collection[int] = (),
+    favour: Favour = USUAL,
 ) -> SearchStrategy[Case] | None:
     """Return the strategy of a kernel's cases; None if no dtype is left.
 
     Args:
         kernel: the bound kernel.
-        budget: limits on sizes; those of the profile large are its own.
+        budget: limits on sizes; those of large cases are their own.
         without: declared dtypes that are not to be drawn.
-        profile: which sizes are searched.
+        scale: which sizes are searched.
         sizes: sizes to draw besides those at which kernels mostly go wrong.
+        favour: what is drawn more often.
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
@@ -96,9 +101,10 @@ def strategy_of(
             subtracts_mean=operator.subtracts_mean,
             omitted=frozenset(n for n in operator.inputs if n not in named),
             named_sizes=tuple(sizes),
+            favour=favour,
         )
 
-    if profile is Profile.QUICK:
+    if scale is Scale.USUAL:
         return within(budget)
     return large_cases(
         within,
@@ -148,6 +154,24 @@ def fuzz_target(
     return target_of_bytes
 
 
+@st.composite
+def _counted(draw: st.DrawFn, strategy: SearchStrategy[Drawn], draws: Draws) -> Drawn:
+    """Draw, and count; a draw that is given up is begun only."""
+    draws.begun += 1
+    drawn = draw(strategy)
+    draws.made += 1
+    return drawn
+
+
+def settle() -> None:
+    """Have Hypothesis do what it does once, before threads draw side by side.
+
+    With the first case it takes the constants of all modules that are loaded into
+    account; of two threads that draw their first, one would go without.
+    """
+    search_round(st.just(None), lambda drawn: None, cases=1, seed_value=0)  # type: ignore[type-var]
+
+
 def round_seed(run_seed: int, kernel: str, number: int) -> int:
     """Return the seed of one round: it depends on these three alone."""
     return int(short_hash(f"{run_seed} {kernel} {number}"), 16)
@@ -160,6 +184,7 @@ def search_round(
     cases: int,
     seed_value: int,
     climb: bool = True,
+    draws: Draws | None = None,
 ) -> None:
     """Draw and judge a number of cases, or submit a number of bursts.
 
@@ -170,7 +195,10 @@ def search_round(
         cases: how many to draw.
         seed_value: everything drawn depends on it.
         climb: whether errors near the tolerance are followed up.
+        draws: counts the draws, where they are to be counted.
     """
+    if draws is not None:
+        strategy = _counted(strategy, draws)
 
     def once(case: Drawn) -> None:
         report = judge(case)

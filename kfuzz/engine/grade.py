@@ -26,8 +26,9 @@ from kfuzz.core.statement import (
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.campaign import run_kernels
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.watchful import UNCALIBRATED
 from kfuzz.execution import pages
-from kfuzz.execution.devices import resolve_device
+from kfuzz.execution.devices import device_name, devices_of, resolve_device
 from kfuzz.execution.machine import describe
 from kfuzz.targets.identity import identity
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -100,6 +101,10 @@ class Grading:
         self._platform = platform
         self._calibration = calibration
         self._backend, self._device = resolve_device(self._config.device)
+        devices = devices_of(self._config.device, self._device)
+        if len(set(map(device_name, devices))) > 1:
+            # A statement is about one kind of device.
+            self._config = replace(self._config, device=self._device)
         self._kernels: dict[str, LoadedKernel] = {}
         self._finished: list[KernelFinished] = []
         self._notices: dict[str, None] = {}
@@ -117,6 +122,8 @@ class Grading:
             match event:
                 case KernelFinished():
                     self._finished.append(event)
+                case Notice(about=about) if about == UNCALIBRATED:
+                    continue  # the statement says it of each contract
                 case Notice():
                     shown = f"{event.kernel}: " if event.kernel else ""
                     self._notices[shown + event.message] = None

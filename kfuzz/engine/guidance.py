@@ -5,14 +5,19 @@ is new no longer, a search reached a tenth fewer strata in as many cases (measur
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from kfuzz.core.burst import Burst
+from kfuzz.core.learnt import Learnt
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.strata import Ledger
+from kfuzz.engine.strata import Ledger, Stratum, stratum_named, stratum_of
 from kfuzz.strategies.bursts import COPIES
+from kfuzz.strategies.favour import Favour, Weights
+
+N = TypeVar("N", int, float)
 
 FLOOR: Final = 0.5
 """The part of the time that all kernels share equally."""
@@ -59,18 +64,23 @@ def is_climbed(number: int) -> bool:
 class Discovery:
     """What the search of one kernel has discovered, and how fast it still does.
 
+    Args:
+        learnt: by earlier runs, which is no news any more; without, all is.
+
     Attributes:
         ledger: the strata visited.
+        favour: what showed something in earlier runs.
     """
 
-    def __init__(self) -> None:
-        """Begin with nothing discovered: all is to be expected."""
-        self.ledger = Ledger()
-        self._octave: float = -math.inf
-        self._symptoms: set[tuple[object, ...]] = set()
-        self._branches = 0
+    def __init__(self, learnt: Learnt | None = None) -> None:
+        before = learnt or Learnt()
+        self.ledger = Ledger(_by_stratum(before.visits))
+        self.favour = _favour_of(_by_stratum(before.news))
+        self._octave = -math.inf if before.octave is None else float(before.octave)
+        self._symptoms = set(before.symptoms)
+        self._branches = before.branches
         self._new = False
-        self._behaviour = 1.0
+        self._behaviour = before.behaviour
 
     def take(self, case: Case, report: CaseReport, *, branches: int) -> None:
         """Take what one case showed.
@@ -87,7 +97,7 @@ class Discovery:
             symptom = report.failure.signature("").symptom
         elif report.refusal is not None:
             symptom = (report.refusal,)
-        self._note(report.ratio, branches, symptom)
+        self._note(case, report.ratio, branches, symptom)
 
     def take_burst(self, burst: Burst, *, ratio: float, branches: int) -> None:
         """Take what those members of a burst showed that passed.
@@ -102,7 +112,7 @@ class Discovery:
         for group in range(min(1 + len(burst.families), burst.members)):
             family = burst.family(name, group) or ""
             self.ledger.visit(burst.case, family=family)
-        self._note(ratio, branches, ())
+        self._note(burst.case, ratio, branches, ())
 
     def wanted(self, case: Case, among: Sequence[str]) -> tuple[str, ...]:
         """Return the value families that some members of a burst are to have.
@@ -116,16 +126,33 @@ class Discovery:
         others = [f for f in among if f not in known]
         return self.ledger.wanting("family", others, like=case, count=WANTED)
 
-    def _note(self, ratio: float, branches: int, symptom: tuple[object, ...]) -> None:
+    def learnt(self) -> Learnt:
+        """Return what this run has learnt, beside what it took over."""
+        ledger = self.ledger
+        return Learnt(
+            {str(stratum): n for stratum, n in ledger.visits.items()},
+            {str(stratum): float(n) for stratum, n in ledger.news.items()},
+            self._behaviour,
+            None if self._octave == -math.inf else int(self._octave),
+            self._branches,
+            tuple(sorted(self._symptoms)),
+        )
+
+    def _note(
+        self, case: Case, ratio: float, branches: int, symptom: tuple[object, ...]
+    ) -> None:
         octave = -math.inf
         if ratio > _LEAST_RATIO:
             octave = math.floor(math.log2(min(ratio, _GREATEST_RATIO)))
         new = octave > self._octave or branches > self._branches
-        new = new or (bool(symptom) and symptom not in self._symptoms)
+        shown = " ".join(map(str, symptom))
+        new = new or (bool(shown) and shown not in self._symptoms)
         self._octave = max(self._octave, octave)
         self._branches = max(self._branches, branches)
-        if symptom:
-            self._symptoms.add(symptom)
+        if shown:
+            self._symptoms.add(shown)
+        if new:
+            self.ledger.news[stratum_of(case)] += 1
         self._new = self._new or new
 
     def end_round(self) -> None:
@@ -144,6 +171,24 @@ class Discovery:
         a quarter, and so on.
         """
         return (self.ledger.discovery + self._behaviour) / 2
+
+
+def _by_stratum(told: Mapping[str, N]) -> dict[Stratum, N]:
+    """Return numbers by stratum; what another version calls otherwise is left out."""
+    named = ((stratum_named(text), number) for text, number in told.items())
+    return {stratum: number for stratum, number in named if stratum is not None}
+
+
+def _favour_of(news: Mapping[Stratum, float]) -> Favour:
+    """Return what is to be drawn more often: the traits of what showed something."""
+
+    def weights(trait: str) -> Weights:
+        told: defaultdict[str, float] = defaultdict(float)
+        for stratum, number in news.items():
+            told[getattr(stratum, trait)] += number
+        return tuple(sorted(told.items()))
+
+    return Favour(weights("dtype"), weights("layout"), weights("family"))
 
 
 def shares(rates: Sequence[float]) -> list[float]:

@@ -7,14 +7,12 @@ benchmarked shape; then value families and other shapes, drawn as for any kernel
 import hashlib
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Budget
-from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.event import (
     Event,
@@ -22,23 +20,20 @@ from kfuzz.core.event import (
     Notice,
     RunFinished,
 )
-from kfuzz.core.finding import Finding, Target
 from kfuzz.core.judgement import Audit, Coverage, Judgement
 from kfuzz.core.limits import Limits
 from kfuzz.core.untrusted import Containment
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.engine.backend import Backend
-from kfuzz.engine.config import ReplayConfig, RunConfig
-from kfuzz.engine.judge_search import Search, budget_of
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.judge_loading import judged_classes, loaded_candidate
+from kfuzz.engine.judge_search import Search
 from kfuzz.execution.devices import device_name, resolve_device
 from kfuzz.targets.candidate import OpenCandidate, open_candidate
-from kfuzz.targets.judged import Judged, JudgedKernel, claims_of
+from kfuzz.targets.judged import Judged, claims_of
 from kfuzz.targets.kernelbench_audit import Problem, open_problem
 from kfuzz.targets.kernelbench_operator import Reference
-from kfuzz.targets.load import Source
 
-# Classes that ask for several calls at once, or for what happens inside the child.
-LEFT_OUT: Final = ("C-ORD-03", "C-CMP-02", "K-GRD-*")
 # Cases at the benchmarked shape without which nothing is said to conform.
 _LEAST_CASES: Final = 3
 # The part that the search gets however long it took to get ready.
@@ -102,6 +97,7 @@ class Judging:
         self._elapsed = 0.0
         self._interrupted = False
         self._broken = ""
+        self._on_finite: Verdict | None = None
         self._notices: list[str] = []
 
     def events(self, *, stop: threading.Event) -> Iterator[Event]:
@@ -126,7 +122,7 @@ class Judging:
         claims = claims_of(
             reference,
             accumulator=audit.accumulator,
-            nonfinite=config.nonfinite,
+            nonfinite="undefined" if audit.finite else config.nonfinite,
             own_kernels_only=config.own_kernels_only,
         )
         try:
@@ -150,7 +146,7 @@ class Judging:
         )  # fmt: skip
         backend = Backend(config.device, isolate="none")
         campaign = Search(
-            run, stop, backend, [loaded], frozenset(_classes()),
+            run, stop, backend, [loaded], frozenset(judged_classes()),
             benchmarked_only=config.benchmarked_only, modeless=audit.modeless,
         )  # fmt: skip
         try:
@@ -206,16 +202,26 @@ class Judging:
             contracts=finished.contracts if finished else {},
             refusals=finished.refusals if finished else (),
             notes=finished.notes if finished else (),
-            notices=tuple(dict.fromkeys((*self._notices, *self._strays()))),
+            notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
             containment=self._containment.measures,
             launched=tuple(candidate.launched) if candidate else (),
             operators=tuple(candidate.operators) if candidate else (),
             weights=candidate.weights if candidate else "",
+            on_finite=self._on_finite,
         )
 
-    def _strays(self) -> tuple[str, ...]:
-        strays = self._judged.candidate.strays if self._judged else ()
-        return tuple(f"by its child's word: {text}" for text in strays)
+    def _own_notices(self) -> tuple[str, ...]:
+        """Return notices of the judgement itself."""
+        if self._judged is None:
+            return ()
+        judged = self._judged
+        told = [f"by its child's word: {text}" for text in judged.candidate.strays]
+        if judged.reference.form.neutral() and not judged.candidate.same_names:
+            told.append(
+                "weights that are all 0 or all 1 stay so: the candidate's are not the "
+                "reference's by name and size"
+            )
+        return tuple(told)
 
     def _verdict(self, audit: Audit) -> tuple[Verdict, str]:
         if audit.faults:
@@ -226,22 +232,31 @@ class Judging:
         if finished is None or judged is None:
             return Verdict.ERROR, "the judgement did not come to its end"
         charged = [f for f in finished.findings if f.state in CHARGED]
+        on_numbers = [f for f in charged if not judged.rests_on_nonfinite(f.case)]
         if charged:
-            first = charged[0]
-            return Verdict.VIOLATES, f"{first.signature.contract}: " + (
-                first.failure.message
-            )
-        tallies = finished.contracts.values()
+            first = (on_numbers or charged)[0]
+            told = f"{first.signature.contract}: {first.failure.message}"
+            if not on_numbers:
+                self._on_finite, why = self._without_charge(finished, judged)
+                told += f"; {_told_of_numbers(self._on_finite, why)}"
+            return Verdict.VIOLATES, told
+        return self._without_charge(finished, judged)
+
+    def _without_charge(
+        self, finished: KernelFinished, judged: Judged
+    ) -> tuple[Verdict, str]:
+        """Return the verdict where nothing is charged, or nothing about numbers."""
+        tallies, tried = finished.contracts.values(), judged.tried
         if any(t.verdict is Verdict.ERROR for t in tallies):
             why = next((n for n in self._notices if "could not be judged" in n), "")
             return Verdict.ERROR, why or "some case could not be judged"
-        if finished.findings:
-            found = finished.findings[0]
+        open_ = [f for f in finished.findings if f.state not in CHARGED]
+        if open_:
             return Verdict.UNDER_SPECIFIED, (
-                f"{found.signature.contract} failed and was not confirmed: "
-                f"{found.state}"
+                f"{open_[0].signature.contract} failed and was not confirmed: "
+                f"{open_[0].state}"
             )
-        if not judged.tried.passed:
+        if not tried.passed:
             return Verdict.UNDER_SPECIFIED, (
                 "no case on the file's own values could be decided"
             )
@@ -250,108 +265,26 @@ class Judging:
                 "a call did not return in time, and did in a fresh process"
             )
         least = min(_LEAST_CASES, self._config.budget.max_cases or _LEAST_CASES)
-        if judged.tried.benchmarked < least:
+        if tried.benchmarked < least:
             return Verdict.UNDER_SPECIFIED, (
-                f"the time was enough for {judged.tried.benchmarked} cases at the "
+                f"the time was enough for {tried.benchmarked} cases at the "
                 "benchmarked shape: give more with --max-time"
+            )
+        if tried.refused_there > tried.taken_there:
+            asked = tried.refused_there + tried.taken_there
+            return Verdict.UNDER_SPECIFIED, (
+                f"it raised on {tried.refused_there} of {asked} cases of finite values "
+                "other than the file's own at the benchmarked shape, all of which the "
+                "reference takes"
             )
         return Verdict.CONFORMS, "nothing found"
 
 
-def judged_again(
-    finding: Finding, config: ReplayConfig, opened: OpenCandidate = open_candidate
-) -> JudgedKernel:
-    """Return the candidate of a finding, in a child, to be replayed.
-
-    Raises:
-        KfuzzError: if a file is gone, the problem decides nothing any more, or the
-            candidate cannot be built.
-    """
-    target = finding.target
-    backend, device = resolve_device(config.device or finding.device)
-    reference, candidate = _files(finding, config)
-    problem = open_problem(reference, device)
-    if problem.audit.faults or problem.reference is None:
-        raise KfuzzError(
-            f"the reference decides nothing: {problem.audit.faults[0]}",
-            where=target.reference,
-        )
-    made = loaded_candidate(
-        problem.reference, candidate, problem.form.path, finding.declaration,
-        name=finding.signature.kernel, root=config.root, backend=backend,
-        limits=Limits(), opened=opened,
-    )  # fmt: skip
-    made.judged.tried.passed = True  # it was, when it was found
-    return made
-
-
-def _files(finding: Finding, config: ReplayConfig) -> tuple[Path, Path]:
-    """Return where reference and candidate of a finding lie.
-
-    Raises:
-        UsageError: if one is not there.
-    """
-    reference, candidate = finding.target.reference, finding.target.file
-    if config.target:
-        reference, colons, candidate = config.target.partition("::")
-        if not (colons and reference and candidate):
-            raise UsageError(
-                "the finding is a candidate's", where=config.target,
-                fix="give --target REFERENCE.py::CANDIDATE.py",
-            )  # fmt: skip
-    base = Path() if config.target else config.root
-    for path in (base / reference, base / candidate):
-        if not path.is_file():
-            raise UsageError(
-                "no such file", where=str(path),
-                fix="name both: --target REFERENCE.py::CANDIDATE.py",
-            )  # fmt: skip
-    return (base / reference).resolve(), (base / candidate).resolve()
-
-
-def loaded_candidate(
-    reference: Reference,
-    candidate: Path,
-    shown_reference: Path,
-    claims: Declaration,
-    *,
-    name: str,
-    root: Path,
-    backend: str,
-    limits: Limits,
-    opened: OpenCandidate = open_candidate,
-) -> JudgedKernel:
-    """Return a candidate in its child, held against a reference.
-
-    Args:
-        reference: the reference.
-        candidate: the candidate's file.
-        shown_reference: the reference's file.
-        claims: what the candidate is held to.
-        name: the candidate's in findings.
-        root: the project.
-        backend: "cpu", "interpret" or "cuda".
-        limits: what its child may take.
-        opened: starts it.
-
-    Raises:
-        KfuzzError: if it cannot be started.
-    """
-    budget = budget_of(reference, backend)
-    judged = Judged(
-        reference,
-        opened(candidate.resolve(), reference, backend=backend, limits=limits),
-        name=name, budget=budget, classes=_classes(), claims=claims,
-    )  # fmt: skip
-    target = Target(
-        file=_within(candidate, root), name=name,
-        reference=_within(shown_reference, root),
-    )  # fmt: skip
-    return JudgedKernel(judged.kernel, target, Source(), judged=judged)
-
-
-def _classes() -> Collection[str]:
-    return select_classes((), LEFT_OUT)
+def _told_of_numbers(verdict: Verdict, why: str) -> str:
+    """Return what holds of a candidate that is wrong about NaN and infinities."""
+    if verdict is Verdict.CONFORMS:
+        return "conforms on finite inputs, breaks on NaN or infinities alone"
+    return f"on finite inputs {verdict}: {why}"
 
 
 def _coverage(judged: Judged | None) -> Coverage:
@@ -364,6 +297,7 @@ def _coverage(judged: Judged | None) -> Coverage:
         families=dict(sorted(tried.families.items())),
         shapes=len(tried.shapes),
         dtypes=tuple(sorted(tried.dtypes)),
+        finite=tried.finite,
         refused=tried.refused,
         beyond=tried.beyond,
         undecided=tried.undecided,
@@ -383,10 +317,3 @@ def _named(config: JudgeConfig) -> str:
         told.append((full.relative_to(config.root) if inside else full).as_posix())
     digest = hashlib.sha256("::".join(told).encode()).hexdigest()
     return f"{config.candidate.stem}_{digest[:6]}"
-
-
-def _within(path: Path, root: Path) -> str:
-    """Return a path as findings name it: relative to the project, or its last part."""
-    full = path.resolve()
-    inside = full.is_relative_to(root)
-    return full.relative_to(root).as_posix() if inside else full.name

@@ -68,6 +68,10 @@ class JudgedRunner(Runner):
         """Return None: there are no fences in a candidate's child."""
         return None
 
+    def admits(self, case: Case) -> bool:
+        """Whether a smaller form of a case is one that the reference's file allows."""
+        return super().admits(case) and self._judged.admits(case)
+
     def pin(self, case: Case) -> Case:
         """Return the case with its values explicit, unless there are too many."""
         return case if self._hung else self._judged.pin(case)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.second_call import is_due
-from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import Event, Notice
 from kfuzz.core.recipe import Case
@@ -15,10 +15,13 @@ from kfuzz.core.verdict import CHARGED, CaseReport
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.campaign import Campaign
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.judge_loading import budget_of
 from kfuzz.engine.round import KernelTurns, Round
-from kfuzz.targets.candidate import EVALUATION
+from kfuzz.targets.candidate import EVALUATION, OTHER_WEIGHTS
 from kfuzz.targets.judged import JudgedKernel
-from kfuzz.targets.kernelbench_operator import OWN, SCALED, Reference
+from kfuzz.targets.kernelbench_operator import Reference
+from kfuzz.targets.kernelbench_values import OWN, SCALED, SHIFTED
+from kfuzz.targets.tried import finite_of, is_finite
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -26,11 +29,14 @@ if TYPE_CHECKING:
 # Values at the benchmarked shape, after the file's own: normal ones, zeros, and such as
 # break shortcuts and narrow formats.
 FAMILIES: Final = (
-    "zeros", "randn", "nan1", "infmix", "negative", "tail_big", "expspread",
-    "exact_int", "offset", "subnormal",
+    "zeros", "randn", "negative", "tail_big", "expspread", "exact_int", "offset",
+    "subnormal",
 )  # fmt: skip
-# A search elsewhere has small cases: most faults of shape show there.
-_ELEMENTS: Final = {"cuda": 1 << 20, "cpu": 1 << 14, "interpret": 1 << 12}
+# Then such as hold NaN or infinities, where these have a meaning.
+SPECIAL: Final = ("nan1", "infmix")
+# Sizes elsewhere: at most this, or so many times the benchmarked one.
+_NEAR: Final = 8192
+_TIMES: Final = 16
 # Parts of the time: for the benchmarked shape, and for all that is not confirming.
 _OPENING: Final = 0.45
 _SEARCHING: Final = 0.75
@@ -57,6 +63,9 @@ class Search(Campaign):
         self._judged = loaded[0].judged
         self._reference = self._judged.reference
         self._only_there = benchmarked_only or not self._reference.shapes.free
+        self._judged.benchmarked_only = self._only_there
+        # Confirmed findings that rest on NaN or infinities: after one only numbers.
+        self._not_numbers: set[str] = set()
         super().__init__(config, stop, backend, list(loaded), classes)
         for kernel in self.kernels:
             kernel.record.notices = {UNSEEN: False}
@@ -72,6 +81,8 @@ class Search(Campaign):
         made = super().strategy(kernel, without)
         if made is None:
             return None
+        made = made.filter(self._is_near)
+        made = made.map(finite_of) if self._not_numbers else made
         if self._only_there:
             return made.map(self._at_home)
         return made.map(self._reference.adapted)
@@ -87,16 +98,16 @@ class Search(Campaign):
         if limit is not None:
             now = time.monotonic()
             end = now + _OPENING * max(end - now, 0.0)
-        turn = Round(kernel, self.backend, stop=self.stop, deadline=end)
+        turn = Round(kernel, stop=self.stop, deadline=end)
         for number, case in enumerate(self._first_cases()):
             # The first one is judged however little time there is.
             if number and (turn.over or self._over()):
                 break
+            if self._not_numbers and not is_finite(case):
+                continue
             began = time.monotonic()
             if not number:
-                turn = Round(
-                    kernel, self.backend, stop=self.stop, deadline=self._search_end()
-                )
+                turn = Round(kernel, stop=self.stop, deadline=self._search_end())
             turn.judge(case)
             kernel.seconds += time.monotonic() - began
             for text in kernel.record.untold():
@@ -105,22 +116,39 @@ class Search(Campaign):
                 raise turn.error
             if turn.found is not None:
                 yield from self._process(kernel, *turn.found)
-            if not number and turn.found is None:
-                self._judged.profile()
             if not number or turn.found is not None:
-                turn = Round(kernel, self.backend, stop=self.stop, deadline=end)
+                turn = Round(kernel, stop=self.stop, deadline=end)
         yield self._progress(kernel)
 
+    def _is_near(self, case: Case) -> bool:
+        """Whether no dimension is so large that compilers of others gave up.
+
+        A kernel that is benchmarked on rows of a thousand is mostly compiled for one
+        block of a row, which takes minutes for rows of a million.
+        """
+        sizes = self._reference.shapes.sizes
+        return all(
+            n <= max(_NEAR, _TIMES * sizes.get(axis, 1))
+            for spec in case.tensors.values()
+            for axis, n in zip(spec.axes, spec.shape, strict=True)
+        )
+
     def _first_cases(self) -> Iterator[Case]:
-        seeds = _seeds(self._reference, self.config.seed)
-        families = (OWN, OWN, *list(SCALED)[1:], *FAMILIES)
-        for number, family in enumerate(families):
-            if family == FAMILIES[0] and self._modeless:
-                own = self._reference.case(OWN, next(seeds))
-                yield replace(own, config=EVALUATION)
-            yield self._reference.case(family, next(seeds))
-            if not number and not self._reference.whole:
-                yield self._reference.case(OWN, next(seeds), whole=True)
+        """Yield cases at the benchmarked shape, what is worth most time first."""
+        reference, seeds = self._reference, _seeds(self._reference, self.config.seed)
+        asks = self._judged.kernel.declaration.nonfinite == "propagate"
+        yield reference.case(OWN, next(seeds))
+        if not reference.whole:
+            yield reference.case(OWN, next(seeds), whole=True)
+        yield reference.case(OWN, next(seeds))
+        yield reference.case(SHIFTED, next(seeds))
+        if self._judged.takes_other_weights:
+            yield replace(reference.case(OWN, next(seeds)), config=OTHER_WEIGHTS)
+        if self._modeless:
+            yield replace(reference.case(OWN, next(seeds)), config=EVALUATION)
+        special = SPECIAL if asks else ()
+        for family in (*list(SCALED)[1:], SHIFTED, *FAMILIES, *special):
+            yield reference.case(family, next(seeds))
 
     def _process(
         self, kernel: KernelTurns, case: Case, report: CaseReport
@@ -136,27 +164,24 @@ class Search(Campaign):
                     case, report = small, told
                     break
         yield from super()._process(kernel, case, report)
+        self._not_numbers = {
+            f.id
+            for f in kernel.findings.values()
+            if f.state in CHARGED and self._judged.rests_on_nonfinite(f.case)
+        }
 
     def count_findings(self) -> int:
-        """Return how many findings are confirmed."""
+        """Return how many findings are confirmed, but those about NaN alone.
+
+        What a candidate makes of numbers is searched for as long as without them.
+        """
         found = [f for k in self.kernels for f in k.findings.values()]
-        return sum(f.state in CHARGED for f in found)
+        return sum(f.state in CHARGED and f.id not in self._not_numbers for f in found)
 
     def _search_end(self) -> float:
         limit = self.config.budget.max_time
         end = super()._search_end()
         return end if limit is None else min(end, self.start + _SEARCHING * limit)
-
-
-def budget_of(reference: Reference, backend: str) -> SizeBudget:
-    """Return the limits on cases, large enough for the least that the reference takes.
-
-    Those of a search elsewhere are small: most faults of shape show there.
-    """
-    usual = SIZE_BUDGETS[backend]
-    least = reference.least_elements
-    elements, rows = max(_ELEMENTS[backend], least), max(usual.rows, least)
-    return replace(usual, elements=elements, rows=rows, span=0)
 
 
 def _seeds(reference: Reference, seed: int) -> Iterator[int]:

@@ -195,7 +195,7 @@ def _minimise(
     minimum, reduction = reduce_case(
         finding.case,
         shown.first,
-        lambda case: kernel.operator.admits(case, kernel.declaration),
+        runner.admits,
         deadline=deadline,
     )
     if minimum.destinations:
@@ -220,11 +220,7 @@ def _minimise(
         finding = _charged(finding, settled.failure)
     explained = explain(
         finding.case,
-        lambda case: (
-            shown.fate(case)
-            if kernel.operator.admits(case, kernel.declaration)
-            else None
-        ),
+        lambda case: shown.fate(case) if runner.admits(case) else None,
         dtypes=kernel.declaration.dtypes,
         friendly=settled.friendly,
         deadline=max(deadline, time.monotonic() + 1.0),

@@ -3,9 +3,7 @@
 import contextlib
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,22 +12,28 @@ from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.life import REGRESSED, covering, enter, under
-from kfuzz.core.verdict import CaseReport, State
+from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
 from kfuzz.corpus import Corpus, Problem, Stored
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.children import Place
-from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult
+from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.faults import is_beside_page
-from kfuzz.engine.judge import judged_again
+from kfuzz.engine.jobs import Halt, in_order
+from kfuzz.engine.judge_loading import judged_again
 from kfuzz.engine.judge_runner import runner_of
 from kfuzz.engine.lifecycle import SEARCH, is_by_chance
 from kfuzz.engine.runner import Runner
 from kfuzz.engine.served import Stopped
+from kfuzz.execution.processes import Child
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve
 
 
 def replay(
-    stored: Sequence[Stored | Problem], config: ReplayConfig, *, stop: threading.Event
+    stored: Sequence[Stored | Problem],
+    config: ReplayConfig,
+    *,
+    stop: threading.Event,
+    backend: Backend | None = None,
 ) -> Iterator[ReplayResult]:
     """Run each finding's minimal case in fresh children.
 
@@ -37,13 +41,14 @@ def replay(
         stored: what to replay; entries that cannot be read become ERROR.
         config: how; several side by side share one zygote.
         stop: set from outside to end after the current findings.
+        backend: one that is up, for the findings of its device.
 
     Yields:
         One result per entry, in order.
     """
-    work = _Replays(config, stop)
+    work = _Replays(config, stop, backend)
     try:
-        for result in _in_order(work.of, stored, config.jobs):
+        for result in in_order(work.of, stored, config.jobs):
             if result is None:
                 return
             yield result
@@ -51,36 +56,16 @@ def replay(
         work.close()
 
 
-def _in_order(
-    work: Callable[[Stored | Problem], ReplayResult | None],
-    stored: Sequence[Stored | Problem],
-    jobs: int,
-) -> Iterator[ReplayResult | None]:
-    """Yield what comes of each entry, some of the next being worked on meanwhile."""
-    if jobs <= 1:
-        yield from map(work, stored)
-        return
-    waiting: deque[Future[ReplayResult | None]] = deque()
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            for entry in stored:
-                waiting.append(pool.submit(work, entry))
-                if len(waiting) >= 2 * jobs:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
 class _Replays:
     """Replays findings for several threads, which share what is slow to begin."""
 
-    def __init__(self, config: ReplayConfig, stop: threading.Event) -> None:
-        self._config, self._stop = config, stop
+    def __init__(
+        self, config: ReplayConfig, stop: threading.Event, lent: Backend | None
+    ) -> None:
+        self._config, self._stop = config, Halt(stop, config.until)
         self._corpus = Corpus(config.corpus)
-        self._backends: dict[str, Backend] = {}
+        self._lent = lent
+        self._backends = {} if lent is None else {lent.name: lent}
         self._marks: dict[str, list[Finding]] = {}
         # Importing a file and starting a zygote are done by one thread at a time.
         self._starting = threading.Lock()
@@ -90,7 +75,8 @@ class _Replays:
     def close(self) -> None:
         """End every child."""
         for backend in self._backends.values():
-            backend.close()
+            if backend is not self._lent:
+                backend.close()
 
     def of(self, entry: Stored | Problem) -> ReplayResult | None:
         """Return what came of one entry; None once the replay is to stop."""
@@ -173,7 +159,7 @@ def runner_for(
     loaded: LoadedKernel,
     backend: Backend,
     config: ReplayConfig,
-    stop: threading.Event,
+    stop: threading.Event | Halt,
 ) -> Runner:
     """Return a runner with every contract class in force."""
     place = Place(
@@ -183,8 +169,13 @@ def runner_for(
         classes=tuple(sorted(CLASSES)),
         root=config.root,
     )
-    fork = backend.fork if backend.isolated else None
-    return runner_of(loaded, place, fork, expired=stop.is_set)
+
+    def fork() -> Child:
+        return backend.fork(lambda: True)  # a crash would print its stack each time
+
+    return runner_of(
+        loaded, place, fork if backend.isolated else None, expired=stop.is_set
+    )
 
 
 def backend_for(
@@ -203,7 +194,7 @@ def _replayed(
     loaded: LoadedKernel,
     backend: Backend,
     config: ReplayConfig,
-    stop: threading.Event,
+    stop: Halt,
 ) -> ReplayResult:
     finding, path = entry.finding, entry.path
     try:

@@ -12,10 +12,11 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Signature, State, Verdict
-from kfuzz.engine.backend import Backend
+from kfuzz.engine.breadth import Breadth
 from kfuzz.engine.deaths import is_fault
 from kfuzz.engine.faults import charged
 from kfuzz.engine.guidance import Discovery
+from kfuzz.engine.jobs import Halt
 from kfuzz.engine.lifecycle import CONFIRMATIONS
 from kfuzz.engine.record import Record
 from kfuzz.engine.runner import Runner
@@ -48,11 +49,17 @@ class KernelTurns:
         seconds: time spent.
         charged: time spent, in which that of a kernel with a larger share counts less.
         discovery: what its search has discovered.
+        breadth: what of its declared input has been exercised.
         symptoms: occurrences of each symptom, as its child showed it.
         seen: signatures that are findings already.
         findings: by id.
         paths: their folders, by id.
+        stored: ids of those that the corpus held, and that fail still when replayed.
         done: whether it gets no more turns.
+        busy: whether it is having one.
+        rate: what it discovered per turn when its last one ended, see `Discovery`.
+        quiet: whether what its children print is dropped: while a finding is reduced,
+            a crash would print the same stack a hundred times.
         collected: whether it has run beside a collective.
     """
 
@@ -65,11 +72,16 @@ class KernelTurns:
     seconds: float = 0.0
     charged: float = 0.0
     discovery: Discovery = field(default_factory=Discovery)
+    breadth: Breadth = field(default_factory=Breadth)
     symptoms: dict[tuple[object, ...], int] = field(default_factory=dict)
     seen: set[Signature] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
     done: bool = False
+    busy: bool = False
+    rate: float = 1.0
+    quiet: bool = False
     collected: bool = False
 
     @property
@@ -78,14 +90,27 @@ class KernelTurns:
         return self.loaded.target.node_id
 
     @property
+    def device(self) -> str:
+        """The device that it runs on, as torch calls it."""
+        return self.runner.place.device
+
+    @property
     def name(self) -> str:
         """The name that it is bound to."""
         return self.loaded.kernel.name
 
+    def keep(self, finding: Finding, path: Path) -> None:
+        """Count a finding that is stored among those of the run."""
+        self.findings[finding.id] = finding
+        self.paths[finding.id] = str(path)
+
     @property
     def unknown(self) -> int:
-        """How many findings there are that nobody marked as known."""
-        return sum(f.state is not State.KNOWN for f in self.findings.values())
+        """How many findings there are that nobody knew of before this run."""
+        # A copy: the thread that has the kernel may add one meanwhile.
+        found = list(self.findings.values())
+        new = (f for f in found if f.id not in self.stored)
+        return sum(f.state is not State.KNOWN for f in new)
 
 
 def unreached(kernel: KernelTurns) -> str:
@@ -118,15 +143,9 @@ class Round:
     """
 
     def __init__(
-        self,
-        kernel: KernelTurns,
-        backend: Backend,
-        *,
-        stop: threading.Event,
-        deadline: float,
+        self, kernel: KernelTurns, *, stop: threading.Event | Halt, deadline: float
     ) -> None:
         self._kernel = kernel
-        self._backend = backend
         self._stop = stop
         self._deadline = deadline
         self.found: tuple[Case, CaseReport] | None = None
@@ -214,6 +233,7 @@ class Round:
     def _learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case teaches."""
         self._kernel.record.take(case, report)
+        self._kernel.breadth.take(self._kernel.loaded.kernel, case, report)
         branches = len(self._kernel.runner.reached.run)
         self._kernel.discovery.take(case, report, branches=branches)
         if report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
@@ -221,7 +241,7 @@ class Round:
 
     def _located(self, case: Case, report: CaseReport) -> tuple[Case, CaseReport]:
         """Return a case that died of a fault, and its report, as what they are."""
-        self._backend.quiet = True  # its stack has been printed once
+        self._kernel.quiet = True  # its stack has been printed once
         found = self._kernel.runner.locate(case)
         if found is None:
             return case, report

@@ -15,6 +15,7 @@ from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
 from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
+from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature
@@ -192,6 +193,11 @@ class Runner:
         [report] = self._side_by_side([_question(case, "base")], warm=False)
         return faults.answer_of(case, report)
 
+    def admits(self, case: Case) -> bool:
+        """Whether a case lies in the kernel's domain."""
+        kernel = self.loaded.kernel
+        return kernel.operator.admits(case, kernel.declaration)
+
     def pin(self, case: Case) -> Case:
         """Return the case with all values explicit.
 
@@ -203,6 +209,29 @@ class Runner:
         peer.send({"do": "pin", "case": encode(case)})
         reply = peer.wait(OPEN_SECONDS)
         return decode(Case, reply["case"], "case")
+
+    def observe(self, case: Case, times: int = 1) -> Observed:
+        """Return what equal calls on a case give, unjudged.
+
+        Raises:
+            BindingError: if the kernel cannot be opened any more.
+            BuildError: if something cannot be built for its calls.
+        """
+        peer = self._send({"do": "observe", "case": encode(case), "times": times})
+        try:
+            reply = self._reply(peer, max(FIRST_SECONDS, self._hang_limit()))
+        except (ChildTimeout, ChildDied) as fault:
+            self._children.replace(peer)
+            return Observed(calls=1, problem=f"the call ends its process: {fault}")
+        except ChildRaised as raised:
+            self._children.replace(peer)
+            if raised.type in ("BindingError", "BuildError"):
+                made = BindingError if raised.type == "BindingError" else BuildError
+                raise made(raised.message) from None
+            return Observed(problem=f"{raised.type}: {raised.message}")
+        if reply["spent"]:  # its device context can be used no more
+            self._children.replace(peer)
+        return decode(Observed, reply["observed"], "observed")
 
     def submit(self, burst: Burst) -> None:
         """Ask for a burst to be screened; `screened` is to be called before all else.
@@ -326,6 +355,8 @@ class Runner:
         hung = [r for r in reports if is_hang(r)]
         if len(hung) == len(reports):
             return hung[0]
+        if any(r.unsupported is not None for r in reports):
+            return next(r for r in reports if r.unsupported is not None)
         # Only slow: expect that from now on.
         self.predicted = max(self.predicted, spent / SUSPECT_FACTOR)
         return next(r for r in reports if not is_hang(r))

@@ -42,6 +42,18 @@ def resolve_device(device: str) -> tuple[str, str]:
     return "cuda", f"cuda:{number}"
 
 
+def devices_of(asked: str, resolved: str) -> tuple[str, ...]:
+    """Return the devices among which kernels may be divided.
+
+    Args:
+        asked: what `--device` says: a GPU that it names is the only one.
+        resolved: torch's name of the first one, from `resolve_device`.
+    """
+    if not resolved.startswith("cuda") or ":" in asked:
+        return (resolved,)
+    return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+
+
 def device_name(device: str) -> str:
     """Return a device's name as its driver gives it, "" for the CPU."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else ""

@@ -275,10 +275,16 @@ def _neg_logits(grid: Grid) -> Tensor:
 
 @_family("nearmax", ROUNDED)
 def _nearmax(grid: Grid) -> Tensor:
-    """Half to all of the greatest finite value over n; one sign for 3 of 4 seeds."""
+    """Half to all of the greatest finite value over n.
+
+    Of four seeds one has both signs, one is negative throughout: below whatever finite
+    number stands for -Inf.
+    """
     share = grid.fmt.max_finite / grid.n
     values = share * (0.5 + 0.5 * grid.fraction(0))
-    mixed = grid.laid((grid.pick(3, 4) == 0) * 1)
+    chosen = grid.pick(3, 4)
+    mixed = grid.laid((chosen == 0) * 1)
+    values = values * grid.laid(entry(_QUARTER_NEGATIVE, chosen))
     return values * signs((grid.words(2) >> 31) & mixed)
 
 

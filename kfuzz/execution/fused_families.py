@@ -243,8 +243,9 @@ def _expspread(d: Draw) -> Columns:
 
 @_family
 def _nearmax(d: Draw) -> Columns:
-    signed = (d.pick(3, 4) == 0) * 1
-    return d.fraction(0.5, 0.5, d.fmt.max_finite / d.n) | d.signs(2, signed)
+    chosen = d.pick(3, 4)
+    share = d.fmt.max_finite / d.n * entry(_QUARTER_NEGATIVE, chosen)
+    return d.fraction(0.5, 0.5, share) | d.signs(2, (chosen == 0) * 1)
 
 
 @_family

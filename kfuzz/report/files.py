@@ -87,6 +87,11 @@ class ReportFiles:
             except Exception as error:
                 self._fail(report, error)
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The reports that were not written, each with the reason."""
+        return tuple(self._problems)
+
     def require_written(self) -> None:
         """Check that every report was written.
 

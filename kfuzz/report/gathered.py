@@ -7,6 +7,7 @@ from typing import Final
 from kfuzz.core.event import (
     Event,
     Exited,
+    FindingReplayed,
     FindingSaved,
     KernelFinished,
     Notice,
@@ -73,6 +74,7 @@ class Gathered:
         finished: how it ended; None if it did not come to its end.
         exited: how the command ended, where that was told.
         timeline: counters over time, at most `MAX_POINTS`.
+        replayed: what came of the findings that were stored before.
         notices: what a person should know.
         kernels: the result for each kernel that came to its end, by node id.
     """
@@ -81,6 +83,7 @@ class Gathered:
     finished: RunFinished | None = None
     exited: Exited | None = None
     timeline: list[Progress] = field(default_factory=list)
+    replayed: list[FindingReplayed] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     kernels: dict[str, KernelFinished] = field(default_factory=dict)
     _shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
@@ -96,6 +99,8 @@ class Gathered:
                 self.timeline, self._stride, self._skipped = [], 1, 0
             case Progress():
                 self._point(event)
+            case FindingReplayed():
+                self.replayed.append(event)
             case Notice():
                 self.notices.append(event)
             case FindingSaved():

@@ -16,6 +16,7 @@ from kfuzz.core.codec import encode
 from kfuzz.core.event import (
     ContractTally,
     Event,
+    FindingReplayed,
     FindingSaved,
     KernelFinished,
     Notice,
@@ -47,8 +48,10 @@ class RunReport:
 
     def __init__(self) -> None:
         self._run: Document = {"seed": None, "device": "", "elapsed_s": 0.0}
+        self._begun: Document = {}
         self._kernels: dict[str, Document] = {}
         self._saved: dict[tuple[str, object], FindingSaved] = {}
+        self._replayed: list[Document] = []
         self._notices: list[Document] = []
         # Until the campaign says that it came to its end, it did not.
         self._interrupted = True
@@ -58,9 +61,12 @@ class RunReport:
         match event:
             case RunStarted():
                 self._run |= {"seed": event.seed, "device": event.device}
+                self._begun = {"jobs": event.jobs, "learnt": event.learnt}
             case FindingSaved():
                 key = (event.kernel, event.finding.signature.symptom)
                 self._saved[key] = event
+            case FindingReplayed():
+                self._replayed.append(_replayed(event))
             case Notice():
                 self._notices.append(asdict(event))
             case KernelFinished():
@@ -92,6 +98,8 @@ class RunReport:
         return {
             **self._run,
             "interrupted": self._interrupted,
+            **self._begun,
+            "replayed": self._replayed,
             "kernels": list(kernels.values()),
             "notices": self._notices,
         }
@@ -129,22 +137,23 @@ def replay_document(
     """Return the document of `kfuzz replay`."""
     return {
         "interrupted": interrupted,
-        "results": [
-            {
-                "id": r.finding.id if r.finding else None,
-                "kernel": r.finding.target.node_id if r.finding else None,
-                "contract": r.finding.signature.contract if r.finding else None,
-                "outcome": str(r.outcome),
-                "failures": r.failures,
-                "runs": r.runs,
-                "path": shown_path(r.path),
-                "state": str(r.finding.state) if r.finding else None,
-                "message": r.message,
-                "seems_fixed": r.seems_fixed,
-                "differences": list(r.differences),
-            }
-            for r in results
-        ],
+        "results": [_replayed(r.event()) for r in results],
+    }
+
+
+def _replayed(event: FindingReplayed) -> Document:
+    return {
+        "id": event.id or None,
+        "kernel": event.kernel or None,
+        "contract": event.contract or None,
+        "outcome": str(event.outcome),
+        "failures": event.failures,
+        "runs": event.runs,
+        "path": shown_path(event.path),
+        "state": str(event.state) if event.state else None,
+        "message": event.message,
+        "seems_fixed": event.seems_fixed,
+        "differences": list(event.differences),
     }
 
 

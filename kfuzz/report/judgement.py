@@ -30,6 +30,8 @@ def judgement_document(made: Judgement) -> dict[str, Any]:
             "notes": list(made.audit.notes),
             "accumulator": made.audit.accumulator,
             "domain": made.audit.domain,
+            "inputs": list(made.audit.inputs),
+            "finite": made.audit.finite,
         },
         "coverage": {
             **asdict(coverage),
@@ -54,6 +56,7 @@ def judgement_document(made: Judgement) -> dict[str, Any]:
         "launched": list(made.launched),
         "operators": list(made.operators),
         "weights": made.weights,
+        "on_finite": None if made.on_finite is None else str(made.on_finite),
     }
 
 
@@ -66,6 +69,12 @@ def judgement_lines(made: Judgement, *, corpus: str = "") -> list[str]:
     """
     lines = [f"{made.verdict}: {one_line(made.candidate)}: {one_line(made.reason)}"]
     lines.append(f"  against {one_line(made.reference)}")
+    if made.on_finite is not None:
+        breaks = "; it breaks on NaN or infinities alone (--nonfinite undefined asks "
+        lines.append(
+            f"  on finite inputs: {made.on_finite} "
+            f"({_cases(made.coverage.finite)}){breaks}nothing of them)"
+        )
     for finding in made.findings:
         path = made.paths.get(finding.id, "")
         lines.append(f"  finding: {finding.signature.contract} ({finding.state})")
@@ -76,6 +85,14 @@ def judgement_lines(made: Judgement, *, corpus: str = "") -> list[str]:
         lines.append(f"    replay: kfuzz replay {finding.id}{corpus}")
     lines += [f"  problem: {one_line(text)}" for text in made.audit.faults[1:]]
     lines += [f"  problem: {one_line(text)}" for text in made.audit.notes]
+    lines += [f"  inputs: {one_line(text)}" for text in made.audit.inputs]
+    if made.audit.inputs:
+        lines.append("  inputs: all values that are tried keep to this")
+    if made.audit.finite:
+        lines.append(
+            "  inputs: no NaN nor infinity: what meets a known zero need not reach the "
+            "result"
+        )
     if made.audit.domain:
         lines.append(f"  domain: {one_line(made.audit.domain)}")
     lines += [f"  {line}" for line in _coverage(made.coverage)]

@@ -125,7 +125,8 @@ def _result(
     if tally.verdict is Verdict.VIOLATES:  # its findings were not told
         return _Result("failure", "violated")
     words = str(tally.verdict).replace("_", " ")
-    return _Result("skipped", f"{words}: {tally.undecided} cases undecided")
+    undecided = f": {tally.undecided} cases undecided" if tally.undecided else ""
+    return _Result("skipped", words + undecided)
 
 
 def _seconds(kernel: KernelFinished | None) -> float:

@@ -4,26 +4,28 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from kfuzz.contracts.language import Contract
-from kfuzz.engine.config import ReplayOutcome, ReplayResult, Sanitized
+from kfuzz.core.event import FindingReplayed
+from kfuzz.core.verdict import ReplayOutcome, State
+from kfuzz.engine.config import Sanitized
 from kfuzz.report.drawing import one_line, shown_path
 from kfuzz.report.pages import title_of
 from kfuzz.report.summary import table
 
 
-def replay_lines(result: ReplayResult, *, options: str = "") -> list[str]:
+def replay_lines(result: FindingReplayed, *, options: str = "") -> list[str]:
     """Return the outcome of one finding, how the environment differs, what is next.
 
     Args:
         result: what came of it.
         options: what the command printed needs to find the corpus.
     """
-    name = result.finding.id if result.finding else shown_path(result.path)
+    name = result.id or shown_path(result.path)
     width = max(map(len, ReplayOutcome))
     runs = f" ({result.failures} of {result.runs} runs fail)" if result.runs else ""
     text = f"{result.outcome:<{width}}  {one_line(name)}{runs}"
-    if result.is_known:
-        text += f": known{_why_known(result)}"
-    if result.is_excused:
+    if result.state is State.KNOWN:
+        text += f": known, {one_line(result.reason)}" if result.reason else ": known"
+    if result.excused:
         return [text]
     if result.message:
         text += f": {one_line(result.message)}"
@@ -36,25 +38,18 @@ def replay_lines(result: ReplayResult, *, options: str = "") -> list[str]:
     return lines + _next(result, width, options)
 
 
-def _why_known(result: ReplayResult) -> str:
-    mark = result.finding.mark if result.finding else None
-    words = [mark.reason, mark.link] if mark else []
-    why = one_line(" ".join(filter(None, words)))
-    return f", {why}" if why else ""
-
-
-def _next(result: ReplayResult, width: int, options: str) -> list[str]:
-    if not result.seems_fixed or result.finding is None:
+def _next(result: FindingReplayed, width: int, options: str) -> list[str]:
+    if not result.seems_fixed:
         return []
-    command = f"kfuzz corpus mark {result.finding.id} fixed{options}"
+    command = f"kfuzz corpus mark {result.id} fixed{options}"
     return [f"{' ' * width}  seems fixed; if it is: {command}"]
 
 
-def replay_total(results: Sequence[ReplayResult]) -> str:
+def replay_total(results: Sequence[FindingReplayed]) -> str:
     """Return how many findings came out how."""
     counts = Counter(result.outcome for result in results)
     texts = [f"{counts[o]} {o}" for o in ReplayOutcome if counts[o]]
-    if known := sum(result.is_excused for result in results):
+    if known := sum(result.excused for result in results):
         texts.append(f"{known} of them known")
     noun = "finding" if len(results) == 1 else "findings"
     return f"{len(results)} {noun} replayed: {', '.join(texts) or 'none'}"

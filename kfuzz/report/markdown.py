@@ -10,6 +10,7 @@ from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.drawing import one_line
 from kfuzz.report.finding_text import finding_lines
 from kfuzz.report.gathered import Gathered, Shown
+from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.promises import title
 
 MAX_BYTES: Final = 1_000_000
@@ -61,6 +62,12 @@ def _blocks(run: Gathered, options: str) -> Iterator[str]:
         yield "\n"
     for shown in [*failing, *(s for s in findings if not s.fails)][:_WRITTEN_OUT]:
         yield _details(shown, options)
+    if run.replayed:
+        yield f"### Stored findings\n\n{replay_total(run.replayed)}\n\n"
+        for replayed in run.replayed:
+            lines = replay_lines(replayed, options=options)
+            yield f"- {_text(' '.join(line.strip() for line in lines))}\n"
+        yield "\n"
     if run.notices:
         yield "### Notes\n\n"
         for notice in run.notices:

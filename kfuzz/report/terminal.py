@@ -4,7 +4,6 @@ import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TextIO
 
 from rich.console import Console
@@ -13,6 +12,7 @@ from rich.text import Text
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.event import (
     Event,
+    FindingReplayed,
     FindingSaved,
     KernelFinished,
     Notice,
@@ -23,6 +23,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.accesses import unsaid_place
 from kfuzz.report.drawing import draw_case, draw_failure, one_line, plain, shown_path
+from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.progress import LiveLine, PlainLines
 from kfuzz.report.summary import kernel_lines, overview
 
@@ -84,18 +85,15 @@ class TerminalReport:
         self._live = LiveLine(self._console) if moves and not quiet else None
         self._lines = None if quiet or self._live else PlainLines(self._say)
         self._done: set[str] = set()
+        self._told: set[str] = set()
         self._old: set[str] = set()
         self._finished: list[KernelFinished] = []
+        self._replayed: list[FindingReplayed] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._end_live()
 
     def feed(self, event: Event) -> None:
@@ -117,6 +115,8 @@ class TerminalReport:
                 self._found(event)
             case FindingSaved(stage="done"):
                 self._block(event.finding, event.path)
+            case FindingReplayed():
+                self._replay(event)
             case Notice() if not self._quiet:
                 place = f"{one_line(event.kernel)}: " if event.kernel else ""
                 self._say(f"note: {place}{one_line(event.message)}")
@@ -129,7 +129,18 @@ class TerminalReport:
 
     def _start(self, event: RunStarted) -> None:
         kernels = _count(len(event.kernels), "kernel")
-        self._say(f"{kernels} on {event.device}, seed {event.seed}")
+        text = f"{kernels} on {event.device}, seed {event.seed}"
+        text += f", {event.jobs} at once" if event.jobs > 1 else ""
+        if event.learnt:
+            text += f", with what earlier runs learnt ({event.learnt})"
+        self._say(text)
+
+    def _replay(self, event: FindingReplayed) -> None:
+        """Say what came of a stored finding; its block would say nothing new."""
+        self._replayed.append(event)
+        self._told.add(event.id)
+        for line in replay_lines(event, options=self._options):
+            self._say(line)
 
     def _found(self, event: FindingSaved) -> None:
         finding = event.finding
@@ -146,6 +157,10 @@ class TerminalReport:
 
     def _block(self, finding: Finding, path: str | Path) -> None:
         """Print all that is known about a finding, and what to type next."""
+        if finding.id in self._told:  # as a replayed one; found again it is news
+            self._told.discard(finding.id)
+            self._done.add(finding.id)
+            return
         if finding.id in self._done:
             self._say(f"  the same bug as {finding.id}, above")
             return
@@ -198,6 +213,8 @@ class TerminalReport:
                 if finding.id not in self._done:
                     path = kernel.paths.get(finding.id, "")
                     self._block(finding, path)
+        if self._replayed:
+            self._say(f"\n{replay_total(self._replayed)}")
         if self._summary:
             lines = ["", *overview(self._finished)] if self._finished else []
             for kernel in self._finished:

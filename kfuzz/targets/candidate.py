@@ -1,6 +1,5 @@
 """A candidate in a child of its own: built there, given the reference's weights."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
-from kfuzz.core.errors import HarnessError, KfuzzError
+from kfuzz.core.errors import KfuzzError
 from kfuzz.core.limits import Limits
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import Containment, Ended, Entry, Mode, Told
@@ -24,17 +23,26 @@ BUILT: Final = "ModelNew"
 EVALUATION: Final = 1
 """The configuration of a case in which the candidate's module is in evaluation mode."""
 
+OTHER_WEIGHTS: Final = 2
+"""The configuration of a case in which weights that are constant as built are drawn."""
+
+
+def configured(case: Case) -> int:
+    """Return in which configuration a case is judged; 0 for as it was built."""
+    return case.config if case.config in (EVALUATION, OTHER_WEIGHTS) else 0
+
 
 class Candidate(Protocol):
     """A candidate in a child of its own.
 
     Attributes:
-        launched: names of the kernels that a GPU was seen to run.
         weights: how it came to the reference's weights, in words.
+        same_names: whether its weights have the reference's names and sizes, all of
+            them, and there are no others.
     """
 
-    launched: Sequence[str]
     weights: str
+    same_names: bool
 
     @property
     def late(self) -> bool:
@@ -43,6 +51,10 @@ class Candidate(Protocol):
     @property
     def stalls(self) -> int:
         """Calls so far that did not return in time, and did in a fresh child."""
+
+    @property
+    def launched(self) -> Sequence[str]:
+        """Triton's kernels that it was seen to launch, by the child's word."""
 
     @property
     def operators(self) -> Sequence[str]:
@@ -65,9 +77,6 @@ class Candidate(Protocol):
 
     def begin(self, case: Case) -> None:
         """Forget what the last case showed."""
-
-    def profile(self, tensors: Sequence[Tensor]) -> None:
-        """Have kernels that a call runs named, where that can be told."""
 
     def renew(self) -> None:
         """Have the next call made in a fresh child."""
@@ -132,11 +141,8 @@ class Contained:
     ) -> None:
         form = reference.form
         device = "interpret" if backend == "interpret" else str(form.device)
-        state = {
-            **dict(form.model.named_parameters()),
-            **dict(form.model.named_buffers()),
-        }
-        self._weights = {name: x.detach() for name, x in state.items()}
+        self._reference = reference
+        self._weights = form.state()
         self._entry = Entry(
             path, BUILT, args=form.init, seed=SEED, weights=self._weights,
             fixed=dict(form.fixed),
@@ -144,17 +150,22 @@ class Contained:
         self._sandbox = _Sandbox(
             self._entry, device=device, limits=limits, zygote=zygote
         )
-        self._kernel = RemoteKernel(self._sandbox)
-        self._mode = Mode.AS_BUILT
+        self._kernel = RemoteKernel(self._sandbox, nesting=form.nesting)
+        self._config = 0
         self._late = 0
         self.stalls = 0
-        self.launched: Sequence[str] = ()
         self.weights = ""
+        self.same_names = False
 
     @property
     def containment(self) -> Containment:
         """What contains its child."""
         return self._sandbox.containment
+
+    @property
+    def launched(self) -> Sequence[str]:
+        """Triton's kernels that it was seen to launch."""
+        return tuple(self._kernel.kernels)
 
     @property
     def operators(self) -> Sequence[str]:
@@ -191,6 +202,8 @@ class Contained:
                 where=str(self._entry.path),
             )
         self.weights = self._matched(opened)
+        known = set(opened.state or {})
+        self.same_names = known == set(self._weights) == set(opened.loaded)
 
     def __call__(self, *tensors: Tensor) -> Any:
         """Call it in its child; see `RemoteKernel`."""
@@ -200,22 +213,21 @@ class Contained:
         return returned
 
     def begin(self, case: Case) -> None:
-        """Forget what the last case showed, and be in the case's mode."""
-        self._late = self._kernel.late
-        mode = Mode.EVAL if case.config == EVALUATION else Mode.AS_BUILT
-        if mode is not self._mode:
-            self._mode = mode
-            self._sandbox.enter(replace(self._entry, mode=mode))
+        """Forget what the last case showed, and be as the case wants it.
 
-    def profile(self, tensors: Sequence[Tensor]) -> None:
-        """Have kernels that a call runs named, where that can be told."""
-        if self._sandbox.device.type != "cuda":
+        Other weights are the reference's, which has to use them by now.
+        """
+        self._late = self._kernel.late
+        config = configured(case)
+        if config == self._config:
             return
-        # What a profiler cannot do is no fault of the candidate's.
-        with contextlib.suppress(OSError, HarnessError):
-            called = self._sandbox.call(tensors, {}, kernels=True)
-            if called.returned is not None:
-                self.launched = called.returned.kernels
+        self._config, entry = config, self._entry
+        if config == EVALUATION:
+            entry = replace(entry, mode=Mode.EVAL)
+        elif config == OTHER_WEIGHTS:
+            state = self._reference.form.state()
+            entry = replace(entry, weights=state, constants_drawn=True)
+        self._sandbox.enter(entry)
 
     def renew(self) -> None:
         """Have the next call made in a fresh child."""

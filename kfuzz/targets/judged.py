@@ -4,7 +4,6 @@ The candidate itself runs in a child; what comes back of it are bytes and metada
 they are judged here, with the bench that judges every kernel.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -16,14 +15,23 @@ from kfuzz.contracts.bench import Bench, Depth, Setting
 from kfuzz.contracts.binding import Arguments, BoundKernel
 from kfuzz.contracts.calling import Caller
 from kfuzz.contracts.left_open import poison_of
+from kfuzz.contracts.second_call import is_due
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
-from kfuzz.targets.candidate import EVALUATION, Candidate
-from kfuzz.targets.kernelbench_operator import OWN, Reference
+from kfuzz.targets.candidate import (
+    EVALUATION,
+    OTHER_WEIGHTS,
+    Candidate,
+    configured,
+)
+from kfuzz.targets.kernelbench_operator import Reference
 from kfuzz.targets.kernelbench_rows import RowsJudge
+from kfuzz.targets.kernelbench_values import OWN
 from kfuzz.targets.load import LoadedKernel
+from kfuzz.targets.tried import ELSEWHERE, OTHER_VALUES, Tried
 
 # Above this a case stays a recipe: it is neither written out nor reduced.
 PINNED_ELEMENTS: Final = 1 << 20
@@ -52,49 +60,6 @@ _STALLS: Final = 2
 EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
 
 
-@dataclass
-class Tried:
-    """On what a candidate was tried, counted.
-
-    Attributes:
-        cases: cases that were judged.
-        benchmarked: of these at the benchmarked shape.
-        families: families of the first floating argument.
-        shapes: shapes of all arguments.
-        dtypes: dtypes of the first floating argument.
-        refused: cases that it raised on and need not take.
-        beyond: cases on which the reference does not keep the contract either.
-        undecided: cases of which nothing could be decided.
-        passed: whether it was right at the benchmarked shape, on the file's own values.
-    """
-
-    cases: int = 0
-    benchmarked: int = 0
-    families: Counter[str] = field(default_factory=Counter)
-    shapes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
-    dtypes: set[str] = field(default_factory=set)
-    refused: int = 0
-    beyond: int = 0
-    undecided: int = 0
-    passed: bool = False
-
-    def take(self, case: Case, report: CaseReport, *, benchmarked: bool) -> None:
-        """Count one case."""
-        decided = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
-        if report.refusal is not None:
-            self.refused += 1
-            return
-        if not decided and report.failure is None:
-            self.undecided += 1
-            return
-        fill = case.data.fill
-        self.cases += 1
-        self.benchmarked += benchmarked
-        self.families[fill.family if fill else "pinned"] += 1
-        self.shapes.add(tuple(s.shape for s in case.tensors.values()))
-        self.dtypes.add(case.data.dtype)
-
-
 class _Bench(Bench):
     """A bench whose cases may hold the file's own values."""
 
@@ -107,7 +72,7 @@ class _Bench(Bench):
     def values(self, case: Case) -> dict[str, Tensor]:
         """Return the logical elements of every tensor argument."""
         made = {name: self._reference.values(case, name) for name in case.tensors}
-        return self._reference.bounded(case, made)
+        return self._reference.fitted(case, made)
 
     def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
         """Judge a case; of one whose oracle would not fit rows."""
@@ -124,6 +89,7 @@ class Judged:
         candidate: the candidate in its child.
         kernel: the candidate as a kernel that claims to compute the reference.
         tried: on what it was tried in the search.
+        benchmarked_only: whether findings keep the benchmarked shape.
     """
 
     def __init__(
@@ -154,6 +120,9 @@ class Judged:
         self._bench = _Bench(self.kernel, setting, reference)
         itself = bound(reference, reference, name, claims)
         self._itself = _Bench(itself, setting, reference)
+        self.benchmarked_only = False
+        # The explicit case from which smaller ones are made.
+        self._origin: Case | None = None
         self._shape_only: dict[object, bool] = {}
         # Whether it is wrong at the benchmarked shape too.
         self._wrong_there = False
@@ -171,15 +140,19 @@ class Judged:
         Raises:
             BindingError: if the reference's results cannot be judged.
         """
-        report = self._judged(case, Depth(depth))
+        if case.pinned and self._origin is None:
+            self._origin = case
+        chosen = Depth(depth)
+        if chosen is Depth.SEARCH and is_due(case) and self._is_at_home(case):
+            chosen = Depth.FULL  # few cases are: all further calls are made
+        report = self._judged(case, chosen)
         failure = report.failure
         if failure is None:
             return report
         if failure.kind is Kind.RAISES and not self._has_to_take(case):
             kept = {c: v for c, v in report.verdicts.items() if c != failure.contract}
-            why = "another shape than the benchmarked one"
-            if self.reference.is_benchmarked(case):
-                why = "other values than the file's own"
+            at_home = self.reference.is_benchmarked(case)
+            why = OTHER_VALUES if at_home else ELSEWHERE
             return replace(
                 report, verdicts=kept, failure=None, refusal=why,
                 example=failure.message,
@@ -201,17 +174,41 @@ class Judged:
             text = f"{failure.message}; in evaluation mode, where the reference gives "
             text += "what it gives as it was built"
             return replace(report, failure=replace(failure, message=text))
+        if case.config == OTHER_WEIGHTS:
+            text = f"{failure.message}; with other numbers in weights that are all 0 "
+            text += "or all 1 as built"
+            return replace(report, failure=replace(failure, message=text))
         return self._attributed(case, report)
 
     def pin(self, case: Case) -> Case:
         """Return the case with its values explicit; one that is too large as it is."""
-        config = EVALUATION if case.config == EVALUATION else 0
+        config = configured(case)
         if _largest(case) > PINNED_ELEMENTS:
             return replace(case, poison=str(poison_of(case)), config=config)
-        return replace(self._bench.pin(case), config=config)
+        self._origin = replace(self._bench.pin(case), config=config)
+        return self._origin
+
+    def admits(self, case: Case) -> bool:
+        """Whether a smaller form of a case is one that the file could have given.
+
+        What only the file can make stays as it is.
+        """
+        if self.benchmarked_only and not self.reference.is_benchmarked(case):
+            return False
+        inputs = self.reference.inputs
+        for name, spec in case.tensors.items():
+            if not inputs.is_fixed(name):
+                continue
+            origin = self._origin and self._origin.tensors[name]
+            same = origin and (spec.shape, spec.values) == (origin.shape, origin.values)
+            if not same:
+                return False
+        return not case.pinned or not inputs.outside(self._bench.values(case))
 
     def smaller(self, case: Case) -> list[Case]:
         """Return a large case's values at smaller shapes, the smallest first."""
+        if self.benchmarked_only:
+            return []
         operator, claims = self.kernel.operator, self.kernel.declaration
         made = []
         for limit in (4, 16, 64, 256, 1024, 4096):
@@ -234,6 +231,7 @@ class Judged:
         return [c for c in made if _largest(c) <= PINNED_ELEMENTS]
 
     def _judged(self, case: Case, depth: Depth) -> CaseReport:
+        self.reference.use_drawn(drawn=configured(case) == OTHER_WEIGHTS)
         self.candidate.begin(case)
         stalls = self.candidate.stalls
         report = self._bench.judge(case, depth)
@@ -278,6 +276,27 @@ class Judged:
             return bool(self._is_ordinary(case))
         return at_home and self.reference.is_own(case)
 
+    @property
+    def takes_other_weights(self) -> bool:
+        """Whether weights that are constant as built can be drawn, in both alike."""
+        neutral = set(self.reference.form.neutral())
+        if not neutral or not self.candidate.same_names:
+            return False
+        try:
+            self.reference.use_drawn(drawn=True)
+        except KfuzzError:  # it is not built with other numbers
+            return False
+        changed = neutral - set(self.reference.form.neutral())
+        self.reference.use_drawn(drawn=False)
+        return bool(changed)
+
+    def _is_at_home(self, case: Case) -> bool:
+        return not case.pinned and self.reference.is_benchmarked(case)
+
+    def rests_on_nonfinite(self, case: Case) -> bool:
+        """Whether a case holds NaN or infinities, which numbers alone do not show."""
+        return not self._is_ordinary(case)
+
     def _is_ordinary(self, case: Case) -> bool:
         values = self._bench.values(case).values()
         floats = (x for x in values if x.dtype.is_floating_point)
@@ -318,12 +337,6 @@ class Judged:
         verdicts[SHAPES] = Verdict.VIOLATES
         return replace(report, verdicts=verdicts, failure=moved)
 
-    def profile(self) -> None:
-        """Look once at which kernels a call at the benchmarked shape runs."""
-        case = self.reference.case(OWN, 1)
-        values = {name: self.reference.values(case, name) for name in case.tensors}
-        self.candidate.profile(list(self.reference.bounded(case, values).values()))
-
     def _fails_by_shape(self, case: Case) -> bool:
         """Whether it is wrong here, and right there, on the file's own values."""
         if not self.tried.passed:
@@ -349,8 +362,9 @@ class Judged:
     def count(self, case: Case, report: CaseReport) -> None:
         """Count a case of the search."""
         at_home = self.reference.is_benchmarked(case)
-        self.tried.take(case, report, benchmarked=at_home)
-        if at_home and self.reference.is_own(case):
+        own = self.reference.is_own(case)
+        self.tried.take(case, report, benchmarked=at_home, own=own)
+        if at_home and own:
             good = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
             self.tried.passed = self.tried.passed or (good and report.failure is None)
 

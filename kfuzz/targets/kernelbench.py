@@ -25,7 +25,9 @@ from torch import Tensor, nn
 
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError
+from kfuzz.execution.constants import drawn_constants
 from kfuzz.execution.randomness import seeded
+from kfuzz.execution.untrusted.telling import leaves, nesting
 
 SEED: Final = 42
 """What generators are seeded with before the model, and before its inputs, are made."""
@@ -75,6 +77,8 @@ class Form:
         samples: the tensors among the arguments of a call, in order.
         fixed: the other arguments by their place: they are the same in every call.
         first: all of them as first given; whoever is done with them lets go of them.
+        nesting: how its results are nested, once it has been called: "" where they are
+            a tensor, or several in a row, else as `telling.nesting` says it.
     """
 
     def __init__(self, path: Path, device: torch.device) -> None:
@@ -98,19 +102,26 @@ class Form:
         self.model = self.build(nn.Module)
         given = self.inputs(SEED)
         self.first = given
+        self.nesting = ""
         self.samples = _samples(given, self._names(len(given)), path)
         places = {s.position for s in self.samples}
         self.fixed: Mapping[int, object] = {
             i: value for i, value in enumerate(given) if i not in places
         }
 
-    def build(self, kind: type[nn.Module]) -> nn.Module:
+    def build(
+        self, kind: type[nn.Module], *, constants_drawn: bool = False
+    ) -> nn.Module:
         """Return a new model, built under the seed, on the device.
+
+        Args:
+            kind: what it has to be.
+            constants_drawn: whether initialisers of constants draw numbers.
 
         Raises:
             UsageError: if it cannot be built.
         """
-        with self._seeded(SEED):
+        with self._seeded(SEED), drawn_constants(drawn=constants_drawn):
             made = self._attempt("Model", self._module.Model, *self.init)
         if not isinstance(made, kind):
             raise UsageError(
@@ -143,6 +154,19 @@ class Form:
     def double(self) -> nn.Module:
         """Return a copy of the model whose every number is float64, exactly."""
         return converted(copy.deepcopy(self.model), lambda x: x.to(torch.float64))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the model's parameters and buffers by name."""
+        named = (*self.model.named_parameters(), *self.model.named_buffers())
+        return {name: x.detach() for name, x in named}
+
+    def neutral(self) -> list[str]:
+        """Return the names of the parameters whose elements are all 0, or all 1."""
+        return [
+            name
+            for name, p in self.model.named_parameters()
+            if p.numel() and bool((p == 0).all() | (p == 1).all())
+        ]
 
     def _names(self, count: int) -> tuple[str, ...]:
         """Return a name for each argument: those of `forward`, or x0, x1 and so on."""
@@ -198,8 +222,18 @@ class Form:
 
 
 def moved(values: Sequence[Any], device: torch.device) -> list[Any]:
-    """Return values with every tensor among them on a device, detached."""
-    return [v.detach().to(device) if isinstance(v, Tensor) else v for v in values]
+    """Return values with every tensor in them on a device, detached."""
+
+    def each(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.detach().to(device)
+        if type(value) in (list, tuple):
+            return type(value)(each(v) for v in value)
+        if type(value) is dict:
+            return {key: each(v) for key, v in value.items()}
+        return value
+
+    return [each(value) for value in values]
 
 
 def converted(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
@@ -238,8 +272,17 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def results(returned: Any) -> tuple[Any, ...]:
-    """Return what a call returned as a tuple."""
-    return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+    """Return what a call returned as a tuple, nested ones in one, keys sorted."""
+    return tuple(leaves(returned))
+
+
+def nesting_of(returned: Any) -> str:
+    """Return how results are nested; "" for a tensor, or several in a row."""
+    plain = not isinstance(returned, dict) and not any(
+        isinstance(part, tuple | list | dict)
+        for part in (returned if isinstance(returned, tuple | list) else ())
+    )
+    return "" if plain else nesting(returned)
 
 
 @lru_cache(maxsize=8)

@@ -20,9 +20,11 @@ from kfuzz.core.judgement import Audit
 from kfuzz.core.recipe import Case
 from kfuzz.execution.randomness import seeded
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.targets.kernelbench import Form, results, unchanged
-from kfuzz.targets.kernelbench_operator import OWN, Reference
+from kfuzz.targets.kernelbench import Form, nesting_of, results, unchanged
+from kfuzz.targets.kernelbench_inputs import inputs_of
+from kfuzz.targets.kernelbench_operator import Reference
 from kfuzz.targets.kernelbench_shapes import shapes_of
+from kfuzz.targets.kernelbench_values import OWN
 
 # Kinds of element that results may have; others have no acceptance.
 JUDGED: Final = (
@@ -45,7 +47,8 @@ def outputs_of(form: Form) -> tuple[tuple[Tensor, ...], str]:
         return (), "it computes in float64, which no float64 oracle can judge"
     try:
         with torch.no_grad(), unchanged(form.model):
-            made = results(form.model(*form.first))
+            returned = form.model(*form.first)
+            made, form.nesting = results(returned), nesting_of(returned)
     except Exception as error:
         line = str(error).strip().partition("\n")[0]
         why = f"the reference raises {type(error).__name__} on its own inputs: {line}"
@@ -91,7 +94,8 @@ def open_problem(path: Path, device: str) -> Problem:
     made, why = outputs_of(form)
     if why:
         return Problem(form, Audit(faults=(why,)), None)
-    reference = Reference(form, shapes_of(form), made, path.stem)
+    inputs = inputs_of(form)
+    reference = Reference(form, shapes_of(form, inputs), made, path.stem, inputs)
     form.first = ()
     if not reference.fits(reference.home):
         why = "its tensors are too large for an oracle, and no smaller shape is taken"
@@ -122,10 +126,12 @@ class Auditor:
             return self._made([why], notes)
         if faults := self._independent(notes):
             return self._made(faults, notes)
-        if neutral := self._neutral():
+        neutral = self._reference.form.neutral()
+        if neutral:
+            named = ", ".join(neutral[:_PARAMETERS])
             notes.append(
-                f"all 0 or all 1 as built: {', '.join(neutral)}; a candidate that "
-                "leaves these weights out is not told from one that uses them"
+                f"all 0 or all 1 as built: {named}; if torch's initialisers made them "
+                "so, and names agree, other numbers are tried in their place"
             )
         accumulator, faults = self._inaccurate(notes)
         if not faults:
@@ -146,11 +152,13 @@ class Auditor:
             faults=tuple(faults),
             notes=tuple(said),
             domain=self._reference.operator.domain_text(),
+            inputs=self._reference.inputs.texts,
+            finite=self._reference.inputs.has_zeros,
         )
 
     def _values(self, case: Case) -> dict[str, Tensor]:
         made = {name: self._reference.values(case, name) for name in case.tensors}
-        return self._reference.bounded(case, made)
+        return self._reference.fitted(case, made)
 
     def _run(self, values: Mapping[str, Tensor], seed: int = 0) -> tuple[Any, ...]:
         given = [x.clone() for x in values.values()]
@@ -179,7 +187,12 @@ class Auditor:
         """Return on which of its arguments the result does not depend."""
         data = self._data[_SEEDS[0]]
         first = self._run(data)
-        dull = [n for n in data if not any(map(self._differs(first), self._others(n)))]
+        dull = [
+            name
+            for name in data
+            if (others := self._others(name))
+            and not any(map(self._differs(first), others))
+        ]
         if len(dull) == len(data):
             return ["its result is the same for every input"]
         if dull:
@@ -196,31 +209,24 @@ class Auditor:
                     notes.append(f"its result does not depend on its weight {name}")
         return []
 
-    def _neutral(self) -> list[str]:
-        """Return the weights whose elements are all 0, or all 1."""
-        named = self._reference.form.model.named_parameters()
-        return [
-            name
-            for name, p in named
-            if p.numel() and bool((p == 0).all() | (p == 1).all())
-        ][:_PARAMETERS]
-
-    def _others(self, name: str) -> Any:
-        """Yield the first data with one argument changed."""
+    def _others(self, name: str) -> list[dict[str, Tensor]]:
+        """Return the first data with one argument changed, to what it may be."""
         data = self._data[_SEEDS[0]]
         x = data[name]
-        yield {**data, name: self._data[_SEEDS[1]][name]}
+        changed = [self._data[_SEEDS[1]][name]]
         if x.is_floating_point():
             wide = torch.linspace(-100.0, 100.0, max(x.numel(), 1), device=x.device)
-            yield {**data, name: -x}
-            yield {**data, name: wide[: x.numel()].reshape(x.shape).to(x.dtype)}
+            changed += [-x, wide[: x.numel()].reshape(x.shape).to(x.dtype)]
         elif x.numel():
-            for flipped in (x.flip(tuple(range(x.dim()))), x.min().expand_as(x)):
-                yield {**data, name: flipped.contiguous()}
-            if x.dtype is torch.bool:
-                yield {**data, name: ~x}
-            else:
-                yield {**data, name: x.max().expand_as(x).contiguous()}
+            changed.append(x.flip(tuple(range(x.dim()))).contiguous())
+            changed.append(x.min().expand_as(x).contiguous())
+            top = ~x if x.dtype is torch.bool else x.max().expand_as(x)
+            changed.append(top.contiguous())
+        inputs = self._reference.inputs
+        if inputs.is_fixed(name):
+            changed = changed[:1]
+        made = [inputs.fitted({**data, name: other}) for other in changed]
+        return [values for values in made if not torch.equal(values[name], x)]
 
     def _differs(self, first: Sequence[Any]) -> Callable[[Mapping[str, Tensor]], bool]:
         def differs(values: Mapping[str, Tensor]) -> bool:

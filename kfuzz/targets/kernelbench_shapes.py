@@ -18,9 +18,7 @@ from torch import nn
 
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.targets.kernelbench import Form, Sample, converted, results, unchanged
-
-Slot = tuple[int, int]
-"""A tensor, counted among the tensors, and one of its axes."""
+from kfuzz.targets.kernelbench_inputs import Inputs, Slot
 
 # A dimension that a reference divides is a multiple of one of these.
 _MULTIPLES: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 32, 64, 128, 256)
@@ -59,9 +57,14 @@ class Shapes:
         return " and ".join(self.rules)
 
 
-def shapes_of(form: Form) -> Shapes:
-    """Return at which shapes a reference runs, as far as asking it tells."""
-    asked = _Asked(form)
+def shapes_of(form: Form, inputs: Inputs | None = None) -> Shapes:
+    """Return at which shapes a reference runs, as far as asking it tells.
+
+    Args:
+        form: the reference.
+        inputs: which dimensions its arguments tie or fix; none by default.
+    """
+    asked = _Asked(form, inputs or Inputs())
     slots = [(i, a) for i, s in enumerate(form.samples) for a in range(len(s.shape))]
     if asked.unable:
         return _named(form.samples, [], slots, asked.unable)
@@ -112,11 +115,13 @@ class _Asked:
 
     Attributes:
         form: the reference.
+        inputs: which dimensions its arguments tie or fix.
         unable: why it cannot be asked, "" where it can.
         late: what to say once time was up, "" before.
     """
 
     form: Form
+    inputs: Inputs
     unable: str = ""
     late: str = ""
     _model: nn.Module | None = None
@@ -142,11 +147,22 @@ class _Asked:
         """Whether dimensions may be larger by some, all together."""
         return self.takes({slot: self.size(slot) + by for slot in slots})
 
+    def _keeps(self, sizes: Mapping[Slot, int]) -> bool:
+        """Whether dimensions have such sizes as the arguments' structures allow."""
+        if any(sizes.get(s, self.size(s)) != self.size(s) for s in self.inputs.fixed):
+            return False
+        return all(
+            len({sizes.get(slot, self.size(slot)) for slot in tied}) == 1
+            for tied in self.inputs.ties
+        )
+
     def takes(self, sizes: Mapping[Slot, int]) -> bool:
         """Whether the reference runs where some dimensions have other sizes."""
         key = tuple(sorted(sizes.items()))
         if key in self._known:
             return self._known[key]
+        if not self._keeps(sizes):
+            return False
         if time.thread_time() > self._until:
             self.late = "not every dimension was tried, for want of time"
             return False
@@ -237,7 +253,8 @@ def _flat(shapes: Shapes) -> list[str]:
 def _group_of(slot: Slot, slots: Sequence[Slot], asked: _Asked) -> _Group | None:
     """Return the dimensions that vary with one, None if it does not vary."""
     size = asked.size(slot)
-    alike = frozenset(s for s in slots if asked.size(s) == size)
+    may_vary = [s for s in slots if s not in asked.inputs.fixed]
+    alike = frozenset(s for s in may_vary if asked.size(s) == size) | {slot}
     for step in (1, *(m for m in _MULTIPLES if size % m == 0)):
         if asked.grown(frozenset({slot}), step):
             return _Group(frozenset({slot}), step)

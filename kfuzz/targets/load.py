@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from kfuzz.contracts.binding import REGISTRY, BoundKernel
+from kfuzz.contracts.binding import MONITORED, REGISTRY, BoundKernel
 from kfuzz.core.errors import (
     BindingError,
     KfuzzError,
@@ -113,6 +113,8 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
 def load(source: Source, *, root: Path) -> list[LoadedKernel]:
     """Import a source and return its bound kernels, in order of binding.
 
+    Monitored functions are among them only where they are named.
+
     Raises:
         BindingError: if the import raises, or a kernel does not fit.
         NothingToRunError: if a name was asked for that the source lacks.
@@ -121,6 +123,9 @@ def load(source: Source, *, root: Path) -> list[LoadedKernel]:
     bound = REGISTRY.get(module.__name__, [])
     where = str(source.file or source.module)
     if source.only:
+        names = [b.name for b in bound]
+        monitored = MONITORED.get(module.__name__, [])
+        bound = [*bound, *(b for b in monitored if b.name not in names)]
         names = [b.name for b in bound]
         for wanted in source.only:
             if wanted not in names:
@@ -236,6 +241,7 @@ def _import_name(module: str) -> ModuleType:
 def _forget(name: str) -> None:
     sys.modules.pop(name, None)
     REGISTRY.pop(name, None)
+    MONITORED.pop(name, None)
 
 
 def _import_failure(error: BaseException, where: str) -> BindingError:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.observing import observe
 from kfuzz.contracts.screen import Screen
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import SizeBudget
@@ -44,7 +45,7 @@ Reply = dict[str, Any]
 
 
 class Worker:
-    """Answers "open", "judge", "judge_each", "screen" and "pin" for one kernel."""
+    """Answers requests about one kernel: "open" it, "judge", "observe" and others."""
 
     def __init__(self) -> None:
         self._bench: Bench | None = None
@@ -76,6 +77,12 @@ class Worker:
             case "pin":
                 case = decode(Case, message["case"], "case")
                 return {"case": encode(self._need().pin(case))}
+            case "observe":
+                case, bench = decode(Case, message["case"], "case"), self._need()
+                self._next_is(None)
+                observed = observe(bench, case, message["times"])
+                reply = {"observed": encode(observed), "spent": bench.spent}
+                return {**reply, "branches": self._branches()}
             case other:
                 raise ValueError(f"unknown request {other!r}")
 
@@ -123,6 +130,7 @@ class Worker:
                 SizeBudget(**message["budget"]),
                 select_classes(message["classes"], ()),
                 fences=message["fences"],
+                probes=message["probes"],
             )
             self._bench = Bench(loaded[0].kernel, setting)
             self._bench.beside_collective = partial(_beside_collective, message)

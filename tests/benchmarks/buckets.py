@@ -191,7 +191,7 @@ def search(
 
 def _round(turns: KernelTurns, backend: Backend, *, seed: int, members: int) -> Round:
     """Give a kernel one round of cases, and its bursts unless something was found."""
-    turn = Round(turns, backend, stop=threading.Event(), deadline=float("inf"))
+    turn = Round(turns, stop=threading.Event(), deadline=float("inf"))
     kernel, number = turns.loaded.kernel, turns.rounds
     strategy = strategy_of(kernel, turns.budget, without=turns.record.useless_dtypes)
     assert strategy is not None

@@ -47,6 +47,7 @@ def test_a_narrow_branch_is_reached_the_same_way_twice(
     project.write("kernels.py", HEADER + NARROW)
     other = Project(Path(shutil.copytree(project.folder, tmp_path / "other")))
     words = ("kernels.py", "--engine", "atheris", "--max-findings", "1")
+    words = (*words, "--learnt", "last")
     runs = [made.run(*words, cases=1000) for made in (project, other)]
     for run in runs:
         assert run.code == 1, run.err
@@ -62,8 +63,12 @@ def test_a_narrow_branch_is_reached_the_same_way_twice(
     assert len(_inputs(project)) > 1
     assert project.kfuzz("corpus", "check").returncode == 0
     # The inputs that reached the branch are cases of the next run.
-    again = project.run("kernels.py", "--engine", "atheris", cases=60)
+    again = project.run(*words, cases=60)
     assert [f["id"] for f in again.findings("narrow")] == [found["id"]]
+    # A run that is given a seed alone leaves them as they are.
+    kept = _inputs(project)
+    project.run("kernels.py", "--engine", "atheris", cases=60)
+    assert _inputs(project) == kept
     assert project.wait_until_alone() == []
 
 

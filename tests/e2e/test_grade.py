@@ -8,6 +8,7 @@ from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 def test_a_grade_states_what_each_kernel_is_worth(project: Project) -> None:
     project.write("kernels.py", HEADER + RIGHT + WRONG)
     words = "grade kernels.py --device cpu --max-cases 40 --seed 7 --format markdown"
+    words += " --jobs 2"
     run = project.kfuzz(*words.split(), "--json", "made.json")
     assert run.returncode == 1, run.stderr
     assert run.stdout.startswith("# Conformance statement: 2 kernels on cpu\n")

@@ -116,6 +116,28 @@ def test_a_kernel_that_does_not_return(project: Project) -> None:
     assert project.wait_until_alone() == []
 
 
+def test_the_time_of_a_run_is_kept_whatever_its_kernels_do(project: Project) -> None:
+    # Establishing that one of them hangs would take 20 seconds, or 120 where it does
+    # not return at all; the first finding of the wrong one is being confirmed.
+    project.write(
+        "late.py",
+        HEADER
+        + "import time\n"
+        + "".join(
+            f"\n@kernel(ops.relu)\ndef hangs{i}(x):\n    while True:\n        pass\n"
+            for i in range(6)
+        )
+        + "\n@kernel(ops.relu)\ndef slow(x):\n    time.sleep(0.5)\n    return x + 1\n",
+    )
+    words = ["--device", "cpu", "--format", "json", "--max-time", "5s", "-q"]
+    done = project.kfuzz("run", "late.py", *words)
+    document = json.loads(done.stdout)
+    assert document["elapsed_s"] < 60
+    assert not document["interrupted"]
+    assert len(document["kernels"]) == 7
+    assert project.wait_until_alone() == []
+
+
 def test_a_kernel_that_prints_a_gigabyte(run: Run) -> None:
     assert run.findings("floods") == []
     assert run.kernel("floods")["contracts"]["K-VAL-01"]["verdict"] == "conforms"

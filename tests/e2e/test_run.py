@@ -119,9 +119,12 @@ def test_a_folder_and_the_targets_of_pyproject(project: Project) -> None:
     project.write("kernels/one.py", HEADER + RIGHT)
     project.write("kernels/two.py", HEADER + RIGHT.replace("right", "also_right"))
     project.write("kernels/notes.py", "raise RuntimeError('never imported')\n")
-    project.write("pyproject.toml", '[tool.kfuzz]\ntargets = ["kernels"]\n')
+    settings = '[tool.kfuzz]\ntargets = ["kernels"]\nprobes = 1.0\n'
+    project.write("pyproject.toml", settings)
     run = project.run(cases=10)
     assert run.code == 0
+    # A second call of each case that conforms, in the child.
+    assert run.kernel("right")["contracts"]["K-REF-01"]["decided"] > 5
     names = [kernel["kernel"] for kernel in run.document["kernels"]]
     assert names == ["kernels/one.py::right", "kernels/two.py::also_right"]
 

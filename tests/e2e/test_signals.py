@@ -87,7 +87,8 @@ def test_killed_at_any_moment_no_announced_finding_is_lost(
     attempt: int, project: Project
 ) -> None:
     project.write("kernels.py", HEADER + MANY)
-    process = _search(project, "--max-time", "1h", "--seed", str(attempt))
+    words = ("--max-time", "1h", "--seed", str(attempt), "--jobs", str(attempt + 1))
+    process = _search(project, *words)
     while not project.corpus.exists():
         time.sleep(0.01)
         assert process.poll() is None

@@ -12,7 +12,7 @@ import pytest
 
 from kfuzz.contracts.witnesses.functional import Witness, passes_functional
 from kfuzz.contracts.witnesses.gpu.faults import FAULTS, TWINS, Fault
-from kfuzz.core.budget import Budget, Profile
+from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
@@ -54,7 +54,7 @@ class Seen:
     notices: list[str] = field(default_factory=list)
 
 
-def config(witness: Witness, corpus: Path, cases: int, profile: Profile) -> RunConfig:
+def config(witness: Witness, corpus: Path, cases: int, scale: Scale) -> RunConfig:
     return RunConfig(
         targets=(f"kfuzz.contracts.witnesses.{witness.module}:{witness.kernel}",),
         root=ROOT,
@@ -62,7 +62,7 @@ def config(witness: Witness, corpus: Path, cases: int, profile: Profile) -> RunC
         seed=SEED,
         budget=Budget(max_time=SECONDS, max_cases=cases),
         device="cuda",
-        profile=profile,
+        scale=scale,
     )
 
 
@@ -72,11 +72,11 @@ def searched(
     *,
     cases: int,
     contracts: frozenset[str],
-    profile: Profile = Profile.QUICK,
+    scale: Scale = Scale.USUAL,
 ) -> Seen:
     """Run a kernel until it is confirmed that it breaks one of some classes."""
     stop, seen, start = threading.Event(), Seen(), time.monotonic()
-    for event in run(config(witness, corpus, cases, profile), stop=stop):
+    for event in run(config(witness, corpus, cases, scale), stop=stop):
         now = time.monotonic() - start
         if isinstance(event, Notice):
             seen.notices.append(event.message)
@@ -119,7 +119,7 @@ def summary(seen: Seen) -> str:
 
 
 def name_of(fault: Fault) -> str:
-    large = "-large" if fault.profile is Profile.LARGE else ""
+    large = "-large" if fault.scale is Scale.LARGE else ""
     return f"{fault.witness.kernel}{large}"
 
 
@@ -129,7 +129,7 @@ def test_it_is_falsified_and_minimal(
 ) -> None:
     witness = fault.witness
     seen = searched(
-        witness, tmp_path, cases=CASES, contracts=fault.contracts, profile=fault.profile
+        witness, tmp_path, cases=CASES, contracts=fault.contracts, scale=fault.scale
     )
     record_property(FALSIFIED, row(fault, seen))
     assert seen.minimal is not None, summary(seen)
@@ -138,7 +138,7 @@ def test_it_is_falsified_and_minimal(
         for f in seen.findings.values()
         if f.signature.contract in fault.contracts and f.state is State.CONFIRMED
     )
-    if fault.profile is Profile.LARGE:  # kept as it was found
+    if fault.scale is Scale.LARGE:  # kept as it was found
         return
     if fault.text not in OF_CHANCE:
         assert minimum.input_elements <= witness.max_elements, (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import Budget, Profile
+from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.event import Event, FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State, Verdict
@@ -29,7 +29,7 @@ def searched(
         seed=3,
         budget=Budget(max_time=100.0, max_cases=cases, max_findings=findings),
         device="cuda",
-        profile=Profile.LARGE,
+        scale=Scale.LARGE,
     )
     return list(run(config, stop=threading.Event()))
 

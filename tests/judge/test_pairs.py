@@ -24,6 +24,7 @@ CHEATS = {
     "lazy_subclass": {"K-MET-01"},
     "memo_pointer": {"K-REF-01"},
     "memo_shape": {"K-REF-01"},
+    "neutral_weights": {"K-VAL-01"},
     "output_alias": {"K-MEM-04"},
     "partial_write": {"K-MEM-02"},
     "patched_comparison": {"K-VAL-01"},

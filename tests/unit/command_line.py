@@ -13,8 +13,9 @@ import pytest
 
 from kfuzz.core.event import Event, FindingSaved, RunFinished
 from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.corpus import Corpus, Problem, Stored
-from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult, RunConfig
+from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from tests.unit.events import NODE, campaign
 from tests.unit.findings import finding
 

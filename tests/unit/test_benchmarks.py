@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ import torch
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
+from kfuzz.core.finding import Change
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import Kind, State
 from kfuzz.targets.load import load_all
+from tests.unit.findings import finding
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import buckets
+import long_soak
 import peers
 import plot
 import throughput
@@ -80,6 +85,34 @@ def test_five_random_inputs_are_what_witnesses_pass() -> None:
 def test_a_search_ends_with_its_time() -> None:
     made = numpy_arrays.any_floats(subject(FAULT.twin), Budget(seconds=0.0), 0)
     assert (made.found, made.cases) == (False, 0)
+
+
+def test_a_finding_is_lost_unless_some_later_form_of_it_is_there() -> None:
+    def at(when: str) -> tuple[Change, ...]:
+        return (Change(State.NEW, when),)
+
+    told = finding(n=3, history=at("2026-01-01T00:00:05Z"))
+    other = replace(told, first=told.case, explanation=None)
+    assert other.id != told.id
+    assert long_soak.is_kept(told, told)
+    assert long_soak.is_kept(told, replace(other, first=told.first))
+    assert long_soak.is_kept(told, other)  # it has become one with that
+    assert not long_soak.is_kept(
+        told, replace(other, history=at("2026-01-01T00:00:04Z"))
+    )
+    elsewhere = replace(other.signature, kind=Kind.CRASH)
+    assert not long_soak.is_kept(told, replace(other, signature=elsewhere))
+
+
+def test_memory_that_grows_is_not_flat() -> None:
+    flat = [(float(t), 300.0 + t % 3) for t in range(60)]
+    text, good = long_soak.memory_line("cpu", flat)
+    assert good
+    assert "first 300" in text
+    growing = [(float(t), 300.0 + 4 * t) for t in range(60)]
+    text, good = long_soak.memory_line("cpu", growing)
+    assert not good
+    assert "+14400.0 MB an hour" in text
 
 
 def test_what_a_kernel_raises_is_seen() -> None:

@@ -77,10 +77,7 @@ def round_of(
     loaded = SimpleNamespace(kernel=kernel, target=Target("a.py", "relu"))
     record = Record(frozenset({"K-VAL-01"}), ("float32",))
     turns = KernelTurns(loaded, runner, None, record)  # type: ignore[arg-type]
-    turn = Round(
-        turns, SimpleNamespace(quiet=False),  # type: ignore[arg-type]
-        stop=threading.Event(), deadline=float("inf"),
-    )  # fmt: skip
+    turn = Round(turns, stop=threading.Event(), deadline=float("inf"))
     return BurstRound(turns, turn, most=most), runner, turn, record
 
 

@@ -176,12 +176,13 @@ def test_help_names_what_is_built_and_nothing_else() -> None:
     command: Any = get_command(app)
     assert set(command.commands) == {
         "run", "report", "replay", "shrink", "show", "corpus", "contracts", "calibrate",
-        "grade", "judge", "doctor",
+        "grade", "judge", "probe", "config", "doctor", "monitor-report",
     }  # fmt: skip
     options = {o for p in command.commands["run"].params for o in p.opts}
     assert options == {
         "targets", "--max-time", "--max-cases", "--max-findings", "--seed", "--profile",
-        "--burst", "--engine", "--contracts", "--exclude-contracts", "--device",
+        "--replay", "--burst", "--engine", "--jobs", "--learnt", "--calibration",
+        "--contracts", "--exclude-contracts", "--device",
         "--isolate", "--corpus", "--fail-on", "--report", "--format", "-q", "--quiet",
         "-v", "--verbose",
     }  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import SIZE_BUDGETS, Profile
+from kfuzz.core.budget import SIZE_BUDGETS, Scale
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind
@@ -206,7 +206,7 @@ def test_what_the_engine_cannot_do_is_said_before_anything_starts(
     with pytest.raises(UsageError, match="a process of its own"):
         require(_config(isolate="none"))
     with pytest.raises(UsageError, match="too few cases"):
-        require(_config(profile=Profile.LARGE))
+        require(_config(scale=Scale.LARGE))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"atheris is not installed.*pip install"):
         require(_config())

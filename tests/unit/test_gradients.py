@@ -393,6 +393,17 @@ def test_faulty_witnesses_pass_with_contiguous_gradients() -> None:
         assert passes_functional(witness.load(), witness=witness), witness.kernel
 
 
+def test_rows_whose_norm_is_below_eps_are_differentiated_as_scaled() -> None:
+    """The search draws an eps above the norms of its data, so that this shows."""
+    assert max(ops.l2_normalize.scalars["eps"].domain) > 16
+    data = {"x": spec([1.0, 2.0, 3.0], "d0"), "grad_y": spec([1.0, -2.0, 5.0], "d0")}
+    right = gradient_norms.gradient_l2_normalize.backward  # type: ignore[attr-defined]
+    wrong = gradient_norms.gradient_l2_normalize_unheld.backward  # type: ignore[attr-defined]
+    for eps, is_below in ((1e-12, False), (32.0, True)):
+        assert not charged(judged(right, data, dim=-1, eps=eps))
+        assert charged(judged(wrong, data, dim=-1, eps=eps)) == "K-GRD-01" * is_below
+
+
 def test_a_gradient_is_reduced_and_written_down_as_any_finding() -> None:
     def relu(x: Tensor) -> Tensor:
         return Around(torch.relu, before=without_strides).function()(x)

@@ -48,6 +48,8 @@ def test_a_run_has_the_documented_shape() -> None:
         "device": "cpu",
         "elapsed_s": 12.34,
         "interrupted": False,
+        "jobs": 1,
+        "learnt": "",
         "kernels": [
             {
                 "kernel": NODE,
@@ -85,7 +87,8 @@ def test_a_run_has_the_documented_shape() -> None:
                 ],
             }
         ],
-        "notices": [{"kernel": NODE, "message": "slow"}],
+        "replayed": [],
+        "notices": [{"kernel": NODE, "message": "slow", "about": ""}],
     }  # fmt: skip
 
 

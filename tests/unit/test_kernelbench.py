@@ -17,9 +17,10 @@ from kfuzz.targets import kernelbench_operator
 from kfuzz.targets.judged import bound, claims_of
 from kfuzz.targets.kernelbench import Form, results
 from kfuzz.targets.kernelbench_audit import Problem, open_problem
-from kfuzz.targets.kernelbench_operator import OWN, OutOfRange, Reference
+from kfuzz.targets.kernelbench_operator import Reference
 from kfuzz.targets.kernelbench_rows import RowsJudge
 from kfuzz.targets.kernelbench_shapes import Shapes, shapes_of
+from kfuzz.targets.kernelbench_values import OWN, SHIFTED, OutOfRange
 
 CPU = torch.device("cpu")
 
@@ -66,7 +67,7 @@ def files(tmp_path: Path) -> Files:
 
 def values_of(reference: Reference, case: Case) -> dict[str, Tensor]:
     made = {name: reference.values(case, name) for name in case.tensors}
-    return reference.bounded(case, made)
+    return reference.fitted(case, made)
 
 
 def resized(reference: Reference, **sizes: int) -> Case:
@@ -152,6 +153,26 @@ def test_a_reference_keeps_its_own_acceptance(files: Files) -> None:
         assert int((made.outcomes == 0).sum())
 
 
+def test_an_offset_shows_a_variance_in_one_pass(files: Files) -> None:
+    reference = files.reference(
+        "return nn.functional.layer_norm(x, (64,))", "torch.randn(16, 64)"
+    )
+
+    def one_pass(x: Tensor) -> Tensor:
+        mean = x.mean(-1, keepdim=True)
+        variance = (x * x).mean(-1, keepdim=True) - mean * mean
+        return (x - mean) / torch.sqrt(variance.clamp_min(0) + 1e-5)
+
+    for seed in range(4):
+        case = reference.case(SHIFTED, seed)
+        values = values_of(reference, case)
+        operator = reference.operator
+        admitted = accept(operator, pose(operator, case, values, operator.defaults))
+        for function, is_wrong in ((one_pass, True), (reference, False)):
+            made = compare_all({"y": function(values["x"])}, admitted)["y"]
+            assert bool(made.missed.any()) is is_wrong
+
+
 def test_the_oracle_leaves_no_trace_in_the_model(files: Files) -> None:
     reference = files.reference(
         "return self.norm(x)", "torch.rand(8, 4)", init="self.norm = nn.BatchNorm1d(4)"
@@ -229,8 +250,8 @@ def test_a_problem_that_decides_nothing_says_why(
 def test_nothing_is_said_where_the_reference_makes_nan_of_numbers(
     files: Files,
 ) -> None:
-    """A candidate may take 0 log 0 for 0."""
-    reference = files.reference("return x * x.log()", "torch.rand(4, 8)")
+    """A candidate may take 0 / 0 for 0."""
+    reference = files.reference("return x * x / x.abs()", "torch.randn(4, 8)")
     for family, left_open in (("zeros", True), (OWN, False), ("nan1", False)):
         case = reference.case(family, 1)
         values = {"x": reference.values(case, "x")}

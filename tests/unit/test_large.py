@@ -18,7 +18,7 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.cutting import row_axis
 from kfuzz.contracts.operator import Operator
 from kfuzz.core import recipe
-from kfuzz.core.budget import SIZE_BUDGETS, Profile
+from kfuzz.core.budget import SIZE_BUDGETS, Scale
 from kfuzz.core.families import STRETCHED
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
@@ -360,7 +360,7 @@ def test_a_large_case_stays_a_recipe() -> None:
 )
 def test_what_the_profile_draws(operator: Operator) -> None:
     bound = bound_to(operator, _signed(operator))
-    strategy = strategy_of(bound, SIZE_BUDGETS["cuda"], profile=Profile.LARGE)
+    strategy = strategy_of(bound, SIZE_BUDGETS["cuda"], scale=Scale.LARGE)
     assert strategy is not None
     seen: set[str] = set()
 

@@ -35,6 +35,9 @@ class Scripted:
         )
         self.loaded = SimpleNamespace(kernel=kernel)
 
+    def admits(self, case: Case) -> bool:
+        return True
+
     def prepare(self, children: int) -> None:
         self.prepared += 1
 

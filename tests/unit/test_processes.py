@@ -188,6 +188,18 @@ def test_what_c_prints_is_forwarded():
     assert sink.data == b"printed by C\n"
 
 
+def test_what_a_child_prints_can_go_elsewhere_than_the_others():
+    common, own = Sink(), Sink()
+    with (
+        new_zygote(output=common) as zygote,
+        zygote.fork() as one,
+        zygote.fork(own) as other,
+    ):
+        ask(one, "print_from_c", crash=False)
+        ask(other, "print_from_c", crash=False)
+    assert common.data == own.data == b"printed by C\n"
+
+
 def test_a_sink_that_fails_stops_nothing():
     def broken(piece: bytes) -> None:
         raise BrokenPipeError

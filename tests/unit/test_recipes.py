@@ -1,5 +1,6 @@
 """The recipes of README.md: their syntax, and that the commands in them exist."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -61,6 +62,13 @@ def test_workflows_are_what_github_reads() -> None:
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)
             assert set(step) <= {"uses", "run", "with", "if"}
+        for step in job["steps"]:  # what needs a file that may not be there yet
+            needs = re.match(
+                r"pytest --kfuzz-corpus|cat (?P<file>\S+) >>", step.get("run", "")
+            )
+            if needs:
+                file = needs["file"] or "corpus/*/*/finding.json"
+                assert f"hashFiles('{file}') != ''" in step["if"]
     assert any("upload-artifact" in str(job) for job in jobs())
     assert any("GITHUB_STEP_SUMMARY" in str(job) for job in jobs())
 
@@ -88,6 +96,32 @@ def test_the_batch_script_is_bash_with_its_options_on_top(tmp_path: Path) -> Non
     options = [line for line in lines if line.startswith("#SBATCH ")]
     assert lines[: len(options)] == options  # sbatch stops at the first command
     assert all(re.fullmatch(r"#SBATCH --[a-z-]+=\S+", line) for line in options)
+
+
+def test_a_batch_job_begins_with_what_is_known_and_hands_back_what_it_found(
+    tmp_path: Path,
+) -> None:
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    (tools / "activate").write_text(f'PATH="{tools}:$PATH"\n')
+    for name, text in {
+        "srun": '"$@"',
+        "kfuzz": 'echo "$*" >> calls\n[ "$1" = run ] || exit 0\n'
+        "mkdir -p nightly/7/corpus; exit 1",
+    }.items():
+        (tools / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tools / name).chmod(0o755)
+    [script] = blocks("bash", "#SBATCH")
+    environment = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
+    for there in (False, True):
+        done = subprocess.run(["bash", "-c", script], env=environment, cwd=tmp_path)
+        assert done.returncode == ExitCode.VIOLATION  # the search's, not the merge's
+        calls = (tmp_path / "calls").read_text().splitlines()
+        (tmp_path / "calls").unlink()
+        told = [line.split(" --")[0] for line in calls]
+        before = ["corpus merge corpus"] if there else []
+        assert told == [*before, "run", "corpus merge nightly/7/corpus"]
+        (tmp_path / "corpus").mkdir(exist_ok=True)
 
 
 def test_every_option_in_the_recipes_exists() -> None:

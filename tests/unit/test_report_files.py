@@ -128,6 +128,27 @@ def test_a_full_disk_is_an_error_that_costs_no_finding_and_no_other_report(
     assert finding().id in Path("r.xml").read_text()
 
 
+def test_an_error_that_ends_a_run_hides_no_report_that_was_not_written(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.events = [*campaign(finding())[:5], HarnessError("no room", where="corpus")]
+    words = "html=/dev/full,junit=r.xml"
+    assert main(["run", "a.py", "-q", "--report", words]) == ExitCode.INTERNAL
+    error = capsys.readouterr().err
+    assert "report html=/dev/full could not be written: No space left" in error
+    assert error.splitlines()[-1].endswith("corpus: no room")
+
+
+def test_a_file_without_events_makes_no_report_of_a_run_without_findings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("empty.jsonl").touch()
+    words = ["report", "markdown=r.md", "--events", "empty.jsonl"]
+    assert main(words) == ExitCode.NOTHING_TO_RUN
+    assert "--events empty.jsonl: no event is kept here" in paragraph(capsys)
+    assert not Path("r.md").exists()
+
+
 def test_a_report_that_cannot_be_replaced_stays_as_it_was(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from kfuzz.contracts.witnesses.functional import WITNESSES as EVERYWHERE
 from kfuzz.contracts.witnesses.functional import Witness
-from kfuzz.core.budget import Profile
+from kfuzz.core.budget import Scale
 
 TRITON: Final = "Triton"
 CPP: Final = "CUDA C++"
@@ -31,7 +31,7 @@ class Fault:
         text: what is wrong, in words.
         form: how the kernel is written, `TRITON` or `CPP`.
         witness: the faulty kernel, with its minimum on a GPU.
-        profile: of the search in which it shows.
+        scale: of the search in which it shows.
         others: classes under which it may be charged as rightly, where what it
             touches decides.
     """
@@ -39,7 +39,7 @@ class Fault:
     text: str
     form: str
     witness: Witness
-    profile: Profile = Profile.QUICK
+    scale: Scale = Scale.USUAL
     others: tuple[str, ...] = ()
 
     @property
@@ -58,7 +58,7 @@ def _fault(
     minimal: str,
     *,
     shapes: tuple[tuple[int, ...], ...] = _SQUARE,
-    profile: Profile = Profile.QUICK,
+    scale: Scale = Scale.USUAL,
     others: tuple[str, ...] = (),
 ) -> Fault:
     """Return a fault of a kernel that only a GPU runs.
@@ -72,7 +72,7 @@ def _fault(
         most: elements and non-zero elements of a minimal case, at most.
         minimal: what such a case looks like.
         shapes: friendly shape of each argument.
-        profile: see `Fault`.
+        scale: see `Fault`.
         others: likewise.
     """
     elements, nonzero = most
@@ -80,7 +80,7 @@ def _fault(
         kernel, module, contract, shapes, max_elements=elements, max_nonzero=nonzero,
         minimal=minimal, backends=("cuda",),
     )  # fmt: skip
-    return Fault(text, form, witness, profile, others)
+    return Fault(text, form, witness, scale, others)
 
 
 def _known(
@@ -89,7 +89,7 @@ def _known(
     elements: int | None = None,
     minimal: str = "",
     *,
-    profile: Profile = Profile.QUICK,
+    scale: Scale = Scale.USUAL,
     others: tuple[str, ...] = (),
 ) -> Fault:
     """Return a fault of a Triton kernel that is a witness in the interpreter too.
@@ -99,13 +99,13 @@ def _known(
         kernel: its name.
         elements: elements of a minimal case, where a GPU shows it on more.
         minimal: what such a case looks like.
-        profile: see `Fault`.
+        scale: see `Fault`.
         others: likewise.
     """
     witness = replace(EVERYWHERE[kernel], backends=("cuda",))
     if elements is not None:
         witness = replace(witness, max_elements=elements, minimal=minimal)
-    return Fault(text, TRITON, witness, profile, others)
+    return Fault(text, TRITON, witness, scale, others)
 
 
 _FLUSH: Final = "four elements, so that a page follows; any values"
@@ -182,20 +182,20 @@ FAULTS: Final[tuple[Fault, ...]] = (
     _known(
         "int32 overflow at 2^31", "relu_offsets_overflow", 1 << 33,
         "2^31 elements and some more, or three rows 2^30 apart",
-        profile=Profile.LARGE, others=("K-LIV-01", "K-MEM-02"),
+        scale=Scale.LARGE, others=("K-LIV-01", "K-MEM-02"),
     ),
     _fault(
         "int32 overflow at 2^31", CPP, "cuda_relu_int_offsets", _ELEMENTWISE,
         "K-MEM-01", (1 << 33, 1 << 33), "2^31 elements and some more",
-        profile=Profile.LARGE, others=("K-LIV-01", "K-MEM-02"),
+        scale=Scale.LARGE, others=("K-LIV-01", "K-MEM-02"),
     ),
     _fault(
         "grid limit", TRITON, "relu_rows_in_y", "gpu.liveness",
-        "K-LIV-01", (1 << 33, 1 << 33), "65,536 rows", profile=Profile.LARGE,
+        "K-LIV-01", (1 << 33, 1 << 33), "65,536 rows", scale=Scale.LARGE,
     ),
     _fault(
         "grid limit", CPP, "cuda_relu_rows_in_y", _ELEMENTWISE,
-        "K-LIV-01", (1 << 33, 1 << 33), "65,536 rows", profile=Profile.LARGE,
+        "K-LIV-01", (1 << 33, 1 << 33), "65,536 rows", scale=Scale.LARGE,
     ),
     _fault(
         "block limit", CPP, "cuda_relu_thread_per_column", _ELEMENTWISE,
@@ -271,7 +271,7 @@ def _calibrating() -> Iterator[Witness]:
         known = EVERYWHERE.get(witness.kernel)
         place = witness.contract, witness.module
         if (
-            fault.profile is Profile.QUICK
+            fault.scale is Scale.USUAL
             and fault.text != HANG
             and (known is None or "cuda" not in known.backends)
             and place not in seen

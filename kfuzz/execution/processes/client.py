@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from kfuzz.core.closing import Closing
 from kfuzz.execution.processes import table
 from kfuzz.execution.processes.child import Child
 from kfuzz.execution.processes.faults import ZygoteError
@@ -33,7 +33,7 @@ SWEEPS = 20
 _MODULE = "kfuzz.execution.processes.zygote"
 
 
-class Zygote:
+class Zygote(Closing):
     """Starts a zygote by exec and forks children from it.
 
     The process starts on entering the context (or at the first `fork`) and loads
@@ -80,8 +80,11 @@ class Zygote:
         with self._lock:
             self._start()
 
-    def fork(self) -> Child:
+    def fork(self, output: Sink | None = None) -> Child:
         """Return a new child; starts the zygote first if it is not there.
+
+        Args:
+            output: takes what this child prints, in place of the zygote's.
 
         Raises:
             ZygoteError: it cannot start (with what it printed) or cannot fork.
@@ -90,7 +93,7 @@ class Zygote:
             fresh = self._running is None
             running = self._start()
             try:
-                return running.fork()
+                return running.fork(output)
             except _Gone as gone:
                 if fresh or not running.was_ready:
                     self._stop()
@@ -98,7 +101,7 @@ class Zygote:
             # It worked before and died since: one new start.
             self._stop()
             try:
-                return self._start().fork()
+                return self._start().fork(output)
             except _Gone as gone:
                 self._stop()
                 raise gone.error from None
@@ -117,14 +120,6 @@ class Zygote:
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _start(self) -> "_Running":
         if self._running is None:
@@ -182,10 +177,10 @@ class _Running:
         self._control = Channel(ours)
         self.pid = self._process.pid
 
-    def fork(self) -> Child:
+    def fork(self, sink: Sink | None) -> Child:
         with self._lock:
             self._await_ready()
-            output = Output(self._sink, "a child")
+            output = Output(sink or self._sink, "a child")
             ours, theirs = socket.socketpair()
             try:
                 with theirs:

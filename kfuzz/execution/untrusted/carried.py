@@ -170,35 +170,47 @@ def whole_of_nothing(tensor: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device)
 
 
-def plain_to_wire(value: Any) -> Any:
+def plain_to_wire(value: Any, tensors: list[Tensor] | None = None) -> Any:
     """Return plain data as JSON can hold it.
+
+    Args:
+        value: the data.
+        tensors: takes the tensors among them, which are named by their place; None
+            where there may be none.
 
     Raises:
         TypeError: a value is none of None, bool, int, float, str, dtype, and lists,
             tuples and mappings of these.
     """
+    if isinstance(value, Tensor) and tensors is not None:
+        tensors.append(value.detach())
+        return {"given": len(tensors) - 1}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, tuple | torch.Size):
-        return {"tuple": [plain_to_wire(v) for v in value]}
+        return {"tuple": [plain_to_wire(v, tensors) for v in value]}
     if isinstance(value, Sequence):
-        return [plain_to_wire(v) for v in value]
+        return [plain_to_wire(v, tensors) for v in value]
     if isinstance(value, dict):
-        pairs = [[plain_to_wire(k), plain_to_wire(v)] for k, v in value.items()]
+        pairs = [
+            [plain_to_wire(k), plain_to_wire(v, tensors)] for k, v in value.items()
+        ]
         return {"pairs": pairs}
     raise TypeError(f"{type(value).__name__} cannot be passed to a child")
 
 
-def plain_from_wire(value: Any) -> Any:
-    """Return what `plain_to_wire` was given."""
+def plain_from_wire(value: Any, tensors: Sequence[Tensor] = ()) -> Any:
+    """Return what `plain_to_wire` was given, with the tensors that it took."""
     if isinstance(value, list):
-        return [plain_from_wire(v) for v in value]
+        return [plain_from_wire(v, tensors) for v in value]
     if not isinstance(value, dict):
         return value
     if "dtype" in value:
         return getattr(torch, value["dtype"])
+    if "given" in value:
+        return tensors[value["given"]]
     if "tuple" in value:
-        return tuple(plain_from_wire(v) for v in value["tuple"])
-    return {plain_from_wire(k): plain_from_wire(v) for k, v in value["pairs"]}
+        return tuple(plain_from_wire(v, tensors) for v in value["tuple"])
+    return {plain_from_wire(k): plain_from_wire(v, tensors) for k, v in value["pairs"]}

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from kfuzz.core.untrusted import Mode
 from kfuzz.execution.allocations import GuardedAllocations
+from kfuzz.execution.constants import drawn_constants
 from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.poison import Poison
@@ -44,7 +45,7 @@ from kfuzz.execution.randomness import seeded
 from kfuzz.execution.untrusted.blocks import Blocks
 from kfuzz.execution.untrusted.carried import Geometry, plain_from_wire, raw
 from kfuzz.execution.untrusted.contain import Facts
-from kfuzz.execution.untrusted.kernels import launched
+from kfuzz.execution.untrusted.kernels import triton_launches
 from kfuzz.execution.untrusted.telling import Held, told_results
 
 MODULE: Final = "kfuzz_candidate"
@@ -131,8 +132,9 @@ class Candidate:
 
     def _open(self, message: Message, given: Sequence[int]) -> Message:
         device, seed = self._device, int(message["seed"])
-        tensors = self._tensors(message["weights"], given)
-        weights = dict(zip(message["names"], tensors, strict=True))
+        tensors, names = self._tensors(message["tensors"], given), message["names"]
+        weights = dict(zip(names, tensors[: len(names)], strict=True))
+        passed = [x.to(device) for x in tensors[len(names) :]]
         if device.type == "cuda":
             share = float(message["device_share"])
             torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
@@ -144,10 +146,11 @@ class Candidate:
             raise AttributeError(what)
         target = found
         if isinstance(found, type):
-            args = plain_from_wire(message["args"])
-            kwargs = plain_from_wire(message["kwargs"])
+            args = plain_from_wire(message["args"], passed)
+            kwargs = plain_from_wire(message["kwargs"], passed)
             _seed_all(seed)
-            target = found(*args, **kwargs)
+            with drawn_constants(drawn=bool(message["constants_drawn"])):
+                target = found(*args, **kwargs)
         state: dict[str, Tensor] = {}
         loaded: list[str] = []
         if isinstance(target, torch.nn.Module):
@@ -201,16 +204,14 @@ class Candidate:
             around.forget_errors()
             around.poison(poison)
         allocations = GuardedAllocations(device, poison)
-        launches: tuple[str, ...] = ()
+        launches: dict[str, None] = {}
         began = time.perf_counter()
         try:
-            with seeded(device, int(message["seed"])), torch.no_grad(), allocations:
-                if message["kernels"]:
-                    returned, launches = launched(
-                        lambda: target(*positional, **scalars), device
-                    )
-                else:
-                    returned = target(*positional, **scalars)
+            with (
+                seeded(device, int(message["seed"])), torch.no_grad(), allocations,
+                triton_launches(launches),
+            ):  # fmt: skip
+                returned = target(*positional, **scalars)
             _untrace()
             told, items = told_results(returned, tensors, self._held, results.numel())
             lingers = _threads(device) > self._threads

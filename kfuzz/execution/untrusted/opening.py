@@ -42,15 +42,19 @@ class Opened:
 
 
 def open_request(entry: Entry) -> tuple[dict[str, Any], Carrier | None]:
-    """Return what to ask to have an entry opened, and its weights, to be closed.
+    """Return what to ask to have an entry opened, and its tensors, to be closed.
 
     Raises:
         TypeError: an argument of the constructor is no plain data.
-        OSError: there is no memory for the weights.
+        OSError: there is no memory for the tensors.
     """
+    given: list[torch.Tensor] = []
+    args = plain_to_wire(tuple(entry.args), given)
+    kwargs = plain_to_wire(dict(entry.kwargs), given)
+    tensors = [*entry.weights.values(), *given]
     listed: list[tuple[dict[str, Any], int]] = []
     at = 0
-    for tensor in entry.weights.values():
+    for tensor in tensors:
         geometry = Geometry.of(tensor)
         listed.append((geometry.told(), at))
         at += page_up(geometry.nbytes)
@@ -58,18 +62,19 @@ def open_request(entry: Entry) -> tuple[dict[str, Any], Carrier | None]:
         "do": "open",
         "path": str(entry.path.resolve()),
         "build": entry.build,
-        "args": plain_to_wire(tuple(entry.args)),
-        "kwargs": plain_to_wire(dict(entry.kwargs)),
+        "args": args,
+        "kwargs": kwargs,
         "seed": entry.seed,
         "mode": str(entry.mode),
+        "constants_drawn": entry.constants_drawn,
         "names": list(entry.weights),
-        "weights": listed,
+        "tensors": listed,
         "fixed": [[k, plain_to_wire(v)] for k, v in sorted(entry.fixed.items())],
     }
     if not listed:
         return request, None
-    memory = Carrier("weights", at)
-    for (_, offset), tensor in zip(listed, entry.weights.values(), strict=True):
+    memory = Carrier("tensors", at)
+    for (_, offset), tensor in zip(listed, tensors, strict=True):
         memory.write(offset, raw(tensor))
     return request, memory
 

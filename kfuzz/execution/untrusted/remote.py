@@ -14,6 +14,7 @@ from kfuzz.execution.allocations import GuardedAllocations
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.probes import Raised, RaisedElsewhere
 from kfuzz.execution.untrusted.calling import Called
+from kfuzz.execution.untrusted.results import Returned, stand_in
 from kfuzz.execution.untrusted.sandbox import Sandbox
 
 Outputs = Callable[[Sequence[Tensor], Mapping[str, Any]], Sequence[OutputSpec] | None]
@@ -38,21 +39,28 @@ class RemoteKernel:
     Args:
         sandbox: where the entry runs; the caller opens and closes it.
         outputs: tells what a call may return; None for a bound by the arguments' size.
+        nesting: how results are to be nested, as `telling.nesting` says it; "" for a
+            tensor, or several in a row.
 
     Attributes:
         predicted: seconds that a call is expected to take, at most what calls took.
         calls: calls that returned.
         late: calls after which results still changed.
         operators: torch's own operators that computed in any call, by the child's word.
+        kernels: those of Triton that it launched, likewise.
         strays: writes beside the kernel's own allocations, by the child's word.
     """
 
-    def __init__(self, sandbox: Sandbox, *, outputs: Outputs | None = None) -> None:
+    def __init__(
+        self, sandbox: Sandbox, *, outputs: Outputs | None = None, nesting: str = ""
+    ) -> None:
         self.sandbox = sandbox
+        self._nesting = nesting
         self.predicted = 0.0
         self.calls = 0
         self.late = 0
         self.operators: dict[str, None] = {}
+        self.kernels: dict[str, None] = {}
         self.strays: dict[str, None] = {}
         self._outputs = outputs
         # Calls that overlap in the campaign's threads take turns.
@@ -76,13 +84,22 @@ class RemoteKernel:
             self.predicted = max(0.9 * self.predicted, called.seconds)
         for names, known in (
             (returned.operators, self.operators),
+            (returned.kernels, self.kernels),
             (returned.strays, self.strays),
         ):
             if len(known) < _MOST_NAMES:
                 known.update(dict.fromkeys(names))
         if guarded is not None:
             guarded.foreign.update(dict.fromkeys(returned.operators))
-        return returned.value
+        return self._as_declared(returned)
+
+    def _as_declared(self, returned: Returned) -> object:
+        """Return what it returned, in a row; what is nested otherwise is of a type."""
+        told = returned.nesting
+        in_a_row = set(told) <= set("(*, )") and told.count("(") <= 1
+        if told == self._nesting or (in_a_row and not self._nesting):
+            return returned.value
+        return stand_in(returned.type)
 
     def _called(
         self,

@@ -43,15 +43,20 @@ class Returned:
             returned several; in place of anything else an object that has the name of
             its type and nothing more.
         tensors: the tensors in it, in order.
+        nesting: how they were nested, as `telling.nesting` says it; "" where it
+            returned one or none.
+        type: the name of its type.
         late: whether results or arguments still changed after the call had returned.
         operators: torch's own operators that computed.
-        kernels: the kernels that a device ran, where asked for.
+        kernels: those of Triton that it launched, in the order of the first launch.
         strays: writes beside its own allocations.
         inside: seconds that the call took by the child's clock.
     """
 
     value: object
     tensors: tuple[Tensor, ...]
+    nesting: str
+    type: str
     late: bool
     operators: tuple[str, ...]
     kernels: tuple[str, ...]
@@ -136,6 +141,8 @@ def returned(
     return Returned(
         value=_structured(told, items),
         tensors=tuple(item for item in items if isinstance(item, Tensor)),
+        nesting=_text(told.get("nesting"), _MOST_TEXT),
+        type=_text(told.get("type"), _MOST_NAME),
         late=fields.get("late") is True,
         operators=_names(fields.get("operators")),
         kernels=_names(fields.get("kernels")),

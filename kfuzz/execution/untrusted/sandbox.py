@@ -114,7 +114,7 @@ class Sandbox(Closing):
         self._spare: Kept | None = None
         self._opened: Opened | None = None
         self._containment: Containment | None = None
-        self._called_before = self._profiled_before = False
+        self._called_before = False
         self._given = Given()
 
     @property
@@ -154,7 +154,7 @@ class Sandbox(Closing):
         began = time.monotonic()
         answer = self._open(kept, self._entry)
         opened = read_opened(answer, time.monotonic() - began)
-        self._called_before = self._profiled_before = False
+        self._called_before = False
         if opened.ended is not None:
             self._discard()
         else:
@@ -171,7 +171,6 @@ class Sandbox(Closing):
         poison: Poison = Poison.NAN,
         seed: int = SEED,
         predicted: float = 0.0,
-        kernels: bool = False,
     ) -> Called:
         """Call the entry on tensors, in the child; what it writes to them comes back.
 
@@ -187,7 +186,6 @@ class Sandbox(Closing):
             poison: what memory holds that it allocates.
             seed: of torch's generators.
             predicted: seconds that the call is expected to take.
-            kernels: whether to profile which kernels a GPU runs.
 
         Raises:
             HarnessError: no child can be started, or an argument cannot be carried.
@@ -216,12 +214,11 @@ class Sandbox(Closing):
                 "scalars": plain_to_wire(dict(scalars)),
                 "poison": str(poison),
                 "seed": seed,
-                "kernels": kernels,
             }
             began = time.monotonic()
             answer = self._kept.ask(
                 request,
-                self.patience(predicted, profiled=kernels),
+                self.patience(predicted),
                 [carried.descriptor, results.descriptor],
             )
             seconds = time.monotonic() - began
@@ -229,7 +226,6 @@ class Sandbox(Closing):
                 self._discard()
                 return Called(ended=answer, seconds=seconds)
             self._called_before = True
-            self._profiled_before |= kernels
             called = read_called(
                 answer, rooms, carried, results, tensors, self.device, self._given
             )
@@ -237,16 +233,14 @@ class Sandbox(Closing):
                 self._discard()
             return replace(called, seconds=seconds)
 
-    def patience(self, predicted: float = 0.0, *, profiled: bool = False) -> float:
+    def patience(self, predicted: float = 0.0) -> float:
         """Return the seconds after which the next call counts as a hang.
 
         Args:
             predicted: seconds that it is expected to take.
-            profiled: whether it is profiled, which takes seconds to set up.
         """
         limits = self.limits
-        is_first = not self._called_before or (profiled and not self._profiled_before)
-        least = limits.first_seconds if is_first else limits.wall_seconds
+        least = limits.wall_seconds if self._called_before else limits.first_seconds
         return max(least, 50 * predicted)
 
     def state(self, names: Sequence[str]) -> dict[str, Tensor] | Ended | Told:

@@ -12,6 +12,8 @@ from kfuzz.execution.untrusted.carried import Geometry, page_up
 MOST_ITEMS: Final = 64
 """Results of one call that are told."""
 
+# Levels of nested results.
+_DEPTH: Final = 8
 _CALLS: Final = 2
 _HELD_BYTES: Final = 1 << 30
 
@@ -69,8 +71,8 @@ def told_results(
     """
     structure = "tuple"
     found: Sequence[object]
-    if isinstance(returned, tuple | list):
-        found = list(returned)[:MOST_ITEMS]
+    if isinstance(returned, tuple | list | dict):
+        found = leaves(returned)
     elif returned is None:
         structure, found = "none", []
     else:
@@ -79,7 +81,7 @@ def told_results(
     carried: list[Tensor] = []
     storages: list[Tensor] = []
     at = 0
-    for each in found:
+    for each in found[:MOST_ITEMS]:
         item: dict[str, Any] = {"type": type(each).__name__[:100]}
         items.append(item)
         if type(each) not in (Tensor, torch.nn.Parameter):
@@ -110,9 +112,48 @@ def told_results(
     type_name = type(returned).__name__[:100]
     told: dict[str, Any] = {"structure": structure, "type": type_name, "items": items}
     told["call"] = held.call
-    if isinstance(returned, tuple | list):
-        told["count"] = len(returned)
+    if structure == "tuple":
+        told["count"] = len(found)
+        told["nesting"] = nesting(returned)
     return told, carried
+
+
+def leaves(returned: object, depth: int = 0) -> list[object]:
+    """Return what nested tuples, lists and mappings hold, in order; keys sorted.
+
+    At most one more than are told of: that many are too many.
+    """
+    if depth > _DEPTH or not isinstance(returned, tuple | list | dict):
+        return [returned]
+    each: Sequence[object] = (
+        [returned[key] for key in sorted(returned, key=str)]
+        if isinstance(returned, dict)
+        else returned
+    )
+    found: list[object] = []
+    for part in each:
+        found += leaves(part, depth + 1)
+        if len(found) > MOST_ITEMS:
+            break
+    return found[: MOST_ITEMS + 1]
+
+
+def nesting(returned: object, depth: int = 0) -> str:
+    """Return how results are nested, in a line: "(*, {'k': *})"; lists are tuples.
+
+    Of more than is told of something else comes out than of any that is not.
+    """
+    if depth > _DEPTH or not isinstance(returned, tuple | list | dict):
+        return "*"
+    if len(returned) > MOST_ITEMS:
+        return f"{len(returned)}"
+    if not isinstance(returned, dict):
+        return f"({', '.join(nesting(part, depth + 1) for part in returned)})"
+    parts = (
+        f"{str(key)[:100]!r}: {nesting(returned[key], depth + 1)}"
+        for key in sorted(returned, key=str)
+    )
+    return f"{{{', '.join(parts)}}}"
 
 
 def _argument(result: Tensor, own: int, arguments: Sequence[Tensor]) -> int | None:

@@ -71,7 +71,7 @@ def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outc
 
     |a| e_b + e_a |b| + e_a e_b + c (|a| + e_a)(|b| + e_b), the addend one more term.
     """
-    steps = call.steps
+    steps = call.steps.multiplying("matmul")
     a, b = _read(a, steps), _read(b, steps)
     x, y = finite(a.value), finite(b.value)
     inner = x.shape[-1]
@@ -206,7 +206,7 @@ def _convolution(call: Call) -> Outcome:
 
     Where an argument is not finite its whole reach is undecided.
     """
-    steps, named = call.steps, call.named
+    steps, named = call.steps.multiplying("convolution"), call.named
     a, w = _read(call.operand("input"), steps), _read(call.operand("weight"), steps)
     bias = None if named["bias"] is None else call.operand("bias")
     keys = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")

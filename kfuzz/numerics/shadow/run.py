@@ -40,7 +40,11 @@ class _Pass:
 
 
 def shadowed(
-    oracle: Callable[..., Any], problem: Problem, *, name: str
+    oracle: Callable[..., Any],
+    problem: Problem,
+    *,
+    name: str,
+    tf32: frozenset[str] = frozenset(),
 ) -> tuple[Acceptance, ...]:
     """Return the acceptance of each of an oracle's results.
 
@@ -48,12 +52,13 @@ def shadowed(
         oracle: plain torch, of the tensors (positional) and scalars (by keyword).
         problem: inputs and declaration.
         name: the operator's name, for error messages.
+        tf32: kinds of products that may take TF32 operands; see `Steps`.
 
     Raises:
         BindingError: if a result is no tensor, or neither float64 nor int64.
         Exception: whatever the oracle raises outside its domain.
     """
-    steps = Steps.declared(problem)
+    steps = Steps.declared(problem, tf32=tf32)
     members = next(iter(problem.tensors.values())).shape[0]
     found = None
     if members > 1:

@@ -1,6 +1,6 @@
 """In what arithmetic a kernel takes the steps of a reference, as declared."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ class Steps:
         flush: whether subnormal operands and results may be taken for 0.
         fast: whether fast approximations of elementary functions are used.
         own: whether the steps are the reference's own and no other form's.
+        tf32: kinds of products ("matmul", "convolution") that may take TF32 operands
+            though nothing is declared.
     """
 
     compute: Format
@@ -36,10 +38,18 @@ class Steps:
     flush: bool
     fast: bool = False
     own: bool = False
+    tf32: frozenset[str] = frozenset()
 
     @classmethod
-    def declared(cls, problem: Problem) -> "Steps":
-        """Return the arithmetic that a problem's declaration names."""
+    def declared(
+        cls, problem: Problem, *, tf32: frozenset[str] = frozenset()
+    ) -> "Steps":
+        """Return the arithmetic that a problem's declaration names.
+
+        Args:
+            problem: inputs and declaration.
+            tf32: as the attribute.
+        """
         claims: Declaration = problem.declaration
         compute = FORMATS["float32"]
         if claims.accumulator in ("float64", "float16", "bfloat16"):
@@ -54,7 +64,14 @@ class Steps:
             flush=claims.subnormals != "preserve",
             fast=claims.approx,
             own=claims.algorithm == AS_REFERENCE,
+            tf32=tf32,
         )
+
+    def multiplying(self, kind: str) -> "Steps":
+        """Return the arithmetic of products of a kind."""
+        if kind not in self.tf32:
+            return self
+        return replace(self, acc=replace(self.acc, tf32=True))
 
     @property
     def unit(self) -> float:

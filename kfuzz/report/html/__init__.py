@@ -17,6 +17,7 @@ from kfuzz.report.gathered import Gathered, Shown
 from kfuzz.report.html import charts, grades
 from kfuzz.report.html.findings import FindingViews
 from kfuzz.report.html.maps import LEVELS
+from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.promises import promised, title
 
 MAX_FINDINGS: Final = 1_000
@@ -99,6 +100,11 @@ def _content(run: Gathered, options: str) -> dict[str, Any]:
         "charts": charts.charts(run.timeline),
         "frame": charts,
         "kernels": [grades.kernel_view(kernel) for kernel in run.kernels.values()],
+        "replayed": [
+            " ".join(line.strip() for line in replay_lines(r, options=options))
+            for r in run.replayed
+        ],
+        "replay_total": replay_total(run.replayed),
         "notices": [
             (one_line(notice.kernel), one_line(notice.message))
             for notice in run.notices

@@ -26,9 +26,12 @@ PEERS: Final[Mapping[str, str]] = {
 def load(name: str) -> Search:
     """Return the search of a peer.
 
+    Args:
+        name: of the table, or "module:function" of one that stands in none.
+
     Raises:
         ImportError: if what it needs is not installed, or does not import.
     """
-    module, _, function = PEERS[name].partition(":")
+    module, _, function = PEERS.get(name, name).partition(":")
     found: Search = getattr(import_module(module), function)
     return found

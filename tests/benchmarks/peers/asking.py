@@ -18,7 +18,7 @@ from kfuzz.engine.backend import Backend
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.zygotes import environment_of
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout, Zygote
-from kfuzz.targets.load import LoadedKernel, Source
+from kfuzz.targets.load import LoadedKernel, Source, load
 from peers.budgeted import LONGEST_MESSAGE, warm_up
 from peers.serving import SERVE
 from peers.subject import Budget, Found
@@ -68,8 +68,23 @@ class Peers:
             zygote.close()
         self._folder.cleanup()
 
-    def search(self, peer: str, entry: Entry, budget: Budget, seed: int) -> Found:
+    def search(
+        self,
+        peer: str,
+        entry: Entry,
+        budget: Budget,
+        seed: int,
+        *,
+        file: Path | None = None,
+    ) -> Found:
         """Search one kernel.
+
+        Args:
+            peer: its name, see `peers.load`.
+            entry: the kernel.
+            budget: of the search.
+            seed: of the search.
+            file: holds a kernel of the entry's name, to be searched in its place.
 
         Raises:
             Unavailable: if the peer cannot be imported.
@@ -83,6 +98,7 @@ class Peers:
         message = {
             "peer": peer,
             "witness": encode(entry.witness),
+            "file": str(file) if file else "",
             "cases": budget.cases,
             "seconds": budget.seconds,
             "seed": seed,
@@ -140,21 +156,33 @@ class Kfuzz:
         for backend in self._backends.values():
             backend.end()
 
-    def search(self, entry: Entry, budget: Budget, seed: int) -> Found:
+    def search(
+        self, entry: Entry, budget: Budget, seed: int, *, file: Path | None = None
+    ) -> Found:
         """Search one kernel up to the first finding.
 
         The time holds the fork of the child and the import of the kernel. The finding
         is not reduced, and counts unconfirmed.
 
+        Args:
+            entry: the kernel.
+            budget: of the search.
+            seed: of the search.
+            file: holds a kernel of the entry's name, to be searched in its place.
+
         Raises:
             SearchError: if the campaign gave up.
         """
-        kernel = entry.load()
-        loaded = LoadedKernel(
-            kernel,
-            Target("", kernel.name, kernel.module),
-            Source(module=kernel.module, only=(kernel.name,)),
-        )
+        if file is None:
+            kernel = entry.load()
+            loaded = LoadedKernel(
+                kernel,
+                Target("", kernel.name, kernel.module),
+                Source(module=kernel.module, only=(kernel.name,)),
+            )
+        else:
+            source = Source(file=file, only=(entry.witness.kernel,))
+            loaded = load(source, root=file.parent)[0]
         backend = self._backend(entry.backend)
         with (
             mock.patch.object(campaign, "Backend", return_value=backend),

@@ -41,8 +41,11 @@ Indices = Callable[[tuple[int, ...], int], st.SearchStrategy[Tensor]]
 def sizes_of(draw: st.DrawFn, subject: Subject, limits: Limits) -> Sizes:
     """Draw sizes, none of them 0."""
     rows = len(subject.names) == 1 and subject.variadic
-    sides = st.integers(limits.least, limits.longest if rows else limits.side)
-    named = {name: draw(sides) for name in subject.names}
+    side = limits.longest if rows else limits.side
+    named = {
+        name: draw(st.integers(limits.least, min(side, subject.most(name) or side)))
+        for name in subject.names
+    }
     if not subject.variadic:
         return Sizes((), named)
     lead = st.integers(limits.least, limits.leading)

@@ -2,12 +2,16 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.witnesses.functional import Witness
 from kfuzz.core.codec import decode
+from kfuzz.targets.load import Source
+from kfuzz.targets.load import load as load_source
 from peers import load
 from peers.budgeted import tell, warm_up
 from peers.subject import Budget, Subject
@@ -26,13 +30,20 @@ def answer(message: Message) -> Message:
         return {"unavailable": f"{type(error).__name__}: {error}"}
     witness = decode(Witness, message["witness"], "witness")
     device = message["device"]
-    subject = Subject(witness.load(), witness.shapes, witness.dtype, device)
+    kernel = witness.load() if not message["file"] else _of_file(message)
+    subject = Subject(kernel, witness.shapes, witness.dtype, device)
     warm_up()
     budget = Budget(message["seconds"], message["cases"])
     tried = os.open(message["tried"], os.O_WRONLY)
     tell(lambda number: os.pwrite(tried, number.to_bytes(8, "little"), 0))
     found = search(subject, budget, message["seed"])
     return vars(found)
+
+
+def _of_file(message: Message) -> BoundKernel:
+    """Return the kernel of a file that stands in for the witness's module."""
+    file, name = Path(message["file"]), message["witness"]["kernel"]
+    return load_source(Source(file=file, only=(name,)), root=file.parent)[0].kernel
 
 
 def serve() -> Callable[[Message], Message]:

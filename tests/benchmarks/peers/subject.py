@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.keywords import as_argument
+from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # numpy has no bfloat16, and Triton's interpreter as it is installed rounds it
@@ -124,10 +125,26 @@ class Subject:
         operator = self.kernel.operator
         if not self.dims(sizes):
             return False
+        known = {n: v for n, v in self._scalars(0).items() if type(v) is int}
+        known |= sizes.named
+        if not all(c.admits(known) for c in self._classes if c.names <= known.keys()):
+            return False
         if 0 not in (*sizes.lead, *sizes.named.values()):
             return True
         indices = (p for p in self.parameters.values() if isinstance(p, IndexParameter))
         return operator.empty_reduction and all(sizes.named[p.below] for p in indices)
+
+    @property
+    def _classes(self) -> list[ShapeClass]:
+        """Return what sizes must satisfy together."""
+        operator, declared = self.kernel.operator, self.kernel.declaration.shape_class
+        own = [ShapeClass(operator.shape_class)] if operator.shape_class else []
+        return own + ([declared] if declared else [])
+
+    def most(self, name: str) -> int | None:
+        """Return the greatest size of a dimension that is declared, None if none is."""
+        found = (c.bounds(name)[1] for c in self._classes)
+        return min((n for n in found if n is not None), default=None)
 
     def expected(self, tensors: Sequence[Tensor], dim: int) -> tuple[Tensor, ...]:
         """Return the results in float64, rounded once to the inputs' dtype.

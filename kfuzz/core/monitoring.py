@@ -1,0 +1,158 @@
+"""Counts of monitored functions, and the file in which they outlive their process.
+
+Each flush appends one line of JSON: the counts of one process so far. The last line of
+a process holds all that is known of it.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kfuzz.core.errors import DecodeError, HarnessError, UsageError
+
+FORMAT: Final = 1
+DEFAULT_PATH: Final = "kfuzz-monitor.jsonl"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of the calls of one monitored function.
+
+    Attributes:
+        function: its name.
+        seen: calls.
+        sampled: calls chosen to be looked at.
+        new_signatures: of these, for a signature not seen before.
+        outliers: calls that a detector flagged.
+        dropped: calls chosen while there was no room for their data.
+        skipped: calls chosen whose data could not be copied: under CUDA graph capture,
+            of tensor subclasses, under other modes of torch.
+        outside: calls of which the contract says nothing.
+        raised: calls chosen that raised.
+        checked: calls judged.
+        undecided: of these, with no element that could be judged.
+        violations: of these, that broke their contract.
+        errors: calls that a reference, a callback, or the monitor itself failed on.
+    """
+
+    function: str
+    seen: int = 0
+    sampled: int = 0
+    new_signatures: int = 0
+    outliers: int = 0
+    dropped: int = 0
+    skipped: int = 0
+    outside: int = 0
+    raised: int = 0
+    checked: int = 0
+    undecided: int = 0
+    violations: int = 0
+    errors: int = 0
+
+
+NUMBERS: Final = tuple(f.name for f in fields(Counts) if f.name != "function")
+
+
+@dataclass(frozen=True)
+class ProcessCounts:
+    """What one process has counted.
+
+    Attributes:
+        process: its id and the time of its beginning, as one text.
+        when: UTC time of the count, ISO 8601 to the second.
+        functions: its monitored functions.
+    """
+
+    process: str
+    when: str
+    functions: tuple[Counts, ...]
+
+
+def append_counts(path: Path, counts: ProcessCounts) -> None:
+    """Append a line to a file; several processes may do so at once.
+
+    Raises:
+        HarnessError: if the disk refuses.
+    """
+    document = {
+        "format": FORMAT,
+        "process": counts.process,
+        "when": counts.when,
+        "functions": [asdict(c) for c in counts.functions],
+    }
+    line = (json.dumps(document) + "\n").encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, line)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise HarnessError(
+            f"cannot be written: {error.strerror}", where=str(path)
+        ) from None
+
+
+def read_counts(path: Path) -> tuple[ProcessCounts, ...]:
+    """Return the last counts of each process, in the order of their first lines.
+
+    A last line without its end, of a process that was killed, is left out.
+
+    Raises:
+        UsageError: if there is no such file.
+        DecodeError: naming the line, if one is malformed or of an unknown format.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(
+            f"cannot be read: {error.strerror}",
+            where=str(path),
+            fix="name the file that kfuzz.monitor.start(state=…) was given",
+        ) from None
+    found: dict[str, ProcessCounts] = {}
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        if line.strip():
+            made = _parsed(line, f"{path}:{number}")
+            found[made.process] = made
+    return tuple(found.values())
+
+
+def _parsed(line: str, where: str) -> ProcessCounts:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        raise DecodeError("not JSON", where=where) from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DecodeError(f"not in format {FORMAT}", where=where)
+    functions = document.get("functions")
+    texts = [document.get("process"), document.get("when")]
+    if not isinstance(functions, list) or not all(isinstance(t, str) for t in texts):
+        raise DecodeError("a field is missing or of another type", where=where)
+    made = tuple(_counts(each, where) for each in functions)
+    return ProcessCounts(str(texts[0]), str(texts[1]), made)
+
+
+def _counts(data: Any, where: str) -> Counts:
+    if not isinstance(data, dict) or not isinstance(data.get("function"), str):
+        raise DecodeError("functions: one has no name", where=where)
+    numbers = {n: data.get(n, 0) for n in NUMBERS}
+    for name, n in numbers.items():
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise DecodeError(f"functions: {name} is no count", where=where)
+    return Counts(data["function"], **numbers)
+
+
+def total(processes: Iterable[ProcessCounts]) -> tuple[Counts, ...]:
+    """Return the sums over processes, one for each function, in order."""
+    sums: dict[str, Counts] = {}
+    for process in processes:
+        for counts in process.functions:
+            so_far = sums.get(counts.function, Counts(counts.function))
+            added = {n: getattr(so_far, n) + getattr(counts, n) for n in NUMBERS}
+            sums[counts.function] = replace(so_far, **added)
+    return tuple(sums.values())

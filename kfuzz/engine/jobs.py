@@ -1,0 +1,138 @@
+"""Work that threads do side by side, told in one stream.
+
+Threads, since they wait for children nearly all of the time, and share the zygote.
+"""
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+Made = TypeVar("Made")
+
+# For threads to notice that all is over, where nobody waits for what they tell.
+_LEAVING_SECONDS: Final = 5.0
+
+
+class Halt:
+    """Says when work is to end: since that was asked for, or since a part failed.
+
+    Args:
+        stop: set from outside.
+        until: `time.monotonic()` after which it is to end.
+    """
+
+    def __init__(self, stop: threading.Event, until: float = math.inf) -> None:
+        self._stop = stop
+        self._until = until
+        self._failed = threading.Event()
+
+    def set(self) -> None:
+        """Have the work end."""
+        self._failed.set()
+
+    def is_set(self) -> bool:
+        """Return whether it is to end."""
+        ended = self._failed.is_set() or self._stop.is_set()
+        return ended or time.monotonic() >= self._until
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: BaseException
+
+
+_ENDED: Final = object()
+
+
+def streamed(
+    take: Callable[[], Iterable[T] | None],
+    jobs: int,
+    *,
+    halt: Callable[[], None] = lambda: None,
+) -> Iterator[T]:
+    """Yield what pieces of work yield, of which several are done at once.
+
+    What one piece yields comes in its order. With one job all is done in the caller's
+    thread.
+
+    Args:
+        take: returns the next piece, None once there are no more; it is called by all
+            threads.
+        jobs: pieces done at once.
+        halt: has the pieces under way end soon, where one fails or nobody takes what
+            they yield.
+
+    Raises:
+        Exception: what the first failing piece raised, once all have ended.
+    """
+    if jobs <= 1:
+        while (piece := take()) is not None:
+            yield from piece
+        return
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    halted = threading.Event()
+
+    def work() -> None:
+        try:
+            while not halted.is_set() and (piece := take()) is not None:
+                for item in piece:
+                    told.put(item)
+        except BaseException as error:
+            told.put(_Raised(error))
+        finally:
+            told.put(_ENDED)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
+    failure: BaseException | None = None
+    left = jobs
+    try:
+        for thread in threads:
+            thread.start()
+        while left:
+            item = told.get()
+            if item is _ENDED:
+                left -= 1
+            elif isinstance(item, _Raised):
+                failure = failure or item.error
+                halted.set()
+                halt()
+            else:
+                yield item
+    finally:
+        if left:
+            halted.set()
+            halt()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(_LEAVING_SECONDS)
+    if failure is not None:
+        raise failure
+
+
+def in_order(
+    work: Callable[[T], Made], items: Sequence[T], jobs: int
+) -> Iterator[Made]:
+    """Yield what comes of each item, in order, some being worked on at once."""
+    numbered = iter(enumerate(items))
+    turn = threading.Lock()
+
+    def take() -> Iterator[tuple[int, Made]] | None:
+        with turn:
+            entry = next(numbered, None)
+        return None if entry is None else made(*entry)
+
+    def made(number: int, item: T) -> Iterator[tuple[int, Made]]:
+        yield number, work(item)
+
+    early: dict[int, Made] = {}
+    due = 0
+    for number, result in streamed(take, jobs):
+        early[number] = result
+        while due in early:
+            yield early.pop(due)
+            due += 1

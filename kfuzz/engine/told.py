@@ -1,0 +1,70 @@
+"""What a campaign tells of its kernels: how far they are, and what they came to."""
+
+import traceback
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.event import KernelFinished, Progress
+from kfuzz.engine.round import KernelTurns
+
+
+def progress_of(
+    kernels: Sequence[KernelTurns],
+    kernel: KernelTurns,
+    *,
+    elapsed_s: float,
+    findings: int,
+) -> Progress:
+    """Return the counters after a turn.
+
+    Args:
+        kernels: all of the run.
+        kernel: whose turn it was.
+        elapsed_s: seconds since the start.
+        findings: so far, of those that end a run.
+    """
+    return Progress(
+        kernel=kernel.node_id,
+        elapsed_s=elapsed_s,
+        cases=sum(k.record.cases for k in kernels),
+        worst_ratio=max(k.record.worst for k in kernels),
+        findings=findings,
+        kernels_done=sum(k.done for k in kernels),
+        strata=sum(len(k.discovery.ledger.visits) for k in kernels),
+    )
+
+
+def finished_of(kernel: KernelTurns, classes: Collection[str]) -> KernelFinished:
+    """Return what a kernel came to.
+
+    Args:
+        kernel: the kernel.
+        classes: ids of the contract classes in force.
+    """
+    record, findings = kernel.record, list(kernel.findings.values())
+    return KernelFinished(
+        kernel=kernel.node_id,
+        operator=kernel.loaded.kernel.operator.name,
+        cases=record.cases,
+        cases_per_s=record.cases / kernel.seconds if kernel.seconds else 0.0,
+        contracts=record.tallies(findings, frozenset(classes)),
+        refusals=record.refusals(),
+        findings=tuple(findings),
+        paths=dict(kernel.paths),
+        worst_ratio=record.worst,
+        notes=record.notes(),
+        screened=record.screened,
+        bursts=record.bursts,
+        strata=len(kernel.discovery.ledger.visits),
+        regions=kernel.discovery.ledger.regions(),
+    )
+
+
+def line_of(error: Exception) -> str:
+    """Return an error in one line, with its place if it is kfuzz's own fault."""
+    if isinstance(error, KfuzzError):
+        return str(error)
+    trace = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(trace[-1].filename).name}:{trace[-1].lineno}" if trace else ""
+    return f"an error of kfuzz's own{place}: {type(error).__name__}: {error}"

@@ -1,0 +1,216 @@
+"""Contracts on live calls: `@kfuzz.monitor(...)`, its start, stop and statistics.
+
+The package itself is what decorates: `kfuzz.monitor("softmax", rate=0.01)`. torch is
+imported with the first use.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from kfuzz.core.monitoring import Counts
+    from kfuzz.monitor.decorate import Contract
+    from kfuzz.monitor.detectors import Centroid as Centroid
+    from kfuzz.monitor.detectors import Detector as Detector
+    from kfuzz.monitor.detectors import NonFinite as NonFinite
+    from kfuzz.monitor.detectors import Statistics as Statistics
+    from kfuzz.monitor.device_gate import DeviceGate as DeviceGate
+    from kfuzz.monitor.subject import Arguments
+    from kfuzz.monitor.violation import Violation as Violation
+
+F = TypeVar("F")
+
+__all__ = [
+    "Centroid",
+    "Detector",
+    "DeviceGate",
+    "NonFinite",
+    "Statistics",
+    "Violation",
+    "flush",
+    "monitor",
+    "running",
+    "start",
+    "statistics",
+    "stop",
+]
+
+_LAZY = {
+    "Centroid": "detectors",
+    "Detector": "detectors",
+    "DeviceGate": "device_gate",
+    "NonFinite": "detectors",
+    "Statistics": "detectors",
+    "Violation": "violation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def monitor(
+    contract: "Contract | None" = None,
+    *,
+    rate: float = 0.01,
+    signatures: bool = True,
+    on_violation: "Callable[[Violation], None] | None" = None,
+    corpus: str | Path | None = None,
+    keep: str = "full",
+    detectors: "Sequence[Detector]" = (),
+    arguments: "Arguments | None" = None,
+    results: Callable[[Any], Any] | None = None,
+    outputs: tuple[str, ...] = ("y",),
+    autocast: bool = False,
+    device_gate: "DeviceGate | None" = None,
+    name: str | None = None,
+    seed: int | None = None,
+    **claims: Any,
+) -> Callable[[F], F]:
+    """Hold the calls of a function to a contract while it works.
+
+    For functions, methods, `forward` and `backward` of an autograd.Function, functions
+    that launch Triton kernels, bound kernels, and instances of `nn.Module`. A call that
+    is looked at is copied, before and after, and judged in another thread; the function
+    does, returns and raises what it did before, and never waits for a check.
+
+    What is guaranteed holds for the calls that were looked at: the first of each
+    signature (shapes, strides, dtypes, devices, alignment), and the given share of all
+    by chance, less those that were dropped for want of room. Of the others nothing is
+    known.
+
+    Args:
+        contract: an operator or its name ("softmax", "softmax.backward"); a bound
+            kernel, as which findings are shown again; or a function in plain torch
+            that takes the same arguments. Left out for a bound kernel.
+        rate: share of the calls looked at by chance.
+        signatures: whether the first call of each signature is looked at.
+        on_violation: called with each `Violation`, in the checking thread.
+        corpus: folder in which violating inputs are stored as findings, which
+            `kfuzz shrink` and `kfuzz replay` take; three of each kind at most.
+        keep: how much of the data leaves the monitor: "full", "summary" or
+            "statistics"; findings need all of it.
+        detectors: what flags calls by statistics of their arguments.
+        device_gate: what flags calls on a GPU there, without waiting for it.
+        arguments: from the function's arguments to the contract's, by name or in
+            order, where the signatures do not tell; called with what the function is
+            called with.
+        results: from what the function returns to what the contract speaks of.
+        outputs: names of a reference's results.
+        autocast: whether calls under torch.autocast are judged as others are: for
+            functions whose arithmetic does not depend on it.
+        name: the function's in findings and statistics; its own by default.
+        seed: of the chance; None for another one in each process.
+        claims: declarations, as of `kfuzz.kernel`. For a reference `inplace` names a
+            parameter of it that the function overwrites with its result, and `out`
+            parameters of the function that receive results.
+
+    Returns:
+        A decorator. What it returns has an attribute `monitor`: `rate`, which may be
+        set at any time, `statistics()` and `kernel`.
+
+    Raises:
+        UsageError: if an argument is impossible, or what is decorated has no call to
+            look at (a coroutine function, a generator, a class).
+        BindingError: if the signatures do not fit, or a claim is unknown.
+    """
+    from kfuzz.monitor.decorate import Choices, decorator
+
+    chosen = Choices(
+        contract=contract,
+        rate=rate,
+        signatures=signatures,
+        on_violation=on_violation,
+        corpus=corpus,
+        keep=keep,
+        detectors=detectors,
+        arguments=arguments,
+        results=results,
+        outputs=outputs,
+        autocast=autocast,
+        device_gate=device_gate,
+        name=name,
+        seed=seed,
+        claims=claims,
+    )
+    frame = sys._getframe(1)
+    while frame.f_globals is globals() and frame.f_back is not None:
+        frame = frame.f_back  # called as a module
+    return decorator(chosen, frame)
+
+
+def start(
+    *,
+    ring_bytes: int = 64 << 20,
+    pending: int = 256,
+    state: str | Path | None = None,
+    exit_seconds: float = 5.0,
+    process: bool = False,
+) -> None:
+    """Look at calls, with these settings; without a call of this, with the defaults.
+
+    Args:
+        ring_bytes: room for copies of arguments and results; where CPU and GPU are
+            both used, of each.
+        pending: calls that may wait for their check.
+        state: file to which counts are appended, for `kfuzz monitor-report`.
+        exit_seconds: how long the end of the process may wait for checks.
+        process: judge in a child process, which shares no interpreter lock with the
+            caller; for functions that can be imported.
+
+    Raises:
+        UsageError: if a number is not positive.
+    """
+    from kfuzz.monitor.runtime import Settings, runtime
+
+    where = None if state is None else Path(state)
+    runtime.start(Settings(ring_bytes, pending, where, exit_seconds, process))
+
+
+def stop(timeout: float | None = None) -> bool:
+    """Look at no further call, and check what waits; whether that took no longer."""
+    from kfuzz.monitor.runtime import runtime
+
+    return runtime.stop(timeout)
+
+
+def flush(timeout: float | None = None) -> bool:
+    """Wait for the checks of all calls so far; whether that took no longer."""
+    from kfuzz.monitor.runtime import runtime
+
+    return runtime.flush(timeout)
+
+
+def statistics() -> "tuple[Counts, ...]":
+    """Return what became of the calls of every monitored function, by name."""
+    from kfuzz.monitor.runtime import runtime
+
+    return runtime.statistics()
+
+
+@contextmanager
+def running(**settings: Any) -> Iterator[None]:
+    """Look at calls within the block, and check them before it ends; see `start`."""
+    start(**settings)
+    try:
+        yield
+    finally:
+        stop()
+
+
+class _Decorates(ModuleType):
+    """A module that is called as its function `monitor`."""
+
+    def __call__(self, contract: Any = None, **given: Any) -> Any:
+        return monitor(contract, **given)
+
+
+sys.modules[__name__].__class__ = _Decorates

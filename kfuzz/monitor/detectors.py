@@ -1,0 +1,190 @@
+"""Detectors: what flags a call by statistics of its arguments.
+
+A detector looks at few numbers per tensor. In the worker (the default) it sees the
+calls that were looked at anyway; at the gate it sees every call on the CPU before it is
+made, which costs a pass over the data, and a call that it flags is looked at.
+"""
+
+import bisect
+import math
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What detectors see of one tensor.
+
+    Attributes:
+        count: elements.
+        mean: of the finite elements.
+        rms: root of their mean square.
+        greatest: their greatest magnitude.
+        nonfinite: elements that are NaN or infinite.
+    """
+
+    count: int
+    mean: float
+    rms: float
+    greatest: float
+    nonfinite: int
+
+
+def statistics_of(x: Tensor) -> Statistics:
+    """Return the statistics of a tensor on the CPU, of whatever numbers."""
+    if not x.numel():
+        return Statistics(0, 0.0, 0.0, 0.0, 0)
+    with torch.no_grad():
+        wide = x.detach().to(torch.float32 if x.is_floating_point() else torch.float64)
+        finite = torch.isfinite(wide)
+        lost = int(wide.numel() - finite.sum())
+        if lost:
+            wide = torch.where(finite, wide, 0.0)
+        kept = max(wide.numel() - lost, 1)
+        top = float(wide.abs().max())
+        # Scaled, or squares of large numbers overflow.
+        unit = wide / top if top else wide
+        rms = top * math.sqrt(float(unit.square().sum()) / kept)
+        return Statistics(x.numel(), float(wide.sum()) / kept, rms, top, lost)
+
+
+class Detector(Protocol):
+    """What flags calls; an exception is counted and flags nothing.
+
+    Attributes:
+        at_gate: whether it sees every call on the CPU before it is made, in the
+            caller's thread, or in the worker those that were looked at anyway.
+    """
+
+    at_gate: bool
+
+    def flags(self, tensors: Sequence[Statistics]) -> bool:
+        """Whether a call is an outlier.
+
+        Args:
+            tensors: of the tensor arguments, in order.
+        """
+
+
+class NonFinite:
+    """Flags calls with NaN or infinities in an argument."""
+
+    def __init__(self, *, at_gate: bool = False) -> None:
+        self.at_gate = at_gate
+
+    def flags(self, tensors: Sequence[Statistics]) -> bool:
+        """Whether an element is not finite."""
+        return any(s.nonfinite for s in tensors)
+
+
+# Distances of which the percentile is taken: of 1 % it is known to a tenth of itself.
+_WINDOW: Final = 4096
+# No call is flagged before as many distances are known as tell the percentile.
+_FEWEST: Final = 2.0
+
+
+class Centroid:
+    """Flags the calls farthest from where calls usually lie.
+
+    Each call is a point: mean, logarithm of the root mean square and of the greatest
+    magnitude of each argument. The centre is an exponential running mean, the scale of
+    each coordinate an exponential running deviation. A call is flagged if its distance
+    exceeds the (1 - share) quantile of the distances of the last calls, which are
+    measured as its own was: before the call moves the centre. Of calls like those
+    before, whatever their distribution, the given share is flagged.
+
+    A change that lasts is flagged until it fills the window; then it is usual.
+    """
+
+    def __init__(
+        self, share: float = 0.01, *, decay: float = 0.99, at_gate: bool = False
+    ) -> None:
+        """Make a detector.
+
+        Args:
+            share: of ordinary calls that are flagged, above 0 and below 1.
+            decay: what a call leaves of the weight of those before.
+            at_gate: as in `Detector`.
+
+        Raises:
+            UsageError: if the share or the decay is none.
+        """
+        if not 0.0 < share < 1.0 or not 0.0 < decay < 1.0:
+            raise UsageError(
+                "share and decay lie between 0 and 1", where="monitor: Centroid"
+            )
+        self.at_gate = at_gate
+        self._share = share
+        self._decay = decay
+        self._centre: list[float] = []
+        self._square: list[float] = []
+        self._calls = 0
+        self._recent: deque[float] = deque()
+        self._sorted: list[float] = []
+        self._lock = threading.Lock()
+
+    def flags(self, tensors: Sequence[Statistics]) -> bool:
+        """Whether a call lies far out; another number of arguments starts anew."""
+        point = [x for s in tensors for x in _coordinates(s)]
+        with self._lock:
+            if len(point) != len(self._centre):
+                self._begin(point)
+                return False
+            distance = self._distance(point)
+            self._move(point)
+            # The first points have no scale to be measured by.
+            if self._calls * (1.0 - self._decay) < 1.0:
+                return False
+            flagged = self._exceeds(distance)
+            self._remember(distance)
+            return flagged
+
+    def _begin(self, point: list[float]) -> None:
+        self._centre, self._square = list(point), [0.0] * len(point)
+        self._calls = 1
+        self._recent.clear()
+        self._sorted.clear()
+
+    def _distance(self, point: list[float]) -> float:
+        total = 0.0
+        for x, c, v in zip(point, self._centre, self._square, strict=True):
+            if x != c:
+                total += (x - c) ** 2 / v if v > 0.0 else math.inf
+        return total
+
+    def _move(self, point: list[float]) -> None:
+        self._calls += 1
+        # The plain mean at first: one early call does not weigh as much as many.
+        weight = max(1.0 - self._decay, 1.0 / self._calls)
+        for i, x in enumerate(point):
+            away = x - self._centre[i]
+            self._centre[i] += weight * away
+            self._square[i] = (1.0 - weight) * (self._square[i] + weight * away**2)
+
+    def _exceeds(self, distance: float) -> bool:
+        known = len(self._sorted)
+        if known * self._share < _FEWEST:
+            return False
+        rank = math.ceil((1.0 - self._share) * (known + 1))
+        return distance > self._sorted[min(rank, known) - 1]
+
+    def _remember(self, distance: float) -> None:
+        self._recent.append(distance)
+        bisect.insort(self._sorted, distance)
+        if len(self._recent) > _WINDOW:
+            oldest = self._recent.popleft()
+            del self._sorted[bisect.bisect_left(self._sorted, oldest)]
+
+
+def _coordinates(s: Statistics) -> tuple[float, float, float]:
+    """Return a tensor as a point; magnitudes by their logarithm, 0 far below all."""
+    least = 1e-45
+    return s.mean, math.log(max(s.rms, least)), math.log(max(s.greatest, least))

@@ -1,0 +1,219 @@
+"""Calls that the device gate looks at: before, after, and what it told of them."""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.monitor.comparison import Comparison
+from kfuzz.monitor.device_gate import DeviceGate, Held, Told
+from kfuzz.monitor.gate import Reason
+from kfuzz.monitor.records import Record
+from kfuzz.monitor.runtime import runtime
+from kfuzz.monitor.seen import Call, Seen
+from kfuzz.monitor.snapshot import can_copy, capturing, is_under_modes
+from kfuzz.monitor.subject import Outside
+
+if TYPE_CHECKING:
+    from kfuzz.monitor.lanes import Underway
+    from kfuzz.monitor.monitored import Monitor
+
+_NESTED: Final = frozenset({list, tuple, dict})
+_HOLE: Final = object()  # in the place of a tensor
+_PLACE: Final = object()  # and of one that receives results
+# Of a call that writes its results to no memory of the caller's.
+_NO_PLACES: Final = Call({})
+
+
+def gated(
+    monitor: "Monitor",
+    gate: DeviceGate,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    number: int,
+) -> Any:
+    """Make a call that the host gate passed; what it does and raises is its own."""
+    if not gate.wants():
+        return function(*args, **kwargs)
+    tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+    device = _device_of(tensors)
+    if device is None:
+        if not gate.on_cpu or not _is_flagged(monitor, gate, tensors):
+            return function(*args, **kwargs)
+        return monitor.sampled(function, args, kwargs, number, Reason.OUTLIER)
+    begun = _begun(monitor, gate, args, kwargs, tensors, device, number)
+    if begun is None:
+        return function(*args, **kwargs)
+    underway, call = begun
+    try:
+        returned = function(*args, **kwargs)
+    except BaseException:
+        monitor.count("raised")
+        _after(monitor, gate, underway, None)
+        raise
+    try:
+        underway.handed, parts = monitor.results_of(call, returned)
+    except Exception as error:
+        monitor.tell("errors", "a result could not be copied", str(error), error)
+        parts = None
+    _after(monitor, gate, underway, parts)
+    return returned
+
+
+def _is_flagged(monitor: "Monitor", gate: DeviceGate, tensors: list[Tensor]) -> bool:
+    """Whether a call on the CPU is flagged; never raises."""
+    try:
+        flagged = gate.flags([x for x in tensors if can_copy(x)])
+    except Exception as error:
+        monitor.tell("errors", "the device gate failed", str(error), error)
+        return False
+    if flagged:
+        monitor.count("outliers")
+    return flagged
+
+
+def _begun(
+    monitor: "Monitor",
+    gate: DeviceGate,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[Tensor],
+    device: torch.device,
+    number: int,
+) -> "tuple[Underway, Call] | None":
+    """Have the device decide about a call; None where it does not. Never raises."""
+    try:
+        if not _can_look(monitor, args, kwargs, tensors):
+            return None
+        subject, call = monitor.subject, _NO_PLACES
+        if subject.declaration.inplace or subject.declaration.out:
+            found = monitor.call_of(args, kwargs)  # tells where the results are
+            if found is None:
+                return None
+            call = found
+        # What only receives results holds anything before the call.
+        places = {id(x) for x in call.written.values()}
+        places -= {id(x) for x in call.tensors.values()}
+        tensors = [x for x in tensors if id(x) not in places]
+        held = tuple(_without(x, places) for x in args)
+        named = {n: _without(x, places) for n, x in kwargs.items()}
+        tf32 = subject.products()
+        underway = gate.look(tensors, device, number)
+        if underway is None:
+            why = "too many tensors, too large, with gaps, or no Triton"
+            monitor.tell("skipped", "not seen by the device gate", why)
+            return None
+        underway.args, underway.kwargs, underway.tf32 = held, named, tf32
+        return underway, call
+    except Exception as error:
+        monitor.tell("errors", "the device gate failed", str(error), error)
+        return None
+
+
+def _without(x: Any, places: set[int]) -> Any:
+    """Return what is kept of an argument until the device has decided."""
+    if not isinstance(x, Tensor):
+        return x
+    return _PLACE if id(x) in places else _HOLE
+
+
+def _device_of(tensors: list[Tensor]) -> torch.device | None:
+    """Return the GPU that a call's tensors lie on; None for none."""
+    return next((x.device for x in tensors if x.is_cuda), None)
+
+
+def _can_look(
+    monitor: "Monitor",
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[Tensor],
+) -> bool:
+    """Whether the device gate can look at a call; else it is counted."""
+    why = ""
+    if any(type(x) in _NESTED for x in (*args, *kwargs.values())):
+        why = "an argument is a list, a tuple or a dictionary"
+    elif not all([can_copy(x) for x in tensors]):
+        why = "a tensor is no plain one"
+    elif is_under_modes():
+        why = "a mode of torch is active"
+    elif torch.is_autocast_enabled("cuda") and not monitor.options.autocast:
+        why = "under torch.autocast: see autocast="
+    elif capturing(tensors):
+        why = "a CUDA graph is being captured"
+    if why:
+        monitor.tell("skipped", "not seen by the device gate", why)
+    return not why
+
+
+def _after(
+    monitor: "Monitor", gate: DeviceGate, underway: "Underway", parts: Any
+) -> None:
+    try:
+        gate.after(underway, parts)
+    except Exception as error:
+        monitor.tell("errors", "the device gate failed", str(error), error)
+
+
+def told(monitor: "Monitor", news: Told) -> None:
+    """Count what the device decided, and have what it kept checked."""
+    for name, count in (
+        ("outliers", news.flagged), ("dropped", news.lost), ("skipped", news.unfit),
+    ):  # fmt: skip
+        for _ in range(count):
+            monitor.count(name)
+    for underway in news.kept:
+        monitor.count("sampled")
+        held = Held(functools.partial(underway.lane.give, underway.slot))
+        record = _record(monitor, underway, held)
+        if record is None:
+            held.release()
+        elif not runtime.offer(functools.partial(monitor.check, record)):
+            monitor.count("dropped")
+            held.release()
+
+
+def _record(monitor: "Monitor", underway: "Underway", held: Held) -> Record | None:
+    """Return a kept call as it is checked; None where its contract says nothing.
+
+    The contract's arguments are found from the copies in the place of the tensors.
+    """
+    before, after = underway.copies()
+    left = iter(before)
+
+    def given(x: Any) -> Any:
+        if x is _PLACE:
+            return torch.empty(0, device="cpu")
+        return next(left).values if x is _HOLE else x
+
+    args = tuple(given(x) for x in underway.args)
+    kwargs = {n: given(x) for n, x in underway.kwargs.items()}
+    try:
+        call = monitor.subject.call(args, kwargs)
+    except Outside as error:
+        monitor.tell("outside", "outside the contract", str(error))
+        return None
+    except Exception as error:
+        monitor.tell("errors", "a call could not be looked at", str(error), error)
+        return None
+    copies = {id(copy.values): copy for copy in before}
+    if any(id(x) not in copies for x in call.tensors.values()):
+        why = "the contract speaks of tensors that are not passed"
+        monitor.tell("skipped", "not seen by the device gate", why)
+        return None
+    returned = underway.returned
+    assert returned is not None
+    seen = Seen(
+        {n: copies[id(x)] for n, x in call.tensors.items()},
+        call.scalars,
+        returned.filled(after),
+        {},
+        underway.handed,
+        call.rest,
+        False,
+        underway.tf32,
+    )
+    compared = Comparison(None, {})
+    return Record(seen, compared, [held], underway.number, Reason.OUTLIER)

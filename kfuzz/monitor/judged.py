@@ -1,0 +1,162 @@
+"""One observed call, judged as the campaign judges a case: same contracts, same bounds.
+
+What needs further calls of the kernel says nothing here; which of several contracts a
+wrong value breaks is therefore provisional until the finding is shrunk.
+"""
+
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.calling import posed
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.gradients.charging import charged, in_force
+from kfuzz.contracts.judge import judge, mapped
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import expected_metadata
+from kfuzz.contracts.view import View
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Kind
+from kfuzz.execution.poison import Poison
+from kfuzz.execution.probes import Expected, Metadata, Run, read_outputs
+from kfuzz.execution.touches import Touch
+from kfuzz.monitor.seen import Returned, Seen
+from kfuzz.monitor.snapshot import TensorCopy
+from kfuzz.monitor.subject import Outside
+
+_CPU: Final = torch.device("cpu")
+_OF_ADDRESSES: Final = frozenset({"K-MEM-04"})
+
+
+def judged(
+    operator: Operator,
+    declaration: Declaration,
+    explicit: frozenset[str],
+    case: Case,
+    seen: Seen,
+    *,
+    without: frozenset[str] = frozenset(),
+    metadata: Metadata | None = None,
+) -> CaseReport:
+    """Judge an observed call.
+
+    Args:
+        operator: what was to be computed.
+        declaration: what the kernel claims.
+        explicit: names of the claims that were written down.
+        case: the call as a case.
+        seen: what was observed.
+        without: contract classes that say nothing of such a call.
+        metadata: what is known to be wrong with a result before any value is read.
+
+    Raises:
+        Outside: if the oracle has no result for the call.
+        BindingError: if the operator's oracle or error model is malformed.
+    """
+    values = {n: logical(copy) for n, copy in seen.tensors.items()}
+    asked = posed(operator, declaration, Derived(case, values))
+    if asked.refused is not None:
+        raise Outside(f"the reference raises {_first_line(asked.refused)}")
+    accepted = asked.acceptance
+    expected = {} if accepted is None else expected_metadata(accepted)
+    view = View(
+        case=case,
+        operator=operator,
+        declaration=declaration,
+        problem=asked.problem,
+        acceptance=accepted,
+        runs={Probe.BASE: run_of(seen, expected, metadata)},
+        explicit=explicit,
+        hostile=asked.hostile,
+        nonfinite=asked.nonfinite,
+    )
+    every = frozenset(CLASSES)
+    if operator.forward is not None:
+        every = in_force(every, every)
+    if seen.is_compiled:
+        without = without | _OF_ADDRESSES
+    verdicts, failure = judge(view, every - without)
+    if failure is not None:
+        failure = mapped(view, failure)
+    report = CaseReport(
+        verdicts, failure=failure, ratio=view.ratio,
+        ratios=view.ratios if len(view.ratios) > 1 else {},
+    )  # fmt: skip
+    return report if operator.forward is None else charged(report, every)
+
+
+def logical(copy: TensorCopy) -> Tensor:
+    """Return a copy's elements, contiguous; maybe the ring's own memory."""
+    return copy.values.contiguous()
+
+
+def run_of(seen: Seen, expected: dict[str, Expected], metadata: Metadata | None) -> Run:
+    """Return an observed call as a run of the kernel."""
+    touches = tuple(
+        Touch(
+            name, "element", change.count, 0, seen.tensors[name].dtype.itemsize,
+            _index(change.first, seen.tensors[name].shape),
+        )
+        for name, change in seen.changed.items()
+    )  # fmt: skip
+    if seen.handed:
+        metadata = Metadata(Kind.WRONG_TYPE, "", seen.handed)
+    wrong = metadata or _elsewhere(seen, expected)
+    if wrong is not None:
+        return Run(Poison.NAN, metadata=wrong, touches=touches)
+    outputs, lay, wrong = read_outputs(rebuilt(seen.returned), expected, _CPU)
+    copies = [c for c in seen.returned.leaves if isinstance(c, TensorCopy)]
+    return Run(
+        Poison.NAN,
+        outputs=outputs,
+        metadata=wrong,
+        touches=touches,
+        arguments={n: c.footprint for n, c in seen.tensors.items()},
+        results={n: c.footprint for n, c in zip(lay, copies, strict=False)},
+    )
+
+
+def rebuilt(returned: Returned) -> object:
+    """Return a flat result with its copies; anything else is only of the same type."""
+    if not returned.is_flat:
+        return _stand_in(returned.kind)
+    items = [
+        leaf.values if isinstance(leaf, TensorCopy) else _stand_in(leaf)
+        for leaf in returned.leaves
+    ]
+    return tuple(items) if returned.is_sequence else items[0]
+
+
+def _stand_in(kind: str) -> object:
+    """Return an object whose type has a name."""
+    return None if kind == "NoneType" else type(kind, (), {})()
+
+
+def _elsewhere(seen: Seen, expected: dict[str, Expected]) -> Metadata | None:
+    """Return what is wrong with the device of a result.
+
+    It is that of the arguments, those on the CPU aside where others are on a GPU.
+    """
+    kinds = {copy.device.type for copy in seen.tensors.values()}
+    wanted = "cuda" if "cuda" in kinds else "cpu"
+    names = list(expected)
+    for i, leaf in enumerate(seen.returned.leaves):
+        if isinstance(leaf, TensorCopy) and leaf.device.type != wanted:
+            name = names[i] if i < len(names) else ""
+            what = f"{name or 'a result'} is on {leaf.device}, expected {wanted}"
+            return Metadata(Kind.WRONG_DEVICE, name, what)
+    return None
+
+
+def _index(first: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(first, shape)) if shape else ()
+
+
+def _first_line(error: Exception) -> str:
+    line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {line:.200}"

@@ -1,0 +1,405 @@
+"""One monitored function: its gate, what is looked at, and what comes of it."""
+
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.monitoring import Counts
+from kfuzz.core.verdict import Verdict
+from kfuzz.execution.destinations import handed_back
+from kfuzz.execution.footprints import Footprint
+from kfuzz.monitor.comparison import Comparison
+from kfuzz.monitor.detectors import Detector, Statistics, statistics_of
+from kfuzz.monitor.device_gate import Told
+from kfuzz.monitor.gate import HostGate, Reason
+from kfuzz.monitor.gated import gated, told
+from kfuzz.monitor.records import Options, Pending, Record
+from kfuzz.monitor.runtime import log, runtime
+from kfuzz.monitor.seen import Call, Parts, Seen, parts_of
+from kfuzz.monitor.snapshot import can_copy, capturing, is_under_modes, take
+from kfuzz.monitor.subject import Judged, Outside, Subject
+from kfuzz.monitor.violation import violation_of
+
+# Reasons that calls lie outside the contract, or cannot be looked at, told once each.
+_MOST_TOLD: Final = 32
+_IDS: Final = itertools.count()
+
+
+class Monitor:
+    """Looks at calls of one function.
+
+    Attributes:
+        id: its number in this process.
+        name: the function's.
+        subject: what its calls are held to.
+        gate: which calls are looked at.
+        options: what its author chose.
+    """
+
+    def __init__(
+        self, name: str, subject: Subject, gate: HostGate, options: Options
+    ) -> None:
+        self.id = next(_IDS)
+        self.name = name
+        self.subject = subject
+        self.gate = gate
+        self.options = options
+        at_gate = [d for d in options.detectors if d.at_gate]
+        self.gate_detectors: tuple[Detector, ...] = tuple(at_gate)
+        self.device_gate = options.device_gate
+        self.has_more_gates = bool(at_gate) or self.device_gate is not None
+        self._detectors = tuple(d for d in options.detectors if not d.at_gate)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget all calls."""
+        self._lock = threading.Lock()
+        self._numbers: dict[str, int] = {}
+        self._told: set[tuple[str, str]] = set()
+        self.gate.clear()
+        if self.device_gate is not None:
+            self.device_gate.begin_anew()
+            # Weakly: a gate is told of as long as its function lives.
+            self.device_gate.told_to(_teller(weakref.ref(self)))
+
+    @property
+    def kernel(self) -> Any:
+        """The function as a bound kernel, None where kfuzz cannot call it by itself."""
+        return self.subject.kernel
+
+    @property
+    def rate(self) -> float:
+        """Share of the calls looked at by chance; may be set at any time."""
+        return self.gate.rate
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        self.gate.rate = rate
+
+    def statistics(self) -> Counts:
+        """Return what became of the calls so far."""
+        with self._lock:
+            numbers = dict(self._numbers)
+        return Counts(self.name, seen=self.gate.calls, **numbers)
+
+    def count(self, name: str) -> None:
+        """Add one to a count."""
+        with self._lock:
+            self._numbers[name] = self._numbers.get(name, 0) + 1
+
+    def tell(self, count: str, what: str, why: str, error: Any = None) -> None:
+        """Count something that went wrong, and log it once for each kind."""
+        self.count(count)
+        key = (what, type(error).__name__ if error else why)
+        with self._lock:
+            if key in self._told or len(self._told) >= _MOST_TOLD:
+                return
+            self._told.add(key)
+        log.warning(
+            "%s: %s: %s (told once)", self.name, what, why,
+            exc_info=error, extra={"kfuzz_function": self.name},
+        )  # fmt: skip
+
+    def is_outlier(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a detector at the gate flags a call; never raises."""
+        try:
+            tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+            plain = [x for x in tensors if can_copy(x) and not x.is_cuda]
+            flagged = _flagged(self.gate_detectors, plain)
+        except Exception as error:
+            self.tell("errors", "a detector raised", str(error), error)
+            return False
+        if flagged:
+            self.count("outliers")
+        return flagged
+
+    def sampled(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        number: int,
+        why: Reason,
+    ) -> Any:
+        """Make a call that is looked at; what it does and raises is its own."""
+        pending = self.begin(args, kwargs, number, why)
+        if pending is None:
+            return function(*args, **kwargs)
+        try:
+            returned = function(*args, **kwargs)
+        except BaseException:
+            self.count("raised")
+            self.give_up(pending)
+            raise
+        self.finish(pending, returned)
+        return returned
+
+    def passed(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        number: int,
+    ) -> Any:
+        """Make a call that the host gate passed, past the others."""
+        if self.gate_detectors and self.is_outlier(args, kwargs):
+            return self.sampled(function, args, kwargs, number, Reason.OUTLIER)
+        if self.device_gate is None:
+            return function(*args, **kwargs)
+        return gated(self, self.device_gate, function, args, kwargs, number)
+
+    def begin(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        number: int,
+        why: Reason,
+    ) -> Pending | None:
+        """Copy the arguments of a call; None where it is not looked at after all."""
+        self.count("sampled")
+        if why is Reason.SIGNATURE:
+            self.count("new_signatures")
+        call = self.call_of(args, kwargs)
+        if call is None:
+            return None
+        try:
+            tensors = list(call.tensors.values())
+            before = take(tensors, runtime.rooms, runtime.streams)
+        except Exception as error:
+            self.tell("errors", "a call could not be looked at", str(error), error)
+            return None
+        if before is None:
+            self.count("dropped")
+            return None
+        return Pending(call, before, number, why)
+
+    def call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """Return the arguments of a call; None where it cannot be looked at."""
+        try:
+            if is_under_modes():
+                self.tell("skipped", "not looked at", "a mode of torch is active")
+                return None
+            call = self.subject.call(args, kwargs)
+            self._require_plain(call)
+            if capturing([*call.tensors.values(), *call.written.values()]):
+                self.tell("skipped", "not looked at", "a CUDA graph is being captured")
+                return None
+        except Outside as error:
+            self.tell("outside", "outside the contract", str(error))
+            return None
+        except Exception as error:
+            self.tell("errors", "a call could not be looked at", str(error), error)
+            return None
+        return call
+
+    def _require_plain(self, call: Call) -> None:
+        """Raise Outside for a call whose arguments say nothing certain.
+
+        Autocast changes what an operator of torch computes; memory that is written
+        and another argument's too has no defined result.
+        """
+        if not self.options.autocast:
+            for kind in {x.device.type for x in call.tensors.values()}:
+                if torch.is_autocast_enabled(kind):
+                    raise Outside("under torch.autocast: see autocast=")
+        written = [x for x in call.written.values() if x.numel()]
+        for name, x in call.tensors.items():
+            for place in written:
+                same = x is place or x.data_ptr() == place.data_ptr()
+                if name in call.free and same:
+                    continue
+                if _meet(x, place):
+                    raise Outside(f"{name} lies in memory that the call writes to")
+
+    def finish_compiled(
+        self,
+        pending: Pending,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        returned: Any,
+    ) -> None:
+        """Finish a call of compiled code, whose arguments lie elsewhere by now.
+
+        Where results lie says nothing there.
+        """
+        try:
+            pending.call = self.subject.call(args, kwargs)
+        except Exception as error:
+            self.tell("errors", "a call could not be looked at", str(error), error)
+            self.give_up(pending)
+            return
+        places = tuple(pending.call.written.values())
+        if places:
+            returned = places if len(places) > 1 else places[0]
+        self.finish(pending, returned, is_compiled=True)
+
+    def finish(
+        self, pending: Pending, returned: Any, *, is_compiled: bool = False
+    ) -> None:
+        """Copy the results of a call and have it checked; never raises."""
+        try:
+            is_kept = self._keep(pending, returned, is_compiled)
+        except Exception as error:
+            self.tell("errors", "a result could not be copied", str(error), error)
+            self.give_up(pending)
+            return
+        if not is_kept:
+            self.count("dropped")
+            self.give_up(pending)
+
+    def _keep(self, pending: Pending, returned: Any, is_compiled: bool) -> bool:
+        """Copy what a call left and queue its check; whether there was room."""
+        call, rooms, streams = pending.call, runtime.rooms, runtime.streams
+        assert call is not None
+        handed, parts = self.results_of(call, returned)
+        names = [n for n in call.tensors if n not in call.free]
+        originals = dict(zip(call.tensors, pending.before.originals, strict=True))
+        pending.compared = Comparison.of(
+            {n: originals[n] for n in names},
+            {n: call.tensors[n] for n in names},
+            rooms,
+            streams,
+        )
+        if pending.compared is None:
+            return False
+        pending.after = take(parts.tensors, rooms, streams)
+        if pending.after is None:
+            return False
+        seen = Seen(
+            dict(zip(call.tensors, pending.before.copies, strict=True)),
+            call.scalars,
+            parts.outline().filled(pending.after.copies),
+            {},
+            handed,
+            call.rest,
+            is_compiled,
+            call.tf32,
+        )
+        for snapshot in pending.snapshots:
+            snapshot.originals.clear()
+        record = Record(
+            seen, pending.compared, pending.snapshots, pending.number, pending.why
+        )
+        return runtime.offer(functools.partial(self.check, record))
+
+    def results_of(self, call: Call, returned: Any) -> tuple[str, Parts]:
+        """Return what of a returned object is judged, and what is wrong with itself."""
+        if not call.written:
+            if self.options.results is not None:
+                returned = self.options.results(returned)
+            return "", parts_of(self.subject.results(returned))
+        handed, places = "", list(call.written.values())
+        if not handed_back(returned, places):
+            handed = (
+                f"returns {type(returned).__name__} other than the memory that it "
+                f"was to write {', '.join(call.written)} to"
+            )
+        return handed, parts_of(places[0] if len(places) == 1 else tuple(places))
+
+    def give_up(self, pending: Pending) -> None:
+        """Give the room of a call back that is not checked; never waits."""
+        for snapshot in pending.snapshots:
+            runtime.streams.give_up(snapshot)
+
+    def check(self, record: Record) -> None:
+        """Judge a call; runs in the worker."""
+        try:
+            for snapshot in record.snapshots:
+                snapshot.wait()
+            seen = replace(record.seen, changed=record.compared.changes())
+            self._detect(seen)
+            self._judge(record, seen)
+        finally:
+            for snapshot in record.snapshots:
+                snapshot.wait()
+                snapshot.release()
+
+    def _detect(self, seen: Seen) -> None:
+        if not self._detectors:
+            return
+        try:
+            flagged = _flagged(
+                self._detectors, [c.values for c in seen.tensors.values()]
+            )
+        except Exception as error:
+            self.tell("errors", "a detector raised", str(error), error)
+            return
+        if flagged:
+            self.count("outliers")
+
+    def _judge(self, record: Record, seen: Seen) -> None:
+        try:
+            judged = runtime.judge(self.subject, seen)
+        except Outside as error:
+            self.tell("outside", "outside the contract", str(error))
+            return
+        except Exception as error:
+            self.tell("errors", "a call could not be checked", str(error), error)
+            return
+        self.count("checked")
+        if judged is None:
+            return
+        failure = judged.report.failure
+        if failure is None:
+            if Verdict.UNDER_SPECIFIED in judged.report.verdicts.values():
+                self.count("undecided")
+            return
+        self.count("violations")
+        self._report(record, seen, judged)
+
+    def _report(self, record: Record, seen: Seen, judged: Judged) -> None:
+        """Store, log and tell a violation."""
+        failure, options = judged.report.failure, self.options
+        assert failure is not None
+        finding = path = ""
+        if options.store is not None:
+            try:
+                finding, path = options.store.save(self.subject, judged, seen)
+            except Exception as error:
+                self.tell("errors", "a finding was not stored", str(error), error)
+        violation = violation_of(
+            failure, seen,
+            keep=options.keep, function=self.name,
+            operator=self.subject.operator_name, call=record.number,
+            why=record.why, when=record.when, scalars=judged.case.scalars,
+            finding=finding, path=path,
+        )  # fmt: skip
+        log.error(
+            "%s breaks %s: %s", self.name, violation.contract, violation.message,
+            extra=violation.fields(),
+        )  # fmt: skip
+        if options.on_violation is None:
+            return
+        try:
+            options.on_violation(violation)
+        except Exception as error:
+            self.tell("errors", "on_violation raised", str(error), error)
+
+
+def _teller(monitor: "weakref.ref[Monitor]") -> Callable[[Told], None]:
+    def tell(news: Told) -> None:
+        there = monitor()
+        if there is not None:
+            told(there, news)
+
+    return tell
+
+
+def _flagged(detectors: Sequence[Detector], tensors: Sequence[Tensor]) -> bool:
+    """Whether a detector flags a call; each sees every call."""
+    found: tuple[Statistics, ...] = tuple(statistics_of(x) for x in tensors)
+    flags = [d.flags(found) for d in detectors]
+    return any(flags)
+
+
+def _meet(x: Tensor, place: Tensor) -> bool:
+    """Whether two tensors lie between the same addresses."""
+    a, b = Footprint.of(x), Footprint.of(place)
+    return a.address < b.stop and b.address < a.stop

@@ -1,0 +1,138 @@
+"""What was seen of one call: the arguments before it, and what it left."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from kfuzz.monitor.comparison import Change
+from kfuzz.monitor.snapshot import TensorCopy, can_copy
+
+LEAF: Final = "*"
+"""The structure of what is no structure."""
+
+_TO_COME: Final = ""  # in the place of a copy
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a call, by the names that its contract knows them by.
+
+    Attributes:
+        tensors: in the contract's order; not those that only receive results.
+        scalars: everything else that the contract speaks of.
+        written: the memory that the call writes its results to, by output, where the
+            contract says so; it is the caller's.
+        free: arguments among the tensors that the call may change.
+        rest: for a reference, what its arguments are made of besides tensors.
+        tf32: kinds of float32 products for which torch may use TF32 at the call.
+    """
+
+    tensors: Mapping[str, Tensor]
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, Tensor] = field(default_factory=dict)
+    free: frozenset[str] = frozenset()
+    rest: Any = None
+    tf32: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What a call returned, taken apart.
+
+    Attributes:
+        leaves: a copy of each tensor; of anything else the name of its type.
+        form: the structure around them, as text: equal for equal structures.
+        kind: the name of the type of all of it.
+        is_flat: whether it is one leaf, or a tuple or list of leaves.
+    """
+
+    leaves: tuple[TensorCopy | str, ...]
+    form: str
+    kind: str
+    is_flat: bool
+
+    def filled(self, copies: Sequence[TensorCopy]) -> "Returned":
+        """Return an outline with copies in place of what is to come."""
+        left = iter(copies)
+        leaves = tuple(next(left) if x == _TO_COME else x for x in self.leaves)
+        return replace(self, leaves=leaves)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it is a tuple or list of leaves."""
+        return self.is_flat and self.form != LEAF
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One call as the checker sees it; valid until its snapshots are released.
+
+    Attributes:
+        tensors: copies of the arguments as they were before the call.
+        scalars: its other arguments.
+        returned: what it returned, or left in the memory that it was to write to.
+        changed: which arguments hold other bits after the call, and where.
+        handed: what is wrong with the returned object itself where the results lie
+            in memory of the caller's; "" if nothing is.
+        rest: as in `Call`.
+        is_compiled: whether the call was one of compiled code, where addresses are
+            the compiler's choice.
+        tf32: as in `Call`.
+    """
+
+    tensors: Mapping[str, TensorCopy]
+    scalars: Mapping[str, Any]
+    returned: Returned
+    changed: Mapping[str, Change]
+    handed: str = ""
+    rest: Any = None
+    is_compiled: bool = False
+    tf32: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A returned object before its tensors are copied.
+
+    Attributes:
+        leaves: its leaves in order.
+        form, kind, is_flat: as in `Returned`.
+    """
+
+    leaves: tuple[Any, ...]
+    form: str
+    kind: str
+    is_flat: bool
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The leaves that can be copied."""
+        return [x for x in self.leaves if isinstance(x, Tensor) and can_copy(x)]
+
+    def outline(self) -> Returned:
+        """Return the object without its tensors, to be filled with their copies."""
+        leaves = tuple(
+            _TO_COME if isinstance(x, Tensor) and can_copy(x) else type(x).__name__
+            for x in self.leaves
+        )
+        return Returned(leaves, self.form, self.kind, self.is_flat)
+
+
+def parts_of(returned: Any) -> Parts:
+    """Take a returned object apart."""
+    if isinstance(returned, Tensor):  # the usual one
+        return Parts((returned,), LEAF, type(returned).__name__, True)
+    leaves, form = flattened(returned)
+    flat = form == LEAF or (
+        isinstance(returned, tuple | list) and len(returned) == len(leaves)
+    )
+    return Parts(tuple(leaves), form, type(returned).__name__, flat)
+
+
+def flattened(value: Any) -> tuple[list[Any], str]:
+    """Return the leaves of a structure, and the structure around them as text."""
+    leaves, spec = pytree.tree_flatten(value)
+    return leaves, LEAF if spec.is_leaf() else str(spec)

@@ -1,0 +1,107 @@
+"""Violations as findings of a corpus: what `kfuzz shrink` and `kfuzz replay` take."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from kfuzz.core.errors import HarnessError
+from kfuzz.core.finding import Finding, Target
+from kfuzz.core.fingerprint import host_fingerprint
+from kfuzz.core.life import enter
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Failure, Signature, State
+from kfuzz.corpus import Corpus, Stored
+from kfuzz.execution.interpreter import interpreting
+from kfuzz.execution.machine import describe, flags
+from kfuzz.execution.memory import extent
+from kfuzz.monitor.seen import Seen
+from kfuzz.monitor.subject import Judged, Subject
+
+MOST: Final = 3
+"""Findings of one signature that are stored; a fault that shows in every batch would
+fill the disk."""
+
+
+class Store:
+    """Puts findings into a corpus; for the worker alone.
+
+    Attributes:
+        corpus: the corpus.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.corpus = Corpus(Path(path))
+        self._stored: dict[Signature, int] = {}
+
+    def save(self, subject: Subject, judged: Judged, seen: Seen) -> tuple[str, str]:
+        """Store a violating call.
+
+        Returns:
+            Its id and folder; "" twice where enough of its kind are stored.
+
+        Raises:
+            HarnessError: if the disk refuses.
+        """
+        failure = judged.report.failure
+        assert failure is not None
+        made = finding_of(subject, judged, failure, seen)
+        count = self._stored.get(made.signature)
+        if count is None:
+            count = self._found_before(made.signature)
+        if count >= MOST:
+            self._stored[made.signature] = count
+            return "", ""
+        path = self.corpus.save(made)
+        self._stored[made.signature] = count + 1
+        return made.id, str(path)
+
+    def _found_before(self, signature: Signature) -> int:
+        entries = self.corpus.entries(signature.kernel)
+        found = (e.finding for e in entries if isinstance(e, Stored))
+        return sum(f.signature.symptom == signature.symptom for f in found)
+
+
+def finding_of(
+    subject: Subject, judged: Judged, failure: Failure, seen: Seen
+) -> Finding:
+    """Return a violating call as a finding, its inputs pinned."""
+    devices = [c.device for c in seen.tensors.values()]
+    device = next((d for d in devices if d.type == "cuda"), torch.device("cpu"))
+    backend = "cuda" if device.type == "cuda" else "cpu"
+    if backend == "cpu" and interpreting():
+        backend = "interpret"
+    name, driver = describe(str(device))
+    target = subject.target if judged.replayable else Target("", subject.name)
+    case = placeable(judged.case)
+    made = Finding(
+        signature=failure.signature(subject.name),
+        target=target,
+        operator=subject.operator_name,
+        device=backend,
+        case=case,
+        first=case,
+        failure=failure,
+        declaration=subject.declaration,
+        fingerprint=host_fingerprint(
+            device=name, driver=driver, flags=flags(str(device))
+        ),
+        first_errors=failure.errors,
+    )
+    return enter(made, State.NEW, "seen by the monitor")
+
+
+def placeable(case: Case) -> Case:
+    """Return a case that memory can be laid out for.
+
+    Elements that overlap other than by a stride of 0 lie side by side instead.
+    """
+    tensors = {}
+    for name, spec in case.tensors.items():
+        try:
+            extent(name, spec)
+        except HarnessError:
+            spec = replace(spec, strides=None)
+        tensors[name] = spec
+    return replace(case, tensors=tensors)

@@ -1,0 +1,273 @@
+"""What is monitored: how a call's arguments become those of its contract."""
+
+import inspect
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case, Scalar, TensorSpec
+from kfuzz.core.verdict import CaseReport
+from kfuzz.monitor.seen import Call, Seen
+from kfuzz.monitor.snapshot import TensorCopy
+from kfuzz.strategies.parameters import IndexParameter, ScalarParameter
+from kfuzz.targets.load import project_root
+
+Arguments = Callable[..., Mapping[str, Any] | Sequence[Any]]
+"""Takes what the function is called with; gives the contract's arguments, by name or
+in order."""
+
+OWNERS: Final = ("self", "ctx", "cls")
+"""Names of the parameter for what a function belongs to: its contract has none."""
+
+
+def home_of(kernel: BoundKernel) -> Target:
+    """Return where a kernel is found again: its file, or its module in a package.
+
+    A module of a package imports its neighbours by the package's name, which a file
+    loaded by its path has not. Asked where the kernel is bound: when a program ends,
+    its main module has no file any more.
+    """
+    module = sys.modules.get(kernel.module)
+    file = getattr(module, "__file__", None)
+    if not kernel.top_level or not file:
+        return Target("", kernel.name)
+    path, root = Path(file).resolve(), project_root()
+    packaged = bool(getattr(module, "__package__", "")) and kernel.module != "__main__"
+    if packaged or not path.is_relative_to(root):
+        known = kernel.module != "__main__"
+        return Target("", kernel.name, kernel.module if known else "")
+    return Target(path.relative_to(root).as_posix(), kernel.name)
+
+
+class Outside(Exception):
+    """A call that the contract says nothing of: counted, and not judged."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of checking a call.
+
+    Attributes:
+        case: the call as a case, its values pinned.
+        report: verdicts and the failure, if there is one.
+        replayable: whether the kernel of the subject takes the case.
+    """
+
+    case: Case
+    report: CaseReport
+    replayable: bool
+
+
+class Subject(ABC):
+    """A function with what its calls are held to.
+
+    Attributes:
+        name: the function's.
+        kernel: it as a bound kernel, where kfuzz can call it by itself; None else.
+        operator_name: of what it is to compute.
+        target: where the kernel is found again, for findings.
+    """
+
+    target: Target
+    name: str
+    kernel: BoundKernel | None
+    operator_name: str
+
+    @abstractmethod
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Return the arguments of a call.
+
+        Raises:
+            Outside: if the contract says nothing of such a call.
+            Exception: whatever functions of the user's raise.
+        """
+
+    @abstractmethod
+    def judge(self, seen: Seen) -> Judged:
+        """Judge a call; all tensors are on the CPU.
+
+        Raises:
+            Outside: if the contract says nothing of it.
+            Exception: whatever a reference of the user's raises.
+        """
+
+    def products(self) -> frozenset[str]:
+        """Return the kinds of products for which torch's TF32 is admitted now."""
+        return frozenset()
+
+    def results(self, returned: Any) -> Any:
+        """Return what of a returned object the contract speaks of: all of it."""
+        return returned
+
+    @property
+    @abstractmethod
+    def declaration(self) -> Declaration:
+        """What the function claims."""
+
+
+def owner_of(function: Callable[..., Any]) -> str:
+    """Return the parameter for what a function belongs to; "" if it has none.
+
+    A bound method has been given it already.
+    """
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ""
+    return names[0] if names and names[0] in OWNERS else ""
+
+
+def scalar_of(value: Any, name: str) -> Scalar:
+    """Return an argument as recipes hold it; a dtype is its name.
+
+    Raises:
+        Outside: if it is none that a recipe can hold.
+    """
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if value is None or type(value) in (bool, int, float, str):
+        return value  # type: ignore[no-any-return]
+    raise Outside(f"{name} is {type(value).__name__}, no plain scalar")
+
+
+def spec_of(copy: TensorCopy, axes: tuple[str, ...], *, below: str = "") -> TensorSpec:
+    """Return the recipe of a tensor with its values."""
+    data = raw(copy.values).numpy().tobytes()
+    contiguous = TensorSpec(copy.shape, axes, "uint8", copy.strides).is_contiguous
+    return TensorSpec(
+        copy.shape,
+        axes,
+        str(copy.dtype).removeprefix("torch."),
+        None if contiguous else copy.strides,
+        copy.offset,
+        values=data,
+        below=below,
+    )
+
+
+def raw(values: Tensor) -> Tensor:
+    """Return the elements of a tensor in C order as bytes, uint8 [bytes], fresh.
+
+    One element may have any stride and count as contiguous.
+    """
+    whole = values.reshape(-1).clone(memory_format=torch.contiguous_format)
+    return whole.view(torch.uint8)
+
+
+def case_of(
+    operator: Operator,
+    seen: Seen,
+    scalars: Mapping[str, Scalar],
+    *,
+    by_size: bool = False,
+) -> Case:
+    """Return a call as a pinned case of an operator.
+
+    Args:
+        operator: what was to be computed.
+        seen: the call.
+        scalars: all scalars.
+        by_size: whether the leading dimensions of "*" are named by their sizes: of a
+            reference it is not known which belong together, and equal ones shrink
+            together. Else as strategies name them.
+
+    Raises:
+        Outside: if a rank does not fit.
+    """
+    specs, late = {}, []
+    for name, copy in seen.tensors.items():
+        parameter = operator.tensors[name]
+        below = parameter.below if isinstance(parameter, IndexParameter) else ""
+        count = len(copy.shape) - len(parameter.names)
+        if parameter.without:
+            late.append(name)
+        if count < 0 or (count and not parameter.variadic):
+            raise Outside(f"{name} has rank {len(copy.shape)}: {parameter.describe()}")
+        leading = [f"n{n}" if by_size else f"d{i}" for i, n in enumerate(copy.shape)]
+        axes = (*leading[:count], *parameter.names)
+        specs[name] = spec_of(copy, axes, below=below)
+    case = Case(specs, dict(scalars))
+    for name in late:
+        lead = case.lead.axes
+        axis = operator.reduced_axis(case)
+        kept = [a for i, a in enumerate(lead) if axis is None or i != len(lead) + axis]
+        if len(kept) != len(case.tensors[name].shape):
+            raise Outside(f"{name} does not fit the other arguments")
+        spec = specs[name]
+        case = case.with_tensor(
+            name,
+            TensorSpec(
+                spec.shape, tuple(kept), spec.dtype, spec.strides, spec.offset,
+                values=spec.values,
+            ),
+        )  # fmt: skip
+    return case
+
+
+def outside(operator: Operator, claims: Declaration, case: Case) -> str:
+    """Return why a kernel's contract says nothing of a case, "" if it does.
+
+    What its declaration asks of shapes, dtypes and layouts, and the operator's domain.
+    """
+    for name, spec in case.tensors.items():
+        if claims.layouts == "any":
+            continue
+        if spec.offset:
+            return f'{name} begins at an odd address: layouts="{claims.layouts}"'
+        if claims.layouts == "contiguous" and not spec.is_contiguous:
+            return f'{name} is not contiguous: layouts="contiguous"'
+        if claims.layouts == "inner_contiguous" and not _inner(spec):
+            return f'{name} has gaps in its rows: layouts="inner_contiguous"'
+    for name, scalar in operator.scalars.items():
+        if not isinstance(scalar, ScalarParameter) or name not in case.scalars:
+            continue
+        value, known = case.scalars[name], (scalar.default, *scalar.domain)
+        if isinstance(value, str) and value not in known:
+            return f"{name}={value!r} is not {scalar.describe()}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name}={value} is no number"
+    if not operator.admits(case, claims):
+        shapes = ", ".join(
+            f"{n} {s.dtype}{list(s.shape)}" for n, s in case.tensors.items()
+        )
+        return f"outside what is declared: {shapes}"
+    return ""
+
+
+def _inner(spec: TensorSpec) -> bool:
+    """Whether rows are dense and no elements overlap."""
+    steps = zip(spec.shape, spec.element_strides, strict=True)
+    apart = all(step for n, step in steps if n > 1)
+    rows = not spec.shape or spec.shape[-1] <= 1 or spec.element_strides[-1] == 1
+    return apart and rows
+
+
+def named(given: Any, names: Sequence[str], where: str) -> dict[str, Any]:
+    """Return what `arguments=` gave, by name.
+
+    Raises:
+        BindingError: if it is neither a mapping nor a sequence that is short enough.
+    """
+    if isinstance(given, Mapping):
+        return dict(given)
+    if isinstance(given, Tensor):
+        given = (given,)
+    if not isinstance(given, tuple | list) or len(given) > len(names):
+        raise BindingError(
+            f"arguments= returned {type(given).__name__}, neither a mapping nor at "
+            f"most {len(names)} arguments",
+            where=where,
+        )
+    return dict(zip(names, given, strict=False))

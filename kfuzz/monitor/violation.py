@@ -1,0 +1,212 @@
+"""What a violation in production is told with, and how much of the data it holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kfuzz.core.recipe import Scalar
+from kfuzz.core.verdict import Failure, Kind
+from kfuzz.monitor.gate import Reason
+from kfuzz.monitor.seen import Seen
+from kfuzz.monitor.snapshot import TensorCopy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Keep(StrEnum):
+    """How much of a call's data leaves the monitor.
+
+    FULL: the inputs themselves; only then are findings stored.
+    SUMMARY: shapes, scalars, statistics, and the numbers at the worst element.
+    STATISTICS: shapes and statistics; no element, and no scalar.
+    """
+
+    FULL = "full"
+    SUMMARY = "summary"
+    STATISTICS = "statistics"
+
+
+@dataclass(frozen=True)
+class TensorSummary:
+    """What is told of a tensor without its elements.
+
+    Attributes:
+        shape: sizes.
+        dtype: torch's name without the prefix.
+        strides: in elements.
+        device: where it lay.
+        mean, deviation, least, greatest: of its finite elements; None where it has
+            none, or holds no numbers.
+        nan, infinite, zero: how many elements are so.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+    device: str
+    mean: float | None = None
+    deviation: float | None = None
+    least: float | None = None
+    greatest: float | None = None
+    nan: int = 0
+    infinite: int = 0
+    zero: int = 0
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One call that broke its contract.
+
+    Attributes:
+        function: name of the monitored function.
+        operator: name of what it is held to.
+        contract: the contract class, e.g. "C-PRC-01"; provisional until the finding
+            is shrunk, since one call cannot tell all classes apart.
+        kind: how it shows.
+        output: the result concerned, "" for none.
+        message: one line.
+        elements: how many elements of that result miss.
+        ratio: |error| / tolerance at the worst element; None where that is 0.
+        index: logical index of the worst element.
+        actual: what the function gave there.
+        expected: the reference there.
+        low, high: what is admissible there.
+        inputs: what is told of each tensor argument.
+        scalars: the other arguments.
+        values: the tensor arguments as they were before the call, on the CPU; None
+            unless everything is kept.
+        call: number of the call.
+        why: why it was looked at.
+        when: UTC time, ISO 8601 to the second.
+        finding: id of the stored finding, "" where none was stored.
+        path: its folder, "" likewise.
+    """
+
+    function: str
+    operator: str
+    contract: str
+    kind: Kind
+    output: str
+    message: str
+    elements: int
+    ratio: float | None
+    inputs: Mapping[str, TensorSummary]
+    call: int
+    why: Reason
+    when: str
+    index: tuple[int, ...] | None = None
+    actual: float | None = None
+    expected: float | None = None
+    low: float | None = None
+    high: float | None = None
+    scalars: Mapping[str, Scalar] = field(default_factory=dict)
+    values: "Mapping[str, Tensor] | None" = field(default=None, repr=False)
+    finding: str = ""
+    path: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        """Return what structured logs hold: plain values, no tensor."""
+        return {
+            "kfuzz_function": self.function,
+            "kfuzz_contract": self.contract,
+            "kfuzz_kind": str(self.kind),
+            "kfuzz_output": self.output,
+            "kfuzz_elements": self.elements,
+            "kfuzz_ratio": self.ratio,
+            "kfuzz_call": self.call,
+            "kfuzz_why": str(self.why),
+            "kfuzz_finding": self.finding,
+        }
+
+
+def violation_of(
+    failure: Failure,
+    seen: Seen,
+    *,
+    keep: Keep,
+    function: str,
+    operator: str,
+    call: int,
+    why: Reason,
+    when: str,
+    scalars: Mapping[str, Scalar],
+    finding: str = "",
+    path: str = "",
+) -> Violation:
+    """Return the evidence of a failure, as far as the data may be told.
+
+    Args:
+        failure: as the judge attributed it.
+        seen: the call.
+        keep: how much is told.
+        function: name of the monitored function.
+        operator: of what it is held to.
+        call: the call's number.
+        why: why it was looked at.
+        when: when it was made.
+        scalars: the arguments that are no tensors.
+        finding: id of the stored finding, if it was stored.
+        path: its folder.
+    """
+    made = Violation(
+        function=function,
+        operator=operator,
+        contract=failure.contract,
+        kind=failure.kind,
+        output=failure.output,
+        message=failure.message,
+        elements=failure.elements,
+        ratio=failure.ratio,
+        inputs={name: summary_of(copy) for name, copy in seen.tensors.items()},
+        call=call,
+        why=why,
+        when=when,
+        finding=finding,
+        path=path,
+    )
+    if keep is Keep.STATISTICS:
+        # The message quotes the worst element.
+        what = f"{failure.output}: " if failure.output else ""
+        return replace(made, message=f"{what}{failure.kind} ({failure.contract})")
+    made = replace(
+        made,
+        index=failure.index,
+        actual=failure.got,
+        expected=failure.expected,
+        low=failure.low,
+        high=failure.high,
+        scalars=dict(scalars),
+    )
+    if keep is Keep.FULL:
+        values = {n: copy.values.clone() for n, copy in seen.tensors.items()}
+        made = replace(made, values=values)
+    return made
+
+
+def summary_of(copy: TensorCopy) -> TensorSummary:
+    """Return what is told of a tensor without its elements."""
+    dtype = str(copy.dtype).removeprefix("torch.")
+    device = str(copy.device)
+    x = copy.values
+    if x.dtype is torch.bool or not x.numel():
+        return TensorSummary(copy.shape, dtype, copy.strides, device)
+    wide = x.to(torch.float64)
+    finite = wide[torch.isfinite(wide)]
+    made = TensorSummary(
+        copy.shape, dtype, copy.strides, device,
+        nan=int(wide.isnan().sum()), infinite=int(wide.isinf().sum()),
+        zero=int((wide == 0).sum()),
+    )  # fmt: skip
+    if not finite.numel():
+        return made
+    return replace(
+        made,
+        mean=float(finite.mean()),
+        deviation=float(finite.std(unbiased=False)),
+        least=float(finite.min()),
+        greatest=float(finite.max()),
+    )

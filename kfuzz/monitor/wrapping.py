@@ -1,0 +1,116 @@
+"""What stands in the place of a monitored function: the gate, then the function."""
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.monitor.compiled import is_compiling, traced
+from kfuzz.monitor.gate import other
+from kfuzz.monitor.monitored import Monitor
+from kfuzz.monitor.snapshot import PLAIN
+
+
+def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any]:
+    """Return a function with the monitor's gate before it.
+
+    What is not looked at costs what is written here: it is spelled out, not called.
+    """
+    gate = monitor.gate
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return traced(monitor, function, wrapper, args, kwargs)
+        if not gate.active:
+            return function(*args, **kwargs)
+        number = gate.count()
+        signature = None
+        try:
+            # As `signature_of`, without a call; 15 for an alignment to 16 bytes.
+            signature = [
+                (a.shape, a.stride(), a.dtype, a.get_device(), a.data_ptr() & 15)
+                if a.__class__ in PLAIN
+                else other(a)
+                for a in args
+            ]
+            if kwargs:
+                signature += [
+                    (n, a.shape, a.stride(), a.dtype, a.get_device(), a.data_ptr() & 15)
+                    if a.__class__ in PLAIN
+                    else (n, other(a))
+                    for n, a in kwargs.items()
+                ]
+            usual = signature == gate.last or gate.knows(signature)
+        except Exception:  # a tensor without memory; nothing is known of the call
+            usual = True
+        if usual and number < gate.due and not monitor.has_more_gates:
+            return function(*args, **kwargs)
+        why = gate.reason(number, None if usual else signature)
+        if why is None:
+            return monitor.passed(function, args, kwargs, number)
+        return monitor.sampled(function, args, kwargs, number, why)
+
+    wrapper.monitor = monitor  # type: ignore[attr-defined]
+    return wrapper
+
+
+class MonitoredKernel(BoundKernel):
+    """A bound kernel whose calls are monitored; searches call what it binds.
+
+    Attributes:
+        monitor: looks at its calls.
+    """
+
+    def __init__(self, bound: BoundKernel, wrapper: Callable[..., Any]) -> None:
+        vars(self).update(vars(bound))
+        self._call = wrapper
+        self.monitor: Monitor = wrapper.monitor  # type: ignore[attr-defined]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the implementation, and look at the call."""
+        return self._call(*args, **kwargs)
+
+
+class Forward:
+    """The `forward` of one module, monitored; copies with it, and is pickled without.
+
+    Attributes:
+        module: whose it is.
+        monitor: looks at its calls; shared by copies of the module, None in one that
+            was pickled.
+    """
+
+    def __init__(self, module: torch.nn.Module, monitor: Monitor) -> None:
+        self.module = module
+        self.monitor: Monitor | None = monitor
+        self._guard()
+
+    def _guard(self) -> None:
+        function = type(self.module).forward
+        if self.monitor is not None:
+            function = guarded(function, self.monitor)
+        self._function = function
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module's own `forward`, and look at the call."""
+        return self._function(self.module, *args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Forward":
+        made: Forward = object.__new__(Forward)
+        memo[id(self)] = made
+        made.module = copy.deepcopy(self.module, memo)
+        made.monitor = self.monitor
+        made._guard()
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"module": self.module}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.module, self.monitor = state["module"], None
+        self._guard()

@@ -1,0 +1,275 @@
+"""Probing kernels: observations by their children, differences judged by contracts."""
+
+import threading
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.errors import BuildError, UsageError, suggestion
+from kfuzz.core.event import (
+    ContractTally,
+    Event,
+    KernelFinished,
+    Notice,
+    Progress,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.finding import Finding
+from kfuzz.core.life import utc_now
+from kfuzz.core.probed import KernelReadings, Outcome, Reading
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
+from kfuzz.corpus import Corpus
+from kfuzz.engine.backend import Backend
+from kfuzz.engine.children import Place
+from kfuzz.engine.found import first_finding, taken_to_minimum
+from kfuzz.engine.judge_runner import runner_of
+from kfuzz.engine.record import Record
+from kfuzz.engine.round import KernelTurns, Round
+from kfuzz.engine.served import Stopped
+from kfuzz.execution.processes import Child
+from kfuzz.probe.catalogue import NAMES, readings
+from kfuzz.probe.subject import Subject
+from kfuzz.probe.sums import data_format
+from kfuzz.probe.torch_targets import resolved
+from kfuzz.targets.load import LoadedKernel, load_all
+
+# Terms of the longest sums, and sums that the order of one may take: what some
+# seconds are enough for.
+TERMS: Final = {"interpret": 64, "cpu": 256, "cuda": 1024}
+PAIRS: Final = {"interpret": 4096, "cpu": 1 << 14, "cuda": 1 << 16}
+ROWS: Final = {"interpret": 16, "cpu": 64, "cuda": 256}
+# For one finding to be reduced and explained.
+REDUCE_SECONDS: Final = 45.0
+ADMITTED: Final = "what is declared admits it: no contract charges these results"
+
+
+@dataclass(frozen=True)
+class ProbeConfig:
+    """What is probed.
+
+    Attributes:
+        targets: as on the command line; functions of torch's too.
+        root: the project.
+        corpus: folder of findings.
+        device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
+        dtypes: formats; empty for all that a kernel declares.
+        probes: names of probes.
+        terms: most terms of a sum; None for what the device is fast enough for.
+        max_time: seconds for all; None for no limit.
+    """
+
+    targets: tuple[str, ...]
+    root: Path
+    corpus: Path
+    device: str = "auto"
+    dtypes: tuple[str, ...] = ()
+    probes: tuple[str, ...] = NAMES
+    terms: int | None = None
+    max_time: float | None = None
+
+
+class Probing:
+    """Probes kernels one after the other.
+
+    Attributes:
+        kernels: what was read of each, as far as it has come.
+        device: backend, known after the first event.
+    """
+
+    def __init__(self, config: ProbeConfig) -> None:
+        self.kernels: list[KernelReadings] = []
+        self.device = ""
+        self._config = config
+        self._began = 0.0
+        self._end = float("inf")
+        self._stop = threading.Event()
+
+    def events(self, *, stop: threading.Event) -> Iterator[Event]:
+        """Probe, and yield what happens, ending with one `RunFinished`.
+
+        Raises:
+            KfuzzError: before the first event, on targets or settings that cannot be
+                obeyed; later, if a kernel cannot be run at all.
+        """
+        config, self._began, self._stop = self._config, time.monotonic(), stop
+        if config.max_time is not None:
+            self._end = self._began + config.max_time
+        backend = Backend(config.device)
+        try:
+            self.device = backend.name
+            targets = resolved(config.targets, backend.name)
+            loaded = load_all(targets, root=config.root)
+            _require_dtypes(loaded, config.dtypes)
+            corpus = Corpus(config.corpus)
+            corpus.require_writable()
+            names = tuple(k.target.node_id for k in loaded)
+            yield RunStarted(0, backend.name, names, utc_now())
+            for kernel in loaded:
+                turns = self._turns(kernel, backend)
+                try:
+                    yield from self._probed(turns, corpus)
+                except Stopped:
+                    yield Notice(turns.node_id, "the time was over before it was done")
+                except BuildError as error:
+                    turns.record.errors += 1
+                    yield Notice(turns.node_id, f"given up: {error}")
+                finally:
+                    turns.runner.close()
+                yield _finished(turns)
+        finally:
+            backend.close()
+        elapsed = time.monotonic() - self._began
+        yield RunFinished(elapsed, stop.is_set(), 0, backend.name)
+
+    def _expired(self) -> bool:
+        return self._stop.is_set() or time.monotonic() >= self._end
+
+    def _turns(self, loaded: LoadedKernel, backend: Backend) -> KernelTurns:
+        budget = SIZE_BUDGETS[backend.name]
+        place = Place(
+            device=backend.device,
+            backend=backend.name,
+            budget=budget,
+            classes=tuple(sorted(CLASSES)),
+            root=self._config.root,
+        )
+
+        def fork() -> Child:
+            return backend.fork(lambda: turns.quiet)
+
+        runner = runner_of(
+            loaded, place, fork if backend.isolated else None, expired=self._expired
+        )
+        record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
+        turns = KernelTurns(loaded, runner, budget, record)
+        return turns
+
+    def _probed(self, turns: KernelTurns, corpus: Corpus) -> Iterator[Event]:
+        """Probe one kernel in every format, and have differences judged."""
+        kernel, config, backend = turns.loaded.kernel, self._config, self.device
+        place = len(self.kernels)
+        declared = kernel.declaration.dtypes
+        wanted = tuple(d for d in declared if self._is_wanted(kernel, d))
+        blank = KernelReadings(
+            turns.node_id, kernel.operator.name, (),
+            narrowed=wanted if wanted != declared else (),
+        )  # fmt: skip
+        self.kernels.append(blank)
+        made: list[Reading] = []
+        calls = 0
+        for dtype in wanted:
+            data = data_format(kernel, dtype)
+            subject = Subject(
+                kernel, data, turns.runner.observe, turns.budget, output=dtype,
+                most_terms=config.terms or TERMS[backend],
+                most_pairs=PAIRS[backend],
+                rows_per_call=ROWS[backend],
+            )  # fmt: skip
+            for reading in readings(subject, config.probes):
+                settled = reading
+                if reading.outcome is Outcome.DIFFERS:
+                    settled = yield from self._judged(turns, reading, corpus)
+                made.append(settled)
+                turns.record.cases = calls + subject.calls
+                self.kernels[place] = replace(
+                    blank, readings=tuple(made), calls=turns.record.cases
+                )
+                yield self._progress(turns)
+            calls += subject.calls
+
+    def _is_wanted(self, kernel: BoundKernel, dtype: str) -> bool:
+        """Whether a declared format, or that of the data then, is asked for."""
+        asked = set(self._config.dtypes)
+        return not asked or bool({dtype, data_format(kernel, dtype)} & asked)
+
+    def _progress(self, turns: KernelTurns) -> Progress:
+        return Progress(
+            kernel=turns.node_id,
+            elapsed_s=time.monotonic() - self._began,
+            cases=turns.record.cases,
+            worst_ratio=0.0,
+            findings=len(turns.findings),
+            kernels_done=len(self.kernels) - 1,
+        )
+
+    def _judged(
+        self, turns: KernelTurns, reading: Reading, corpus: Corpus
+    ) -> Generator[Event, None, Reading]:
+        """Return a difference as the contracts see it, its finding on disk.
+
+        Yields what happens; where no contract charges it, it is left undecided.
+        """
+        reason = ADMITTED
+        for witness in reading.witnesses:
+            turn = Round(turns, stop=self._stop, deadline=self._end)
+            report = turn.judge(witness)
+            if turn.error is not None:
+                raise turn.error
+            if report is None:
+                raise Stopped
+            if turn.found is not None:
+                yield from self._kept(turns, *turn.found, corpus)
+            found = _finding_of(turns, turn.found[1] if turn.found else report)
+            if found is not None and found.state in CHARGED:
+                return replace(reading, finding=found.id)
+            if found is not None:
+                reason = f"{found.id} is {found.state}"
+            elif why := report.error or report.unsupported:
+                reason = why
+        return replace(reading, outcome=Outcome.UNDECIDED, claims={}, reason=reason)
+
+    def _kept(
+        self, turns: KernelTurns, case: Case, report: CaseReport, corpus: Corpus
+    ) -> Iterator[Event]:
+        finding = first_finding(turns, case, report, seed=0)
+        yield from taken_to_minimum(
+            turns, finding, corpus,
+            seconds=lambda: REDUCE_SECONDS, stopped=self._expired,
+        )  # fmt: skip
+
+
+def _finding_of(turns: KernelTurns, report: CaseReport) -> Finding | None:
+    """Return the finding that a report's failure belongs to, charged ones first."""
+    if report.failure is None:
+        return None
+    wanted = report.failure.signature(turns.name).symptom
+    same = [f for f in turns.findings.values() if f.signature.symptom == wanted]
+    return max(same, key=lambda f: f.state in CHARGED, default=None)
+
+
+def _finished(turns: KernelTurns) -> KernelFinished:
+    failed = turns.record.errors > 0
+    return KernelFinished(
+        kernel=turns.node_id,
+        operator=turns.loaded.kernel.operator.name,
+        cases=turns.record.cases,
+        cases_per_s=0.0,
+        contracts={"K-LIV-01": ContractTally(Verdict.ERROR)} if failed else {},
+        findings=tuple(turns.findings.values()),
+        paths=dict(turns.paths),
+    )
+
+
+def _require_dtypes(loaded: list[LoadedKernel], dtypes: tuple[str, ...]) -> None:
+    """Check that some kernel declares each format asked for.
+
+    Raises:
+        UsageError: if none does.
+    """
+    kernels = [k.kernel for k in loaded]
+    declared = {d for k in kernels for d in k.declaration.dtypes}
+    declared |= {data_format(k, d) for k in kernels for d in k.declaration.dtypes}
+    for dtype in dtypes:
+        if dtype not in declared:
+            raise UsageError(
+                f"no kernel here declares {dtype}",
+                where="--dtype",
+                fix=suggestion(dtype, sorted(declared)),
+            )

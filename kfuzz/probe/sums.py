@@ -1,0 +1,310 @@
+"""Operators as machines that add: chosen terms go in, their sum comes out.
+
+Each kind lays rows of terms, or of both factors of each, into the arguments of an
+operator, and says which results are the sum of which row.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.dtypes import DTYPES, unpack_numbers
+from kfuzz.core.probed import Observed
+from kfuzz.core.recipe import Case, Scalar, TensorSpec
+from kfuzz.probe.rows import element, transposed
+
+# Sizes tried where a kernel takes only some: its own restriction decides.
+_WIDTHS: Final = (16, 8, 1, 32, 64, 128, 256)
+_HEADS: Final = (16, 64, 32, 128, 8)
+_QUERIES: Final = (16, 1, 64, 128)
+_GRAINS: Final = (1, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A kernel whose results are sums of chosen terms.
+
+    Attributes:
+        kernel: the kernel.
+        dtype: format of its data.
+        output: format of its results.
+    """
+
+    kernel: BoundKernel
+    dtype: str
+    output: str
+
+    @property
+    def products(self) -> bool:
+        """Whether terms are products of two factors that can be chosen."""
+        return False
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing but the additions and the store may round."""
+        return True
+
+    def divisor(self, n: int) -> int:
+        """Return what a sum of n terms is divided by."""
+        return 1
+
+    def case(
+        self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
+    ) -> Case | None:
+        """Return the case that sums rows of n terms; None where none is admissible.
+
+        Args:
+            n: terms of a row.
+            lefts: each row's terms, or their left factors.
+            rights: the right factors: of all rows, or of each.
+        """
+        for case in self._cases(n, lefts, rights):
+            if self.kernel.operator.admits(case, self.kernel.declaration):
+                return case
+        return None
+
+    def read(
+        self, observed: Observed, rows: int, *, apart: bool, other: bool = False
+    ) -> list[tuple[float, ...]]:
+        """Return the results of each row: as many as the operator makes of it.
+
+        Args:
+            observed: what a call gave.
+            rows: how many rows it was given.
+            apart: whether each row has right factors of its own.
+            other: whether to read the results that had other bits.
+        """
+        [name, *_] = self.kernel.operator.outputs
+        spec = (observed.other if other else observed.outputs)[name]
+        assert spec.values is not None
+        values = unpack_numbers(spec.values, spec.dtype)
+        return self._read(values, spec.shape, rows, apart=apart)
+
+    def _cases(
+        self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
+    ) -> Iterator[Case]:
+        raise NotImplementedError
+
+    def _read(
+        self, values: Sequence[float], shape: tuple[int, ...], rows: int, *, apart: bool
+    ) -> list[tuple[float, ...]]:
+        raise NotImplementedError
+
+    def _spec(
+        self, shape: tuple[int, ...], axes: tuple[str, ...], values: bytes
+    ) -> TensorSpec:
+        return TensorSpec(shape, axes, self.dtype, values=values)
+
+    def _made(self, tensors: Mapping[str, TensorSpec], **scalars: Scalar) -> Case:
+        """Return a case with the tensors and scalars that the kernel takes."""
+        takes, operator = self.kernel.arguments, self.kernel.operator
+        given = {n: operator.default_of(n) for n in takes.scalars} | scalars
+        given |= {"dtype": self.output}
+        return Case(
+            {n: s for n, s in tensors.items() if n in takes.tensors},
+            {n: v for n, v in given.items() if n in takes.scalars},
+            poison="nan",
+            config=0,
+        )
+
+    def _zero(self, n: int) -> bytes:
+        return element(0.0, self.dtype) * n
+
+
+class Reduction(Sums):
+    """sum and mean along a dimension of a matrix."""
+
+    def divisor(self, n: int) -> int:
+        """Return n for means."""
+        return n if self.kernel.operator.name == "mean" else 1
+
+    def _cases(
+        self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
+    ) -> Iterator[Case]:
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        taken = "dim" in self.kernel.arguments.scalars
+        dims = (-1, 1, 0, -2) if taken else (int(operator.default_of("dim")),)
+        for dim in (d for d in dims if claims.dims is None or d in claims.dims):
+            for rows in _padded(len(lefts)):
+                filled = [*lefts, *[self._zero(n)] * (rows - len(lefts))]
+                if dim in (-1, 1):
+                    shape, data = (rows, n), b"".join(filled)
+                else:
+                    width = DTYPES[self.dtype].itemsize
+                    shape, data = (n, rows), transposed(filled, n, width)
+                spec = self._spec(shape, ("d0", "d1"), data)
+                yield self._made({"x": spec}, dim=dim)
+
+    def _read(
+        self, values: Sequence[float], shape: tuple[int, ...], rows: int, *, apart: bool
+    ) -> list[tuple[float, ...]]:
+        return [(v,) for v in values[:rows]]
+
+
+class Products(Sums):
+    """Matrix products: rows of the left operand, columns of the right one."""
+
+    @property
+    def products(self) -> bool:
+        """Whether terms are products."""
+        return True
+
+    def _cases(
+        self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
+    ) -> Iterator[Case]:
+        apart = len(rights) > 1
+        widths = tuple(_padded(len(rights))) if apart else _WIDTHS
+        for rows in _padded(len(lefts)):
+            left = b"".join([*lefts, *[self._zero(n)] * (rows - len(lefts))])
+            for columns in widths:
+                # Where one right side serves all rows, so does each column.
+                other = [self._zero(n)] if apart else [rights[0]]
+                filled = [*rights, *other * (columns - len(rights))]
+                yield self._operands(rows, n, columns, left, filled)
+
+    def _operands(
+        self, rows: int, n: int, columns: int, left: bytes, rights: Sequence[bytes]
+    ) -> Case:
+        width = DTYPES[self.dtype].itemsize
+        match self.kernel.operator.name:
+            case "linear":
+                return self._made(
+                    {
+                        "x": self._spec((rows, n), ("d0", "K"), left),
+                        "weight": self._spec(
+                            (columns, n), ("N", "K"), b"".join(rights)
+                        ),
+                        "bias": self._spec((columns,), ("N",), self._zero(columns)),
+                    }
+                )
+            case "bmm":
+                right = transposed(rights, n, width)
+                return self._made(
+                    {
+                        "a": self._spec((1, rows, n), ("B", "M", "K"), left),
+                        "b": self._spec((1, n, columns), ("B", "K", "N"), right),
+                    }
+                )
+            case _:
+                right = transposed(rights, n, width)
+                return self._made(
+                    {
+                        "a": self._spec((rows, n), ("M", "K"), left),
+                        "b": self._spec((n, columns), ("K", "N"), right),
+                    }
+                )
+
+    def _read(
+        self, values: Sequence[float], shape: tuple[int, ...], rows: int, *, apart: bool
+    ) -> list[tuple[float, ...]]:
+        columns = shape[-1]
+        lines = [values[r * columns : (r + 1) * columns] for r in range(rows)]
+        return [(line[r],) if apart else tuple(line) for r, line in enumerate(lines)]
+
+
+class Weighted(Sums):
+    """Attention with equal keys: the mean of the values, each of weight 1 / n.
+
+    Kernels may be off by some units in the last place of the weights.
+    """
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing but the additions and the store may round."""
+        return False
+
+    def divisor(self, n: int) -> int:
+        """Return n."""
+        return n
+
+    def _cases(
+        self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
+    ) -> Iterator[Case]:
+        if n & (n - 1):
+            return  # 1 / n would be rounded
+        width = DTYPES[self.dtype].itemsize
+        for head in _HEADS:
+            batch = -(-len(lefts) // head)
+            filled = [*lefts, *[self._zero(n)] * (batch * head - len(lefts))]
+            values = b"".join(
+                transposed(filled[b * head : (b + 1) * head], n, width)
+                for b in range(batch)
+            )
+            for queries in _QUERIES:
+                q, kv = (batch, 1, queries, head), (batch, 1, n, head)
+                ks = self._zero(batch * n * head)
+                axes = ("B", "G", "T", "D")
+                yield self._made(
+                    {
+                        "q": self._spec(
+                            q, ("B", "H", "S", "D"),
+                            self._zero(batch * queries * head),
+                        ),
+                        "k": self._spec(kv, axes, ks),
+                        "v": self._spec(kv, axes, values),
+                        "mask": self._spec(
+                            (queries, n), ("S", "T"), self._zero(queries * n)
+                        ),
+                    },
+                    causal=False,
+                )  # fmt: skip
+
+    def _read(
+        self, values: Sequence[float], shape: tuple[int, ...], rows: int, *, apart: bool
+    ) -> list[tuple[float, ...]]:
+        _, _, queries, head = shape
+        found = []
+        for row in range(rows):
+            start = row // head * queries * head + row % head
+            found.append(tuple(values[start + s * head] for s in range(queries)))
+        return found
+
+
+_KINDS: Final[Mapping[str, type[Sums]]] = {
+    "sum": Reduction, "mean": Reduction,
+    "matmul": Products, "bmm": Products, "linear": Products,
+    "scaled_matmul": Products,
+    "attention": Weighted,
+}  # fmt: skip
+# Operators that add what cannot be chosen freely.
+_HIDDEN: Final = {
+    "softmax": "it adds exponentials, which cannot cancel one another",
+    "log_softmax": "it adds exponentials, which cannot cancel one another",
+    "logsumexp": "it adds exponentials, which cannot cancel one another",
+    "cross_entropy": "it adds exponentials, which cannot cancel one another",
+    "rms_norm": "it adds squares, which cannot cancel one another",
+    "add_rms_norm": "it adds squares, which cannot cancel one another",
+    "l2_normalize": "it adds squares, which cannot cancel one another",
+    "layer_norm": "its sums are divided by one another",
+    "group_norm": "its sums are divided by one another",
+    "batch_norm": "its sums are divided by one another",
+    "var": "it adds squares, which cannot cancel one another",
+}
+
+
+def sums_of(kernel: BoundKernel, dtype: str, output: str) -> Sums | str:
+    """Return a kernel as a machine that adds, or why it is none."""
+    operator = kernel.operator
+    if operator.forward is not None:
+        return "probes read forward kernels"
+    kind = _KINDS.get(operator.name)
+    if kind is None:
+        return _HIDDEN.get(operator.name, f"no probe chooses what {operator.name} adds")
+    return kind(kernel, dtype, output)
+
+
+def data_format(kernel: BoundKernel, declared: str) -> str:
+    """Return the format of the data where a kernel takes a declared dtype.
+
+    It is another one where the operator's arguments have formats of their own, and the
+    declared one is that of results.
+    """
+    first = next(iter(kernel.operator.tensors.values()))
+    return first.dtype or declared
+
+
+def _padded(rows: int) -> Iterator[int]:
+    """Yield numbers of rows, the given one first, that restrictions may ask for."""
+    made = [-(-rows // grain) * grain for grain in _GRAINS]
+    yield from dict.fromkeys([*made, 1 << max(rows - 1, 0).bit_length()])

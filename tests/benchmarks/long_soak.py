@@ -1,0 +1,447 @@
+"""A long run in which everything goes wrong: no announced finding may be lost.
+
+    python tests/benchmarks/long_soak.py --seconds 1800 --jobs 2
+
+Witnesses and their twins are searched by `kfuzz run` in legs that share a corpus, each
+leg some of them, drawn anew.
+Half of the time goes to two steady legs, in which children are killed at random and
+the memory of the run is watched; the other half to short ones, each of which also meets
+a SIGKILL or a SIGINT of the run, a full disk, or a corpus that cannot be written to.
+After each leg every finding that it announced is looked for in the corpus, and all of
+the corpus is read. A small tmpfs in a mount namespace of its own holds the corpus where
+such can be made; else permissions and limits on the size of files stand for it.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from kfuzz.contracts.witnesses.roster import Entry, roster
+from kfuzz.core.calibration import Role
+from kfuzz.core.event import FindingSaved, KernelFinished
+from kfuzz.core.event_lines import read_events
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import CHARGED
+from kfuzz.corpus import Corpus, Problem, ProblemKind, Stored
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGE: Final = "kfuzz.contracts.witnesses"
+MEGABYTE: Final = 1 << 20
+DISK: Final = 256 * MEGABYTE
+STEADY_SHARE: Final = 0.5
+SHORT_SECONDS: Final = (20.0, 45.0)
+SHORT_KERNELS: Final = 24
+# Few enough for each to have several turns: what is kept of a kernel is kept once.
+STEADY_KERNELS: Final = 40
+# Between two kills of a child, in seconds.
+KILLS: Final = (2.0, 6.0)
+# For a run to end after its time: a finding under way, its reports.
+GRACE_SECONDS: Final = 90.0
+# The first part of a steady leg, in which the memory may still grow.
+WARMING: Final = 1 / 3
+GROWTH: Final = 1.15
+CALAMITIES: Final = ("kill", "interrupt", "full disk", "read-only")
+# 3: what a kill of its child kept from being judged, or a disk that refuses; 4: a busy
+# machine on which no case was judged in time.
+CODES: Final = (0, 1, 3, 4, 130, -signal.SIGKILL)
+
+
+class Disk:
+    """The place of the corpus, which can be filled and made read-only.
+
+    Args:
+        folder: of everything.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.mounted = _mount(folder)
+        self.corpus = folder / "corpus"
+        self.corpus.mkdir()
+        self._folder = folder
+
+    @contextlib.contextmanager
+    def full(self, process: "subprocess.Popen[str]") -> Iterator[None]:
+        """Let nothing be written that takes room."""
+        if not self.mounted:
+            # Even the smallest entry has more bytes.
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (64, -1))
+            yield
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (-1, -1))
+            return
+        ballast = self._folder / "ballast"
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(b"\0" * MEGABYTE):
+                pass
+        with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
+            while file.write(b"\0"):
+                pass
+        yield
+        ballast.unlink()
+
+    @contextlib.contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Let nothing be written."""
+        if self.mounted:
+            _remount(self._folder, "ro")
+            yield
+            _remount(self._folder, "rw")
+            return
+        folders = [p for p in (self.corpus, *self.corpus.rglob("*")) if p.is_dir()]
+        for path in folders:
+            path.chmod(0o555)
+        yield
+        for path in folders:
+            with contextlib.suppress(FileNotFoundError):
+                path.chmod(0o755)
+
+
+@dataclass
+class Totals:
+    """What all legs came to.
+
+    Attributes:
+        legs: legs by what they met.
+        announced: findings announced.
+        cases: cases judged, of runs that came to their end.
+        kernels: kernels searched.
+        kills: children killed.
+        charged: findings of kernels that are right.
+        faults: what must not be.
+    """
+
+    legs: Counter[str] = field(default_factory=Counter)
+    announced: int = 0
+    cases: int = 0
+    kernels: set[str] = field(default_factory=set)
+    kills: int = 0
+    charged: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+class Soak:
+    """The legs, one after the other.
+
+    Args:
+        disk: where the corpus is.
+        scratch: for all else.
+        jobs: as `--jobs`.
+        chance: settles everything that is left to chance.
+    """
+
+    def __init__(
+        self, disk: Disk, scratch: Path, *, jobs: int, chance: random.Random
+    ) -> None:
+        self.disk, self.scratch, self.jobs = disk, scratch, jobs
+        self.chance = chance
+        self.totals = Totals()
+        self.entries = [e for e in roster("cpu") if e.role is not Role.IMPOSTOR]
+
+    def of(self, device: str) -> list[Entry]:
+        """Return the witnesses that run on a device."""
+        return [e for e in self.entries if e.backend == device]
+
+    def leg(
+        self, device: str, entries: list[Entry], seconds: float, calamity: str
+    ) -> list[tuple[float, float]]:
+        """Run one leg and look for what it announced.
+
+        Returns:
+            The run's resident memory in megabytes, with the seconds since its start.
+        """
+        number = self.totals.legs.total()
+        self.totals.legs[calamity] += 1
+        self.totals.kernels |= {e.witness.kernel for e in entries}
+        told = self.scratch / f"{number}.jsonl"
+        errors = (self.scratch / f"{number}.err").open("w+")
+        targets = [f"{PACKAGE}.{e.witness.module}:{e.witness.kernel}" for e in entries]
+        command = [
+            sys.executable, "-m", "kfuzz", "run", *targets, "--device", device,
+            "--max-time", f"{seconds:.0f}s", "--jobs", str(self.jobs), "-q",
+            "--corpus", str(self.disk.corpus), "--report", f"jsonl={told}",
+        ]  # fmt: skip
+        env = {**os.environ, "KFUZZ_CACHE": str(self.scratch / "cache")}
+        began = time.monotonic()
+        # What it prints is in the report.
+        run = subprocess.Popen(
+            command, cwd=ROOT, env=env, text=True,
+            stdout=subprocess.DEVNULL, stderr=errors,
+        )  # fmt: skip
+        strikes = began + seconds * self.chance.uniform(0.4, 0.9)
+        until = None if calamity == "steady" else strikes
+        memory = self._watch(run, began, until, told)
+        if calamity != "steady" and run.poll() is None:
+            self._strike(run, calamity)
+        try:
+            run.wait(began + seconds + GRACE_SECONDS - time.monotonic())
+        except subprocess.TimeoutExpired:
+            self._fault(number, "it does not end")
+            run.kill()
+            run.wait()
+        errors.seek(0)
+        printed = errors.read()
+        if run.returncode not in CODES or "Traceback" in printed:
+            self._fault(number, f"exit code {run.returncode}: {printed[-2000:]}")
+        self._look(number, told)
+        return memory
+
+    def _watch(
+        self,
+        run: "subprocess.Popen[str]",
+        began: float,
+        until: float | None,
+        told: Path,
+    ) -> list[tuple[float, float]]:
+        """Kill children of a run at random, and sample its memory.
+
+        Until it ends, or until a time at which it has begun to tell what happens.
+        """
+        memory = []
+        due = began + self.chance.uniform(*KILLS)
+        while run.poll() is None:
+            time.sleep(0.5)
+            now = time.monotonic()
+            begun = told.exists() and told.stat().st_size > 0
+            if until is not None and now >= until and begun:
+                break
+            if (size := resident(run.pid)) is not None:
+                memory.append((now - began, size))
+            if now >= due:
+                due = now + self.chance.uniform(*KILLS)
+                children = grandchildren(run.pid)
+                if children:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(self.chance.choice(children), signal.SIGKILL)
+                        self.totals.kills += 1
+        return memory
+
+    def _strike(self, run: "subprocess.Popen[str]", calamity: str) -> None:
+        match calamity:
+            case "kill":
+                run.kill()
+            case "interrupt":
+                run.send_signal(signal.SIGINT)
+            case "full disk":
+                with self.disk.full(run):
+                    self._wait(run)
+            case "read-only":
+                with self.disk.read_only():
+                    self._wait(run)
+
+    def _wait(self, run: "subprocess.Popen[str]") -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(self.chance.uniform(3, 10))
+
+    def _look(self, number: int, told: Path) -> None:
+        """Look for each announced finding in the corpus, and read all of that."""
+        held: dict[str, list[Finding]] = {}
+        corpus = Corpus(self.disk.corpus)
+        for problem in corpus.check():
+            # What a killed writer left is cleared away by the next one.
+            if problem.kind in (ProblemKind.DAMAGED, ProblemKind.FORMAT):
+                self._fault(number, problem.what)
+        for entry in corpus.entries():
+            if isinstance(entry, Stored):
+                held.setdefault(entry.finding.signature.kernel, []).append(
+                    entry.finding
+                )
+            else:
+                assert isinstance(entry, Problem)
+        right = {e.witness.kernel for e in self.entries if e.role is Role.CONFORMING}
+        lines = told.read_text().splitlines(keepends=True) if told.exists() else []
+        for event in read_events(lines, where=str(told)):
+            if isinstance(event, KernelFinished):
+                self.totals.cases += event.cases
+            if not isinstance(event, FindingSaved):
+                continue
+            finding = event.finding
+            self.totals.announced += event.stage == "found"
+            name = finding.signature.kernel
+            if not any(is_kept(finding, by) for by in held.get(name, ())):
+                self._fault(number, f"lost: {finding.id}, told as {event.stage}")
+            if name in right and finding.state in CHARGED:
+                self.totals.charged.append(f"{finding.id}: {finding.failure.message}")
+
+    def _fault(self, number: int, what: str) -> None:
+        self.totals.faults.append(f"leg {number}: {what}")
+        print(f"leg {number}: {what}", flush=True)
+
+
+def is_kept(announced: Finding, stored: Finding) -> bool:
+    """Whether a stored finding is a later form of an announced one.
+
+    It has its id, or its case as first found, or has become one with it: then it shows
+    the same symptom, and its history has a change since.
+    """
+    if announced.id == stored.id or announced.first == stored.first:
+        return True
+    if announced.signature.symptom != stored.signature.symptom:
+        return False
+    return stored.history[-1].when >= announced.history[-1].when
+
+
+def resident(pid: int) -> float | None:
+    """Return a process's resident memory in megabytes, None if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return None
+
+
+def grandchildren(pid: int) -> list[int]:
+    """Return the processes whose parents are children of a process."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(fields[1])
+    children = {p for p, parent in parents.items() if parent == pid}
+    return [p for p, parent in parents.items() if parent in children]
+
+
+def slope(samples: list[tuple[float, float]]) -> float:
+    """Return the growth of memory by least squares, in megabytes an hour."""
+    times = [t for t, _ in samples]
+    sizes = [s for _, s in samples]
+    middle, mean = sum(times) / len(times), sum(sizes) / len(sizes)
+    spread = sum((t - middle) ** 2 for t in times)
+    rising = sum((t - middle) * (s - mean) for t, s in samples)
+    return 3600 * rising / spread if spread else 0.0
+
+
+def memory_line(name: str, samples: list[tuple[float, float]]) -> tuple[str, bool]:
+    """Return what is said of a run's memory, and whether it stayed flat.
+
+    Flat is a last quarter whose mean is at most `GROWTH` times that of the quarter
+    after the first third, in which modules and caches are filled.
+    """
+    warm = [s for s in samples if s[0] >= WARMING * samples[-1][0]]
+    quarter = max(len(warm) // 4, 1)
+    early = sum(s for _, s in warm[:quarter]) / quarter
+    late = sum(s for _, s in warm[-quarter:]) / quarter
+    text = (
+        f"{name}: resident MB first {samples[0][1]:.0f}, when warm {early:.0f}, last "
+        f"{samples[-1][1]:.0f}, most {max(s for _, s in samples):.0f}; "
+        f"{slope(warm):+.1f} MB an hour once warm, over {samples[-1][0]:.0f} s"
+    )
+    return text, late <= GROWTH * early
+
+
+def _mount(folder: Path) -> bool:
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _remount(folder: Path, mode: str) -> None:
+    """Remount, waiting for who is writing at the moment."""
+    for _ in range(100):
+        command = ["mount", "-o", f"remount,{mode}", str(folder)]
+        if not subprocess.run(command, capture_output=True, check=False).returncode:
+            return
+        time.sleep(0.05)
+    raise OSError(f"{folder} cannot be made {mode}")
+
+
+def _alone(words: list[str]) -> list[str]:
+    """Return the command that runs this file where it may mount, if that can be."""
+    inner = [sys.executable, __file__, *words, "--inside"]
+    probe = ["unshare", "--map-root-user", "--mount", "true"]
+    try:
+        can = not subprocess.run(probe, capture_output=True, check=False).returncode
+    except OSError:
+        can = False
+    return [*probe[:-1], *inner] if can else inner
+
+
+def main() -> int:
+    """Run the legs; print what they came to."""
+    parse = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parse.add_argument("--seconds", type=float, default=1800.0, help="of all legs")
+    parse.add_argument("--jobs", type=int, default=2)
+    parse.add_argument("--seed", type=int, default=0, help="of what goes wrong when")
+    parse.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parse.parse_args()
+    if not options.inside:
+        return subprocess.run(_alone(sys.argv[1:]), check=False).returncode
+    chance = random.Random(options.seed)
+    with tempfile.TemporaryDirectory(prefix="kfuzz-soak-") as name:
+        folder = Path(name)
+        (folder / "disk").mkdir()
+        disk = Disk(folder / "disk")
+        code = _soak(disk, folder, options, chance)
+        if disk.mounted:
+            subprocess.run(["umount", "-l", str(folder / "disk")], check=False)
+    return code
+
+
+def _soak(
+    disk: Disk, folder: Path, options: argparse.Namespace, chance: random.Random
+) -> int:
+    soak = Soak(disk, folder, jobs=options.jobs, chance=chance)
+    began = time.monotonic()
+    end = began + options.seconds
+    steady = STEADY_SHARE * options.seconds / 2
+    flat = True
+    said = []
+    while (left := end - time.monotonic() - 2 * steady) > SHORT_SECONDS[0]:
+        device = chance.choice(("cpu", "interpret"))
+        entries = chance.sample(soak.of(device), SHORT_KERNELS)
+        calamity = CALAMITIES[soak.totals.legs.total() % len(CALAMITIES)]
+        soak.leg(device, entries, min(chance.uniform(*SHORT_SECONDS), left), calamity)
+    for device in ("cpu", "interpret"):
+        entries = chance.sample(soak.of(device), STEADY_KERNELS)
+        samples = soak.leg(device, entries, steady, "steady")
+        text, good = memory_line(f"{device}, {len(entries)} kernels", samples)
+        said.append(text)
+        flat = flat and good
+    checked = _checked(disk.corpus)
+    totals = soak.totals
+    legs = ", ".join(f"{n} {name}" for name, n in sorted(totals.legs.items()))
+    print(f"disk: {'a tmpfs' if disk.mounted else 'permissions and limits'}")
+    print(f"{legs} legs in {time.monotonic() - began:.0f} s, {options.jobs} jobs")
+    print(f"{len(totals.kernels)} kernels, {totals.cases} cases in runs that ended")
+    print(f"{totals.kills} children killed")
+    print(f"{totals.announced} findings announced; {checked}")
+    print("\n".join(said))
+    for text in totals.charged:
+        print(f"a right kernel is charged: {text}")
+    for text in totals.faults:
+        print(f"fault: {text}")
+    good = not totals.faults and not totals.charged and checked.endswith("clean")
+    print("memory is flat" if flat else "memory grows")
+    return 0 if good and flat else 1
+
+
+def _checked(corpus: Path) -> str:
+    """Return what `kfuzz corpus check` says once what was left is cleared away."""
+    store = Corpus(corpus)
+    store.check(repair=True)
+    made = subprocess.run(
+        [sys.executable, "-m", "kfuzz", "corpus", "check", "--corpus", str(corpus)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    stored = sum(isinstance(entry, Stored) for entry in store.entries())
+    said = "clean" if not made.returncode else made.stdout[-2000:] + made.stderr
+    return f"{stored} stored, corpus check: {said}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
