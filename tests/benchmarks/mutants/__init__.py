@@ -1,0 +1,1 @@
+"""Mutants of the correct Triton kernels, and what searches make of them."""

@@ -1,0 +1,144 @@
+"""What is done with a mutant in a process that it may end."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from peers.budgeted import Trial
+from peers.subject import Budget, Found, Subject
+from torch import Tensor
+
+from kfuzz.contracts.bench import Bench, Setting
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.destinations import layout_of
+from kfuzz.contracts.evidence import same_bits
+from kfuzz.contracts.judge import judge
+from kfuzz.contracts.left_open import edge_of
+from kfuzz.contracts.view import View
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.recipe import Case
+from kfuzz.execution.devices import is_lost
+from kfuzz.targets.load import Source, load
+from mutants.small_cases import small_cases
+
+COMPARE: Final = "mutants.in_child:compare"
+STARTS: Final = "mutants.in_child:starts"
+# Bytes of an element at most.
+_WIDEST: Final = 8
+
+Message = dict[str, Any]
+
+
+def starts(subject: Subject, budget: Budget, seed: int) -> Found:
+    """Call a kernel once on an ordinary input; the message says what it raises.
+
+    What does not compile, or raises whatever it is given, is no fault that anything has
+    to search for. What the device reports, or ends the process, is one.
+    """
+
+    def compare(results: object, wanted: object) -> None:
+        if subject.device.type == "cuda":
+            torch.cuda.synchronize(subject.device)
+
+    trial = Trial(subject, budget, compare)
+    random = torch.Generator().manual_seed(seed)
+    sizes = subject.friendly()
+    tensors = list(subject.ordinary(sizes, subject.usual_dtype, random))
+    trial.try_input(tensors, subject.dims(sizes)[-1])
+    found = trial.found()
+    raised = "" if is_lost(subject.device) else found.message
+    return replace(found, found=False, message=raised)
+
+
+def compare() -> Callable[[Message], Message]:
+    """Return the handler of a fresh child that compares a mutant with its kernel."""
+    return _compared
+
+
+def _compared(message: Message) -> Message:
+    """Call both on small cases, and judge the mutant on each.
+
+    Returns:
+        "cases" compared, "differing" ones, "ratio", the greatest of those, "charged",
+        what the mutant was charged with first, "" if with nothing, and "first", the
+        first differing case in words.
+    """
+    torch.set_num_threads(1)
+    device = torch.device(message["device"])
+    name = message["kernel"]
+    mutant, correct = (
+        Bench(_loaded(Path(file), name), _setting(device, message["backend"]))
+        for file in (message["mutant"], message["correct"])
+    )
+    tried = os.open(message["tried"], os.O_WRONLY)
+    end = time.monotonic() + message["seconds"]
+    made = {"cases": 0, "differing": 0, "ratio": 0.0, "charged": "", "first": ""}
+    span = SIZE_BUDGETS[message["backend"]].span // _WIDEST
+    for case in small_cases(mutant.kernel, message["cases"], span):
+        if time.monotonic() >= end:
+            break
+        os.pwrite(tried, int(made["cases"] + 1).to_bytes(8, "little"), 0)
+        view, other = _view(mutant, case), _view(correct, case)
+        if view is None or other is None:
+            continue
+        made["cases"] += 1
+        _, failure = judge(view, mutant.setting.classes)
+        if failure is not None:
+            charged = f"{failure.contract}: {failure.message}"
+            return {**made, "charged": charged, "first": _words(case)}
+        if not _alike(view, other):
+            made["differing"] += 1
+            made["ratio"] = max(made["ratio"], view.ratio)
+            made["first"] = made["first"] or _words(case)
+    return made
+
+
+def _loaded(file: Path, name: str) -> BoundKernel:
+    return load(Source(file=file, only=(name,)), root=file.parent)[0].kernel
+
+
+def _setting(device: torch.device, backend: str) -> Setting:
+    return Setting(device, SIZE_BUDGETS[backend], frozenset(CLASSES))
+
+
+def _view(bench: Bench, case: Case) -> View | None:
+    """Return what one call left; None where the backend cannot judge it."""
+    claims = bench.kernel.declaration
+    layout = layout_of(case, claims) if claims.out else None
+    settled = replace(case, edge=edge_of(case), layout=layout)
+    view, unsupported = bench.caller(case).view(Derived(settled, bench.values(case)))
+    return view if unsupported is None else None
+
+
+def _alike(one: View, two: View) -> bool:
+    """Whether two calls left the same."""
+    a, b = one.base, two.base
+    if a.raised is not None or b.raised is not None:
+        return (a.raised and a.raised.type) == (b.raised and b.raised.type)
+    return a.outputs.keys() == b.outputs.keys() and all(
+        _equal(y, b.outputs[name]) for name, y in a.outputs.items()
+    )
+
+
+def _equal(one: Tensor, two: Tensor) -> bool:
+    alike = (one.shape, one.dtype) == (two.shape, two.dtype)
+    if not alike:
+        return False
+    if not one.is_floating_point():
+        return bool(torch.equal(one, two))
+    return bool(same_bits(one, two).all())
+
+
+def _words(case: Case) -> str:
+    tensors = (
+        f"{name} {s.dtype}{list(s.shape)} {s.fill.family if s.fill else ''} "
+        f"{s.strides or ''}".strip()
+        for name, s in case.tensors.items()
+    )
+    return "; ".join([*tensors, *(f"{n}={v}" for n, v in case.scalars.items())])
