@@ -9,7 +9,7 @@ import torch
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.fingerprint import host_fingerprint
-from kfuzz.core.life import enter
+from kfuzz.core.life import enter, merged
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Signature, State
 from kfuzz.corpus import Corpus, Stored
@@ -53,9 +53,17 @@ class Store:
         if count >= MOST:
             self._stored[made.signature] = count
             return "", ""
-        path = self.corpus.save(made)
+
+        def join(held: Finding | None) -> Finding:
+            """Keep what was told of the very same call before, a mark above all."""
+            if held is None or held.signature != made.signature:
+                return made
+            return merged(held, made)
+
+        stored = self.corpus.change(made, join)
+        assert stored is not None
         self._stored[made.signature] = count + 1
-        return made.id, str(path)
+        return stored.id, str(self.corpus.root / stored.folder)
 
     def _found_before(self, signature: Signature) -> int:
         entries = self.corpus.entries(signature.kernel)

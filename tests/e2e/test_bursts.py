@@ -36,6 +36,7 @@ def test_what_few_values_show_is_found_as_a_case_of_its_own(project: Project) ->
     assert finding["input_elements"] == 3
 
 
+@pytest.mark.slow
 def test_a_right_kernel_passes_in_bursts_and_the_run_counts_them(
     project: Project,
 ) -> None:

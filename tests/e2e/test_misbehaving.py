@@ -99,6 +99,7 @@ def test_a_kernel_that_ends_its_process(name: str, says: str, run: Run) -> None:
     assert says in finding["message"]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_return(project: Project) -> None:
     # Too short to reduce: whether it hangs takes 20 seconds, twice that a minimum.
     run = project.run("hangs.py", "--max-time", "150s", "--max-findings", "1")

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.e2e.project import Project
 
 PROGRAM = """
@@ -24,6 +26,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_what_a_monitor_stores_is_shrunk_in_fresh_processes(project: Project) -> None:
     project.write("program.py", PROGRAM)
     done = project.python("program.py")

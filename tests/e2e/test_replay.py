@@ -93,6 +93,7 @@ def test_a_moved_kernel_is_named(found: Project) -> None:
     assert (code, result["outcome"]) == (1, "FAILS")
 
 
+@pytest.mark.slow
 def test_a_known_finding_is_told_and_fails_nothing(found: Project) -> None:
     mark = ("corpus", "mark", _id(found), "known", "--reason", "upstream bug")
     assert found.kfuzz(*mark).returncode == 0

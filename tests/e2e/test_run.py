@@ -3,6 +3,8 @@
 import json
 import sys
 
+import pytest
+
 import kfuzz
 from kfuzz.core.event import Exited, KernelFinished, RunStarted
 from kfuzz.core.event_lines import read_events
@@ -105,6 +107,7 @@ def test_branches_that_never_ran_are_named_where_that_is_known(
         assert told == [{"kernel": "kernels.py::branching", "message": text}]
 
 
+@pytest.mark.slow
 def test_a_module_and_one_of_its_names(project: Project) -> None:
     project.write("package/__init__.py", "")
     project.write("package/module.py", HEADER + RIGHT + WRONG)
@@ -144,6 +147,7 @@ def test_a_kernel_that_prints_a_lot_leaves_one_document(project: Project) -> Non
     assert "imported" in run.err
 
 
+@pytest.mark.slow
 def test_known_findings_fail_a_run_only_where_asked(project: Project) -> None:
     project.write("kernels.py", HEADER + WRONG)
     assert project.run("kernels.py", cases=25).code == 1

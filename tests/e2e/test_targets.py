@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.project import ROOT, Project
 
 LAUNCHED = """
@@ -32,6 +34,7 @@ kfuzz.kernel(ops.relu, out=("y",), layouts="contiguous", dtypes="float32")(
 SOFTMAX = Path(__file__).parents[1] / "gpu" / "targets"
 
 
+@pytest.mark.slow
 def test_a_bare_kernel_is_falsified_replayed_and_scripted(project: Project) -> None:
     project.write("kernels.py", LAUNCHED)
     run = project.run("kernels.py", "--max-findings", "1", "--device", "interpret")

@@ -20,7 +20,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.targets.load import load_all
 from tests.quality.hunting import ROOT, search, search_kernels
 
-CASES = int(os.environ.get("KFUZZ_CASES", "60"))
+CASES = int(os.environ.get("KFUZZ_CASES", "30"))
 SEED = int(os.environ.get("KFUZZ_SEED", "1"))
 CONFORMING = [name for name, witness in WITNESSES.items() if witness.conforming]
 TORCH = [name for name in CONFORMING if name.startswith("torch_")]
@@ -40,7 +40,7 @@ def twins(*modules: str) -> list[str]:
 
 # Torch's declarations are those of its CPU implementations, which are many.
 SEARCHES = {
-    "torch": (TORCH, "cpu", CASES // 3),
+    "torch": (TORCH, "cpu", CASES * 2 // 3),
     "others": (OTHERS, "auto", CASES),
     "many": (twins(*MANY), "auto", max(CASES // 8, 10)),
     **{m: (twins(m), "auto", CASES) for m in MODULES if m not in MANY},

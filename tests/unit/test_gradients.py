@@ -404,6 +404,7 @@ def test_rows_whose_norm_is_below_eps_are_differentiated_as_scaled() -> None:
         assert charged(judged(wrong, data, dim=-1, eps=eps)) == "K-GRD-01" * is_below
 
 
+@pytest.mark.slow
 def test_a_gradient_is_reduced_and_written_down_as_any_finding() -> None:
     def relu(x: Tensor) -> Tensor:
         return Around(torch.relu, before=without_strides).function()(x)

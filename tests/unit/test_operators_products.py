@@ -305,13 +305,17 @@ def by_tiles(**claims: str) -> Subject:
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype",
+    [d if d == "float16" else pytest.param(d, marks=pytest.mark.slow) for d in DTYPES],
+)
 def test_winograds_tiles_are_admitted_where_declared(dtype: str) -> None:
     correct = {f"winograd_{m}": products.winograd(m) for m in (2, 4)}
     check_correct(replace(by_tiles(), correct=correct), dtype)
     check_missing_specials(by_tiles(), dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_transforms_stored_as_data_are_admitted_where_declared(dtype: str) -> None:
     correct = {f"winograd_{m}": products.winograd(m, stored=True) for m in (2, 4)}

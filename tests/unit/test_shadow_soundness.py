@@ -50,6 +50,9 @@ STEPS: Final[dict[str, Step]] = {
 }
 
 
+pytestmark = pytest.mark.slow
+
+
 def chain_of(seed: int) -> tuple[list[str], Step]:
     draw = random.Random(seed)
     names = [draw.choice(list(STEPS)) for _ in range(draw.randint(1, 4))]
