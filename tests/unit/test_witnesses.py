@@ -43,8 +43,13 @@ OWN_TABLES = frozenset(
 INF, NAN = float("inf"), float("nan")
 
 
-def named(witnesses: list[Witness]) -> object:
-    return pytest.mark.parametrize("witness", witnesses, ids=lambda w: w.kernel)
+def named(witnesses: list[Witness], *, every: int = 1) -> object:
+    """Parametrise by witnesses, all but one of so many marked slow."""
+    chosen = [
+        w if i % every == 0 else pytest.param(w, marks=pytest.mark.slow)
+        for i, w in enumerate(witnesses)
+    ]
+    return pytest.mark.parametrize("witness", chosen, ids=lambda w: w.kernel)
 
 
 def pinned(
@@ -385,7 +390,7 @@ def selections(
 
 # Torch warns of variances of one element.
 @pytest.mark.filterwarnings("ignore:var")
-@named(CONFORMING)
+@named(CONFORMING, every=3)
 def test_conforming_witnesses_conform_over_layouts_and_families(
     witness: Witness,
 ) -> None:
