@@ -66,6 +66,7 @@ def test_a_burst_that_ends_its_process_is_followed_to_its_member(
     assert finding["state"] == "confirmed"
 
 
+@pytest.mark.slow
 def test_a_run_can_do_without(project: Project) -> None:
     project.write("kernels.py", HEADER + RIGHT)
     run = project.run("kernels.py", "--burst", "1", cases=420)
