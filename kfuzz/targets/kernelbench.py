@@ -27,7 +27,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError
 from kfuzz.execution.constants import drawn_constants
 from kfuzz.execution.randomness import seeded
-from kfuzz.execution.untrusted.telling import leaves, nesting
+from kfuzz.execution.untrusted.telling import leaves
 
 SEED: Final = 42
 """What generators are seeded with before the model, and before its inputs, are made."""
@@ -77,8 +77,8 @@ class Form:
         samples: the tensors among the arguments of a call, in order.
         fixed: the other arguments by their place: they are the same in every call.
         first: all of them as first given; whoever is done with them lets go of them.
-        nesting: how its results are nested, once it has been called: "" where they are
-            a tensor, or several in a row, else as `telling.nesting` says it.
+        nesting: how its results are nested, once it has been called, as
+            `telling.nesting` says it.
     """
 
     def __init__(self, path: Path, device: torch.device) -> None:
@@ -274,15 +274,6 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 def results(returned: Any) -> tuple[Any, ...]:
     """Return what a call returned as a tuple, nested ones in one, keys sorted."""
     return tuple(leaves(returned))
-
-
-def nesting_of(returned: Any) -> str:
-    """Return how results are nested; "" for a tensor, or several in a row."""
-    plain = not isinstance(returned, dict) and not any(
-        isinstance(part, tuple | list | dict)
-        for part in (returned if isinstance(returned, tuple | list) else ())
-    )
-    return "" if plain else nesting(returned)
 
 
 @lru_cache(maxsize=8)

@@ -19,8 +19,9 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.judgement import Audit
 from kfuzz.core.recipe import Case
 from kfuzz.execution.randomness import seeded
+from kfuzz.execution.untrusted.telling import nesting
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.targets.kernelbench import Form, nesting_of, results, unchanged
+from kfuzz.targets.kernelbench import Form, results, unchanged
 from kfuzz.targets.kernelbench_inputs import inputs_of
 from kfuzz.targets.kernelbench_operator import Reference
 from kfuzz.targets.kernelbench_shapes import shapes_of
@@ -48,7 +49,7 @@ def outputs_of(form: Form) -> tuple[tuple[Tensor, ...], str]:
     try:
         with torch.no_grad(), unchanged(form.model):
             returned = form.model(*form.first)
-            made, form.nesting = results(returned), nesting_of(returned)
+            made, form.nesting = results(returned), nesting(returned)
     except Exception as error:
         line = str(error).strip().partition("\n")[0]
         why = f"the reference raises {type(error).__name__} on its own inputs: {line}"

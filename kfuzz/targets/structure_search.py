@@ -57,14 +57,16 @@ def structures_of(
     if not first.numel():
         return ()
     looked_at = [_head(x) for x in draws]
-    if found := _unvarying(draws, _band(looked_at), varying=varying):
+    band = _band(looked_at)
+    if found := _unvarying(draws, band, varying=varying):
         return (found,)
+    chance = _equal_chance(looked_at)
     # Along a dimension of which the rest was left out nothing is complete.
     whole = looked_at[0].shape == first.shape
-    alike = [*_alike(looked_at), *_symmetric(draws, looked_at)]
+    alike = [*_alike(looked_at, chance), *_symmetric(draws, chance)]
     ordered = any(isinstance(s, Sorted) for s in alike)
     found_there = [
-        *_placed(looked_at, ordered=ordered),
+        *_placed(looked_at, band, chance, ordered=ordered),
         *alike,
         *_valued(looked_at, 0 if whole else 1),
     ]
@@ -96,14 +98,17 @@ def _unvarying(
     return Unknown("the same in every draw") if certain < _CHANCE else None
 
 
-def _placed(draws: Sequence[Tensor], *, ordered: bool) -> Iterator[Structure]:
+def _placed(
+    draws: Sequence[Tensor], band: Band | None, chance: float, *, ordered: bool
+) -> Iterator[Structure]:
     """Yield what is said of places: zeros outside diagonals, elements that stay.
 
     Args:
         draws: the argument.
+        band: the diagonals outside which it is zero.
+        chance: how often two elements are equal by chance.
         ordered: whether numbers are sorted, so that some stay by themselves.
     """
-    band = _band(draws)
     if band is not None:
         yield band
     if len(draws) < 3 or ordered:
@@ -113,7 +118,7 @@ def _placed(draws: Sequence[Tensor], *, ordered: bool) -> Iterator[Structure]:
         fixed &= x == draws[0]
     if band is not None:
         fixed &= band.mask(draws[0])
-    expected = fixed.numel() * _equal_chance(draws) ** (len(draws) - 1)
+    expected = fixed.numel() * chance ** (len(draws) - 1)
     seen = int(fixed.sum())
     if seen >= _FIXED and seen > _EXCESS * expected:
         yield Unknown("the same in every draw at some places")
@@ -147,10 +152,15 @@ def _band(draws: Sequence[Tensor]) -> Band | None:
     return band if outside * len(draws) * math.log(chance) < _CHANCE else None
 
 
-def _alike(draws: Sequence[Tensor]) -> Iterator[Structure]:
-    """Yield what is said of equal elements: repeated rows, order."""
+def _alike(draws: Sequence[Tensor], chance: float) -> Iterator[Structure]:
+    """Yield what is said of equal elements: repeated rows, order.
+
+    Args:
+        draws: the argument.
+        chance: how often two elements are equal by chance.
+    """
     first = draws[0]
-    equal, equal_along = math.log(_equal_chance(draws)), set()
+    equal, equal_along = math.log(chance), set()
     for axis, n in enumerate(first.shape):
         pairs = first.numel() // max(n, 1) * (n - 1) * len(draws)
         if n > 1 and pairs * equal < _CHANCE:
@@ -163,14 +173,12 @@ def _alike(draws: Sequence[Tensor]) -> Iterator[Structure]:
         yield from _once_each(draws)
 
 
-def _symmetric(
-    draws: Sequence[Tensor], looked_at: Sequence[Tensor]
-) -> Iterator[Structure]:
+def _symmetric(draws: Sequence[Tensor], chance: float) -> Iterator[Structure]:
     """Yield that matrices are symmetric, and that they are positive definite.
 
     Args:
         draws: the argument, whole: no part of a matrix says that it is symmetric.
-        looked_at: those elements that tell how often two are equal by chance.
+        chance: how often two elements are equal by chance.
     """
     first = draws[0]
     if first.dim() < 2 or not first.shape[-1] == first.shape[-2] > 1:
@@ -180,7 +188,7 @@ def _symmetric(
         return
     diagonal = all(Band(0, 0).holds(x) for x in draws)
     pairs = first.numel() // n * (n - 1) // 2 * len(draws)
-    if diagonal or pairs * math.log(_equal_chance(looked_at)) >= _CHANCE:
+    if diagonal or pairs * math.log(chance) >= _CHANCE:
         return
     yield Symmetric()
     real = first.is_floating_point() and 2 < n <= _MATRIX

@@ -39,8 +39,7 @@ class RemoteKernel:
     Args:
         sandbox: where the entry runs; the caller opens and closes it.
         outputs: tells what a call may return; None for a bound by the arguments' size.
-        nesting: how results are to be nested, as `telling.nesting` says it; "" for a
-            tensor, or several in a row.
+        nesting: how results are to be nested, as `telling.nesting` says it.
 
     Attributes:
         predicted: seconds that a call is expected to take, at most what calls took.
@@ -95,9 +94,7 @@ class RemoteKernel:
 
     def _as_declared(self, returned: Returned) -> object:
         """Return what it returned, in a row; what is nested otherwise is of a type."""
-        told = returned.nesting
-        in_a_row = set(told) <= set("(*, )") and told.count("(") <= 1
-        if told == self._nesting or (in_a_row and not self._nesting):
+        if returned.nesting == self._nesting:
             return returned.value
         return stand_in(returned.type)
 

@@ -43,8 +43,7 @@ class Returned:
             returned several; in place of anything else an object that has the name of
             its type and nothing more.
         tensors: the tensors in it, in order.
-        nesting: how they were nested, as `telling.nesting` says it; "" where it
-            returned one or none.
+        nesting: how they were nested, as `telling.nesting` says it.
         type: the name of its type.
         late: whether results or arguments still changed after the call had returned.
         operators: torch's own operators that computed.

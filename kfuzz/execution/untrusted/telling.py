@@ -138,19 +138,28 @@ def leaves(returned: object, depth: int = 0) -> list[object]:
     return found[: MOST_ITEMS + 1]
 
 
-def nesting(returned: object, depth: int = 0) -> str:
-    """Return how results are nested, in a line: "(*, {'k': *})"; lists are tuples.
+def nesting(returned: object) -> str:
+    """Return how results are nested: "(*, {'k': *})"; lists are tuples.
 
-    Of more than is told of something else comes out than of any that is not.
+    "" for a tensor, or several in a row.
     """
+    parts = returned if isinstance(returned, tuple | list) else ()
+    nested = isinstance(returned, dict) or any(
+        isinstance(part, tuple | list | dict) for part in parts
+    )
+    return _form(returned) if nested else ""
+
+
+def _form(returned: object, depth: int = 0) -> str:
+    """Return the form of results; of more than are told of, how many there are."""
     if depth > _DEPTH or not isinstance(returned, tuple | list | dict):
         return "*"
     if len(returned) > MOST_ITEMS:
         return f"{len(returned)}"
     if not isinstance(returned, dict):
-        return f"({', '.join(nesting(part, depth + 1) for part in returned)})"
+        return f"({', '.join(_form(part, depth + 1) for part in returned)})"
     parts = (
-        f"{str(key)[:100]!r}: {nesting(returned[key], depth + 1)}"
+        f"{str(key)[:100]!r}: {_form(returned[key], depth + 1)}"
         for key in sorted(returned, key=str)
     )
     return f"{{{', '.join(parts)}}}"
