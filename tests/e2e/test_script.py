@@ -88,6 +88,7 @@ def test_nothing_is_overwritten(found: Project) -> None:
     assert (found.folder / "kernels.py").read_text().startswith(HEADER)
 
 
+@pytest.mark.slow
 def test_a_script_of_a_kernel_in_a_module(project: Project) -> None:
     project.write("package/__init__.py", "")
     text = HEADER + MENDED.replace("relu(x)", "relu(x) + 1")

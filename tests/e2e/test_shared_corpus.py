@@ -26,7 +26,9 @@ def _told(path: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("seeds", [(1, 1), (1, 2)])
+@pytest.mark.parametrize(
+    "seeds", [(1, 1), pytest.param((1, 2), marks=pytest.mark.slow)]
+)
 def test_two_runs_at_once_lose_nothing_of_one_another(
     seeds: tuple[int, int], project: Project
 ) -> None:

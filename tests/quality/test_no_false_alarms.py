@@ -40,7 +40,7 @@ def twins(*modules: str) -> list[str]:
 
 # Torch's declarations are those of its CPU implementations, which are many.
 SEARCHES = {
-    "torch": (TORCH, "cpu", CASES * 2 // 3),
+    "torch": (TORCH, "cpu", CASES // 2),
     "others": (OTHERS, "auto", CASES),
     "many": (twins(*MANY), "auto", max(CASES // 8, 10)),
     **{m: (twins(m), "auto", CASES) for m in MODULES if m not in MANY},

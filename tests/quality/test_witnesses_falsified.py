@@ -27,9 +27,15 @@ VIOLATING = [
 ]
 FIRST = {WITNESSES[name].contract: name for name in reversed(VIOLATING)}
 EVERY = os.environ.get("KFUZZ_WITNESSES") == "all"
+# Half a minute each.
+LONG = {"matmul_within_half_range"}
+HUNTED = [
+    pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+    for name in (VIOLATING if EVERY else sorted(FIRST.values()))
+]
 
 
-@pytest.mark.parametrize("name", VIOLATING if EVERY else sorted(FIRST.values()))
+@pytest.mark.parametrize("name", HUNTED)
 def test_it_is_falsified_and_minimal(name: str, tmp_path: Path) -> None:
     witness = WITNESSES[name]
     found = hunt(witness, tmp_path, seed=SEED, seconds=SECONDS)

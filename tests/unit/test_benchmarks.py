@@ -336,6 +336,7 @@ def test_bursts_may_find_more_but_nothing_less() -> None:
     assert not pair(side(), side(), contract="").differs
 
 
+@pytest.mark.slow
 def test_a_fault_has_the_same_findings_with_bursts() -> None:
     entry = entries("cpu")["no_tile_in_relu"]
     made = buckets.compare(entry, cases=25, seed=3, isolate="none")
