@@ -299,8 +299,9 @@ class Corpus:
             elif entry.path != self.root / entry.finding.folder:
                 what = f"{entry.path}: its name should be {entry.finding.folder}"
                 problems.append(Problem(entry.path, what, ProblemKind.MISPLACED))
+        told = {problem.path for problem in problems}
         for path in self._folders():
-            if not os.path.lexists(path / FINDING):
+            if path not in told and not os.path.lexists(path / FINDING):
                 what = f"{path / FINDING}: the file is missing"
                 problems.append(Problem(path, what, ProblemKind.DAMAGED))
         for path in self._leftovers():

@@ -102,6 +102,14 @@ class Effective:
             return Chosen(base[key], f"profile {self.profile}", 4)
         return Chosen(base.get(key, setting.default), UNSAID, 5)
 
+    def where(self, key: str) -> str:
+        """Return what says a setting, for error messages."""
+        return self._place(key, self.chosen[key])
+
+    def _place(self, key: str, picked: Chosen) -> str:
+        in_file = f"{self._config.file}: {SECTION} {key}"
+        return {0: f"--{key}", 1: picked.source}.get(picked.rank, in_file)
+
     def _known(self, picked: Chosen) -> str:
         """Return the name of the profile.
 
@@ -110,12 +118,9 @@ class Effective:
         """
         valid = [*PROFILES, *self._config.profiles]
         if picked.value not in valid:
-            where = {0: "--profile", 1: picked.source}.get(
-                picked.rank, f"{self._config.file}: {SECTION} profile"
-            )
             raise UsageError(
                 f"{picked.value!r:.60} is no profile",
-                where=where,
+                where=self._place("profile", picked),
                 fix=suggestion(picked.value, valid),
             )
         name: str = picked.value

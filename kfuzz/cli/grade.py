@@ -14,12 +14,12 @@ from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.calibration import Calibration
-from kfuzz.core.durable import replace_file
-from kfuzz.core.errors import HarnessError, UsageError
+from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event
 from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
+from kfuzz.report.writing import require_writable, write_or_raise
 
 DEFAULT_CASES: Final = 300
 _FORMATS: Final = ("text", "markdown", "json")
@@ -163,7 +163,8 @@ def grade(
     )
     device, seed = options.device(device), options.seed(seed)
     # Whatever cannot be read or written is said before the search, not after it.
-    places = {p: _writable(p) for p in (markdown, json) if p is not None}
+    for name in filter(None, (markdown, json)):
+        require_writable(Path(name), where=name)
     from kfuzz.engine.grade_files import read_calibration, read_statement
 
     other = None if against is None else read_statement(Path(against))
@@ -191,7 +192,7 @@ def grade(
         out.write(shown)
         for place, kind in ((markdown, "markdown"), (json, "json")):
             if place is not None:
-                _write(places[place], _rendered(made, None, kind))
+                write_or_raise(Path(place), _rendered(made, None, kind))
     return code_of(made, fail_on_known=fail_on == "any")
 
 
@@ -269,23 +270,3 @@ def _exclude(*, statement: str, **others: object) -> None:
             raise UsageError(
                 f"--statement and {shown} exclude each other", where=statement
             )
-
-
-def _writable(path: str) -> Path:
-    place = Path(path)
-    if place.is_dir() or not place.parent.is_dir():
-        raise UsageError(
-            "is a folder" if place.is_dir() else "its folder does not exist",
-            where=path,
-            fix="name a file in a folder that is there",
-        )
-    return place
-
-
-def _write(place: Path, text: str) -> None:
-    try:
-        replace_file(place, text.encode(), prefix=".tmp-")
-    except OSError as error:
-        raise HarnessError(
-            f"cannot be written: {error.strerror or error}", where=str(place)
-        ) from None

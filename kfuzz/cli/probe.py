@@ -1,6 +1,5 @@
 """kfuzz probe: what a kernel's arithmetic is, against what it declares."""
 
-import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,10 +11,9 @@ from kfuzz.cli import options
 from kfuzz.cli.outcome import Outcome
 from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import consume, report_stream, stopping
-from kfuzz.core.durable import replace_file
-from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine import zygotes
+from kfuzz.report.writing import require_writable, write_or_raise
 
 DEFAULT_TIME: Final = "5m"
 
@@ -114,7 +112,8 @@ def probe(
     options.choice(fail_on, options.FAIL_ON, "--fail-on")
     device = options.device(device)
     seconds = options.duration(max_time)
-    place = None if svg is None else _writable(svg)
+    if svg is not None:
+        require_writable(Path(svg), where=svg)
     project = open_project(corpus)
     targets = project.targets(kernels)
     zygotes.expect(device)  # it imports torch while this process does
@@ -172,29 +171,13 @@ def probe(
             shown = readings.Shown(verbose=verbose, adopt=adopt)
             console = readings.console(out)
             readings.print_readings(probing.kernels, console, shown)
-        if place is not None:
-            _draw(place, readings.drawing(probing.kernels))
+        if svg is not None:
+            _draw(svg, readings.drawing(probing.kernels))
     return outcome.code()
 
 
-def _writable(path: str) -> Path:
-    place = Path(path)
-    if place.is_dir() or not os.path.isdir(place.parent):
-        raise UsageError(
-            "is a folder" if place.is_dir() else "its folder does not exist",
-            where=path,
-            fix="name a file in a folder that is there",
-        )
-    return place
-
-
-def _draw(place: Path, text: str) -> None:
-    if not text:
-        print(f"kfuzz: no order was found, {place} is not written", file=sys.stderr)
-        return
-    try:
-        replace_file(place, text.encode(), prefix=".tmp-")
-    except OSError as error:
-        raise HarnessError(
-            f"cannot be written: {error.strerror or error}", where=str(place)
-        ) from None
+def _draw(name: str, text: str) -> None:
+    if text:
+        write_or_raise(Path(name), text)
+    else:
+        print(f"kfuzz: no order was found, {name} is not written", file=sys.stderr)

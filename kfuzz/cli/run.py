@@ -271,7 +271,10 @@ def run(
         calibration=settings["calibration"],
     )
     begun, learn = learnt_store.chosen(
-        settings["learnt"], seeded=settings["seed"] != FRESH, root=project.root
+        settings["learnt"],
+        seeded=settings["seed"] != FRESH,
+        root=project.root,
+        where=settings.where("learnt"),
     )
     config = replace(config, learn=learn, learnt=begun)
     outcome = Outcome(fail_on_known=settings["fail-on"] == "any")

@@ -4,10 +4,13 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import typer
+
 from kfuzz.cli.project import Project
 from kfuzz.core.errors import DecodeError, NothingToRunError
 from kfuzz.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.entry import FINDING
+from kfuzz.report.corpus_lists import problem_line
 
 
 def chosen(names: Sequence[str], project: Project) -> list[Stored | Problem]:
@@ -17,6 +20,9 @@ def chosen(names: Sequence[str], project: Project) -> list[Stored | Problem]:
         names: ids, finding.json files, folders of one or of many findings;
             none selects the whole corpus.
         project: its corpus holds the ids.
+
+    Entries of a format that this version does not know are skipped, which is said,
+    unless they are named one by one.
 
     Raises:
         UsageError: if a name selects nothing.
@@ -28,6 +34,10 @@ def chosen(names: Sequence[str], project: Project) -> list[Stored | Problem]:
     for name in names:
         for entry in _named(name, project):
             found.setdefault(Path(os.path.abspath(entry.path)), entry)
+    for path, entry in list(found.items()):
+        if isinstance(entry, Problem) and entry.kind is ProblemKind.FORMAT:
+            typer.echo(f"kfuzz: skipped: {problem_line(entry)}", err=True)
+            del found[path]
     if not found:
         raise NothingToRunError(
             "no finding to replay",

@@ -38,7 +38,9 @@ _NEW: Final = ".new-"
 _ID_LENGTH: Final = 12
 
 
-def chosen(option: str, *, seeded: bool, root: Path) -> tuple[str, bool]:
+def chosen(
+    option: str, *, seeded: bool, root: Path, where: str = ""
+) -> tuple[str, bool]:
     """Return the id of what a run begins with, "" for nothing, and whether it adds.
 
     Args:
@@ -46,6 +48,7 @@ def chosen(option: str, *, seeded: bool, root: Path) -> tuple[str, bool]:
             "none", "last" (what they have, whatever else is given), or an id.
         seeded: whether a seed is given.
         root: the project.
+        where: what says so, for the error; "" for the command line.
 
     Raises:
         UsageError: if an id is not kept.
@@ -55,7 +58,7 @@ def chosen(option: str, *, seeded: bool, root: Path) -> tuple[str, bool]:
     store = Store(root)
     if option in (AUTO, LAST):
         return store.begin(), True
-    store.begun(option)
+    store.begun(option, where=where)
     return option, False
 
 
@@ -169,13 +172,13 @@ class Store:
             return ""  # it could not be repeated
         return begun
 
-    def begun(self, id: str) -> dict[str, str]:
+    def begun(self, id: str, *, where: str = "") -> dict[str, str]:
         """Return what was there when a run began, by file.
 
         Raises:
             UsageError: if it is not kept, or damaged.
         """
-        where = f"--learnt {id}"
+        where = where or f"--learnt {id}"
         fix = "without --learnt the seed draws what it draws where nothing was learnt"
         try:
             text = _text(self._folder("begun") / f"{safe_name(id)}.json")

@@ -8,7 +8,7 @@ from typing import Final
 
 from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.processors import processors
-from kfuzz.corpus import Corpus, Problem, Stored
+from kfuzz.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.replay import replay
@@ -89,6 +89,8 @@ def _stored(
                 if entry.finding.device != device:
                     elsewhere += 1
                     continue
+            elif entry.kind is ProblemKind.FORMAT:
+                continue  # another version's; `kfuzz corpus check` tells of it
             found.append((kernel, entry))
     return found, elsewhere
 

@@ -4,20 +4,18 @@ JSON Lines are written as events come; the others at the end, whole or not at al
 """
 
 import os
-import stat
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
 
-from kfuzz.core.durable import replace_file
 from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.core.event import Event, Exited
 from kfuzz.report import junit, markdown, sarif
 from kfuzz.report.gathered import Gathered
 from kfuzz.report.jsonl import JsonLines
 from kfuzz.report.kinds import ReportFile, ReportKind
+from kfuzz.report.writing import require_writable, write
 
 
 class ReportFiles:
@@ -40,7 +38,7 @@ class ReportFiles:
     ) -> None:
         paths = [os.path.realpath(report.path) for report in wanted]
         for report, path in zip(wanted, paths, strict=True):
-            _require_writable(report, Path(path))
+            require_writable(report.path, where=str(report))
             if paths.count(path) > 1:
                 raise UsageError("two reports have this file", where=str(report))
         self._wanted = wanted
@@ -83,7 +81,7 @@ class ReportFiles:
             if report.kind is ReportKind.JSONL:
                 continue
             try:
-                _write(report.path, self._document(report.kind))
+                write(report.path, self._document(report.kind))
             except Exception as error:
                 self._fail(report, error)
 
@@ -126,38 +124,3 @@ _MAKERS: Final[dict[ReportKind, Callable[..., str]]] = {
     ReportKind.MARKDOWN: markdown.document,
     ReportKind.HTML: _html,
 }
-
-
-def _require_writable(report: ReportFile, path: Path) -> None:
-    try:
-        if path.is_dir():
-            raise UsageError("is a folder", where=str(report), fix="name a file in it")
-        if _is_special(path):
-            return
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-        if path.exists():
-            with open(path, "ab"):
-                pass
-    except OSError as error:
-        raise UsageError(
-            f"cannot be written here: {error.strerror}",
-            where=str(report),
-            fix="name a file in a folder that exists and can be written",
-        ) from None
-
-
-def _is_special(path: Path) -> bool:
-    """Whether a path is there and no plain file: a device, a pipe."""
-    return path.exists() and not stat.S_ISREG(path.stat().st_mode)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file at once; a link is followed, a device or pipe written to."""
-    place = Path(os.path.realpath(path))
-    content = text.encode(errors="backslashreplace")
-    if _is_special(place):
-        with open(place, "wb") as out:
-            out.write(content)
-        return
-    replace_file(place, content, prefix=f".{place.name[:64]}.")

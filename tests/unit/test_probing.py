@@ -211,7 +211,7 @@ def test_functions_of_torch_are_probed_as_the_platform_binds_them(
     [
         (("--probe", "ordre"), "did you mean 'order'"),
         (("--dtype", "float99"), "no kernel here declares float99"),
-        (("--svg", "nowhere/t.svg"), "its folder does not exist"),
+        (("--svg", "nowhere/t.svg"), "cannot be written here: No such file"),
         (("torch.matmull",), "torch_matmul"),
     ],
 )

@@ -295,3 +295,12 @@ def test_quiet_on_the_command_line_goes_before_verbose_in_the_file() -> None:
     config = Config(values={"verbose": True})
     made = Effective({"quiet": True}, config, {})
     assert (made["quiet"], made["verbose"]) == (True, False)
+
+
+def test_an_error_after_reading_names_the_place_that_said_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "pyproject.toml").write_text('[tool.kfuzz]\nlearnt = "bogus"\n')
+    (project / "kernels.py").write_text("")
+    assert main(["run", "kernels.py"]) == ExitCode.USAGE
+    assert "pyproject.toml: [tool.kfuzz] learnt: " in capsys.readouterr().err

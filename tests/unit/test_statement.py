@@ -158,7 +158,7 @@ def test_a_statement_is_compared_without_a_run(
         ("--statement a.json --platform", "exclude each other"),
         ("--platform --device interpret", "Triton's interpreter"),
         ("a.py --against nowhere.json", "nowhere.json"),
-        ("a.py --json nowhere/a.json", "folder does not exist"),
+        ("a.py --json nowhere/a.json", "cannot be written here: No such file"),
         ("a.py --format xml", "'xml'"),
     ],
 )

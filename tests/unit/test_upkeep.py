@@ -227,6 +227,26 @@ def test_an_entry_of_a_newer_format_is_never_merged_over(
     assert json.loads(file.read_text()) == {"format": 2}
 
 
+def test_an_entry_of_a_newer_format_is_not_replayed_unless_it_is_named(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project / "corpus" / stored(project).folder / "finding.json"
+    file.write_text(json.dumps({"format": 2}))
+    assert main(["replay"]) == ExitCode.NOTHING_TO_RUN
+    assert "kfuzz: skipped: format: " in capsys.readouterr().err
+    assert main(["replay", str(file)]) == ExitCode.INTERNAL
+
+
+def test_a_link_in_the_corpus_is_told_once(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = project / "corpus" / stored(project).folder
+    (tmp_path / "elsewhere").mkdir()
+    (folder.parent / "C-EXC-01-00000000").symlink_to(tmp_path / "elsewhere")
+    assert main(["corpus", "check"]) == ExitCode.VIOLATION
+    assert "1 readable, 1 problems" in capsys.readouterr().out
+
+
 def test_pruning_says_first_and_does_it_with_yes(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
