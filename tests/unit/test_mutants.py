@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from mutants import in_child, mutator, report, scaled_inputs
-from mutants.asking import COMPARISON, KFUZZ, START
+from mutants.asking import COMPARISON, KFUZZ, LONGER, START
 from mutants.campaign import Settings, State, next_step
 from mutants.mutator import RULES, Mutant, mutants, written
 from mutants.rules import is_call
@@ -145,20 +146,39 @@ def test_peers_search_a_file_in_place_of_a_witness(folder: Path) -> None:
 
 
 def test_steps_follow_from_what_is_known() -> None:
-    tools = (KFUZZ, "odd shapes")
+    asked = replace(SETTINGS, tools=(KFUZZ, "odd shapes"))
     known: dict[str, Any] = {"searches": {}}
-    assert next_step(known, tools, correct=False) == START
-    assert next_step(known, tools, correct=True) == KFUZZ
+    assert next_step(known, asked, correct=False) == START
+    assert next_step(known, asked, correct=True) == KFUZZ
     known[START] = {"raised": "CompilationError: no"}
-    assert next_step(known, tools, correct=False) == ""
+    assert next_step(known, asked, correct=False) == ""
     known[START] = {"raised": ""}
     known["searches"] = {KFUZZ: {"found": False}}
-    assert next_step(known, tools, correct=False) == "odd shapes"
+    assert next_step(known, asked, correct=False) == "odd shapes"
     known["searches"]["odd shapes"] = {"found": True}
-    assert next_step(known, tools, correct=False) == COMPARISON
-    assert next_step(known, tools, correct=True) == ""
+    assert next_step(known, asked, correct=False) == COMPARISON
+    assert next_step(known, asked, correct=True) == ""
     known["searches"][KFUZZ] = {"found": True}
-    assert next_step(known, tools, correct=False) == ""
+    assert next_step(known, asked, correct=False) == ""
+
+
+def test_what_kfuzz_leaves_is_searched_longer_and_compared_once_more() -> None:
+    known: dict[str, Any] = {
+        START: {"raised": ""},
+        "searches": {KFUZZ: {"found": False}},
+        COMPARISON: {"cases": 99, "limit": SETTINGS.comparing, "charged": ""},
+    }
+    assert next_step(known, SETTINGS, correct=False) == ""
+    more = replace(SETTINGS, comparing=2 * SETTINGS.comparing, longer=40.0)
+    assert next_step(known, more, correct=False) == LONGER
+    known[LONGER] = {"found": False}
+    assert next_step(known, more, correct=False) == COMPARISON
+    known[COMPARISON]["cases"] = 100
+    assert next_step(known, more, correct=False) == ""
+    known[COMPARISON] = {"error": "no", "limit": more.comparing}
+    assert next_step(known, more, correct=False) == ""
+    known[LONGER] = {"found": True}
+    assert next_step(known, replace(more, comparing=1e6), correct=False) == ""
 
 
 def test_the_state_travels_and_forgets_what_another_source_showed(

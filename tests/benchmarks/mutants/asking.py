@@ -20,12 +20,13 @@ from peers.subject import Budget
 
 from kfuzz.contracts.witnesses.roster import Entry
 from kfuzz.core.calibration import Role
-from kfuzz.execution.processes import ChildDied, Zygote
+from kfuzz.execution.processes import ChildDied, ChildRaised, Zygote
 from mutants.in_child import COMPARE, STARTS
 from mutants.specimens import SPECIMENS
 
 KFUZZ: Final = "kfuzz"
 START: Final = "start"
+LONGER: Final = "longer"
 COMPARISON: Final = "comparison"
 # How it is told that a tool is not there.
 NOT_RUN: Final = "not run"
@@ -48,7 +49,7 @@ class Step:
 
     Attributes:
         unit: id of the mutant, or name of the correct kernel.
-        what: START, a tool, or COMPARISON.
+        what: START, a tool, LONGER (kfuzz once more), or COMPARISON.
         kernel: name of the witness.
         file: holds the kernel.
         correct: holds the correct kernel.
@@ -120,7 +121,7 @@ def _searched(doing: _Doing, step: Step) -> dict[str, Any]:
     witness = next(s.witness for s in SPECIMENS if s.name == step.kernel)
     entry = Entry(witness, Role.VIOLATING, step.backend)
     budget = Budget(step.seconds, step.cases)
-    if step.what == KFUZZ:
+    if step.what in (KFUZZ, LONGER):
         return asdict(doing.kfuzz.search(entry, budget, step.seed, file=step.file))
     peer = STARTS if step.what == START else TOOLS[step.what]
     found = doing.peers.search(peer, entry, budget, step.seed, file=step.file)
@@ -128,6 +129,22 @@ def _searched(doing: _Doing, step: Step) -> dict[str, Any]:
     if step.what == START:  # what ends its process does start
         made["raised"] = "" if made.pop("found") else found.message
     return made
+
+
+def _ended(ended: ChildDied | ChildRaised, tried: Path) -> dict[str, Any]:
+    """Return what a comparison shows that a mutant ended.
+
+    Raises:
+        ChildRaised: if it was no fault of the device's.
+    """
+    if isinstance(ended, ChildDied):
+        how = ended.signal_name or f"exit status {ended.exit_code}"
+    elif ended.type == "AcceleratorError":
+        how = ended.message.partition("\n")[0]
+    else:
+        raise ended
+    cases = int.from_bytes(tried.read_bytes(), "little")
+    return {"cases": cases, "differing": 0, "charged": f"K-LIV-01: {how}"}
 
 
 def _compared(zygote: Zygote, step: Step) -> dict[str, Any]:
@@ -149,9 +166,6 @@ def _compared(zygote: Zygote, step: Step) -> dict[str, Any]:
         with zygote.fork() as child:
             try:
                 made = child.request(message, step.seconds + GRACE_SECONDS)
-            except ChildDied as died:
-                cases = int.from_bytes(Path(tried.name).read_bytes(), "little")
-                how = died.signal_name or f"exit status {died.exit_code}"
-                charged = f"K-LIV-01: {how}"
-                made = {"cases": cases, "differing": 0, "charged": charged}
+            except (ChildDied, ChildRaised) as ended:
+                made = _ended(ended, Path(tried.name))
     return {**made, "seconds": time.monotonic() - began}

@@ -14,7 +14,7 @@ from typing import Any, Final
 from peers.subject import Budget
 from peers.versions import machine
 
-from mutants.asking import COMPARISON, KFUZZ, START, Step, begin, done
+from mutants.asking import COMPARISON, KFUZZ, LONGER, START, Step, begin, done
 from mutants.mutator import Mutant, written
 from mutants.specimens import SPECIMENS, Specimen
 
@@ -22,6 +22,8 @@ from mutants.specimens import SPECIMENS, Specimen
 LAST_SECONDS: Final = 5.0
 # How often the file is written at most.
 KEPT_EVERY: Final = 3.0
+LEAST_COMPARED: Final = 100
+"""Fewer small cases say nothing of what a mutant is."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,10 @@ class Settings:
         tools: names, in the order in which they search.
         budget: of one search.
         compared: most small cases on which one that kfuzz leaves is compared.
-        comparing: seconds that this may take.
+        comparing: seconds that this may take; one that had less time, and few cases
+            in it, is made anew.
         seed: of every search.
+        longer: seconds of a second search by kfuzz of what it leaves; 0 for none.
     """
 
     device: str
@@ -43,6 +47,7 @@ class Settings:
     compared: int
     comparing: float
     seed: int
+    longer: float = 0.0
 
     @staticmethod
     def of(path: Path) -> "Settings":
@@ -85,10 +90,10 @@ class State:
         if path.exists():
             stored = json.loads(path.read_text())
             self.units = stored.pop("units")
-            for key in ("device", "budget", "compared", "comparing", "seed"):
+            for key in ("device", "budget", "compared", "seed"):
                 if stored[key] != self.head[key]:
                     raise ValueError(f"{path}: {key} was {stored[key]!r}")
-            self.head = stored
+            self.head = {**stored, "comparing": settings.comparing}
 
     def unit(self, id: str, digest: str) -> dict[str, Any]:
         """Return what is known of a unit: nothing, if its file was another one."""
@@ -105,12 +110,12 @@ class State:
         fresh.replace(self.path)
 
 
-def next_step(known: dict[str, Any], tools: Sequence[str], *, correct: bool) -> str:
+def next_step(known: dict[str, Any], settings: Settings, *, correct: bool) -> str:
     """Return what is to be done next with a unit, "" if nothing is.
 
     Args:
         known: of the unit, as in `State`.
-        tools: those that search.
+        settings: of this call.
         correct: whether it is a correct kernel: these start, and are not compared.
     """
     if not correct:
@@ -118,11 +123,24 @@ def next_step(known: dict[str, Any], tools: Sequence[str], *, correct: bool) -> 
             return START
         if known[START].get("raised"):
             return ""
-    for tool in tools:
+    for tool in settings.tools:
         if tool not in known["searches"]:
             return tool
-    left = KFUZZ in tools and not known["searches"][KFUZZ].get("found")
-    return COMPARISON if left and not correct and COMPARISON not in known else ""
+    searched = known["searches"].get(KFUZZ, {"found": True})
+    if correct or searched.get("found") or known.get(LONGER, {}).get("found"):
+        return ""
+    if settings.longer and LONGER not in known:
+        return LONGER
+    return "" if _is_compared(known.get(COMPARISON), settings) else COMPARISON
+
+
+def _is_compared(made: dict[str, Any] | None, settings: Settings) -> bool:
+    """Whether a comparison need not be made, or made anew with more time."""
+    if made is None:
+        return False
+    if made.get("charged") or made.get("cases", 0) >= LEAST_COMPARED:
+        return True
+    return bool(made.get("limit", 0.0) >= settings.comparing)
 
 
 def run(
@@ -210,21 +228,21 @@ def _steps(
     busy: set[str],
 ) -> Iterator[Step]:
     """Yield the next step of each unit that is not busy."""
+    seconds = {COMPARISON: settings.comparing, LONGER: settings.longer}
     for unit in units:
         id = _id(unit)
         if id in busy:
             continue
         correct = isinstance(unit, Specimen)
         known = state.units[id]
-        what = next_step(known, settings.tools, correct=correct)
+        what = next_step(known, settings, correct=correct)
         if what:
             name = unit.name if isinstance(unit, Specimen) else unit.specimen.name
             file = f"{name}.py" if isinstance(unit, Specimen) else unit.file
-            searching = settings.budget.seconds
             yield Step(
                 unit=id, what=what, kernel=name, file=folder / file,
                 correct=folder / f"{name}.py", backend=settings.device,
-                seconds=settings.comparing if what == COMPARISON else searching,
+                seconds=seconds.get(what, settings.budget.seconds),
                 cases=settings.budget.cases, compared=settings.compared,
                 seed=settings.seed,
             )  # fmt: skip
@@ -232,8 +250,8 @@ def _steps(
 
 def _take(known: dict[str, Any], step: Step, made: dict[str, Any]) -> None:
     """Add what a step showed to what is known of its unit."""
-    if step.what in (START, COMPARISON):
-        known[step.what] = made
+    if step.what in (START, LONGER, COMPARISON):
+        known[step.what] = {**made, "limit": step.seconds}
     else:
         known["searches"][step.what] = made
     told = next(filter(None, map(made.get, ("error", "charged", "message"))), "")

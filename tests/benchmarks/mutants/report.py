@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from mutants.asking import COMPARISON, KFUZZ, NOT_RUN, START
-from mutants.campaign import State
+from mutants.asking import COMPARISON, KFUZZ, LONGER, NOT_RUN, START
+from mutants.campaign import LEAST_COMPARED, State
 from mutants.explained import CHARGED, EXPLAINED
 from mutants.mutator import FAMILIES, Mutant
 
@@ -32,8 +32,6 @@ class Kind(StrEnum):
 
 
 CONFORMING: Final = (Kind.EQUIVALENT, Kind.ADMISSIBLE)
-# Fewer small cases say nothing of what a mutant is.
-LEAST_COMPARED: Final = 100
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ class Left:
         ratio: its greatest error over what is admitted, where bits differ.
         first: the first case in which bits differ, or with which it was charged.
         charged: with what, in the comparison; "" if with nothing.
+        longer: what a longer search by kfuzz showed, "" if nothing.
         why: what is known of it, "" if nothing is.
         by: tools that called it wrong.
     """
@@ -80,6 +79,7 @@ class Left:
     ratio: float
     first: str
     charged: str
+    longer: str
     why: str
     by: tuple[str, ...]
 
@@ -158,8 +158,9 @@ def told(every: Sequence[Mutant], state: State, tools: Sequence[str]) -> Told:
         if kinds[id] in (Kind.STILLBORN, Kind.KILLED):
             continue
         compared = known.get(COMPARISON, {})
-        if error := compared.get("error"):
-            errors.append(f"{id}, comparison: {error}")
+        for what in (LONGER, COMPARISON):
+            if error := known.get(what, {}).get("error"):
+                errors.append(f"{id}, {what}: {error}")
         if KFUZZ in known["searches"]:
             left.append(
                 Left(
@@ -170,6 +171,7 @@ def told(every: Sequence[Mutant], state: State, tools: Sequence[str]) -> Told:
                     ratio=compared.get("ratio", 0.0),
                     first=compared.get("first", ""),
                     charged=compared.get("charged", ""),
+                    longer=_found(known.get(LONGER, {})),
                     why=why(id),
                     by=tuple(r.tool for r in rows if r.unit == id and r.found),
                 )
@@ -199,11 +201,20 @@ def _kind(known: dict[str, Any], id: str) -> Kind:
     if known["searches"].get(KFUZZ, {}).get("found"):
         return Kind.KILLED
     compared = known.get(COMPARISON, {})
-    if compared.get("charged") or id in CHARGED:
+    longer = known.get(LONGER, {}).get("found")
+    if longer or compared.get("charged") or id in CHARGED:
         return Kind.LEFT
     if compared.get("cases", 0) < LEAST_COMPARED:
         return Kind.UNKNOWN
     return Kind.ADMISSIBLE if compared["differing"] else Kind.EQUIVALENT
+
+
+def _found(longer: dict[str, Any]) -> str:
+    if not longer.get("found"):
+        return ""
+    cases, seconds = longer["cases"], longer["seconds"]
+    text = "found by a longer search"
+    return f"{text} after {cases} cases, {seconds:.0f} s: {longer['message']}"
 
 
 def why(id: str) -> str:
@@ -276,6 +287,7 @@ def _left(told: Told) -> str:
         of = f"{each.cases} cases compared"
         if each.kind is Kind.ADMISSIBLE:
             of += f", error / admitted up to {each.ratio:.3g} ({each.first})"
+        of += f"; {each.longer}" if each.longer else ""
         if each.charged:
             of += f"; {each.charged} ({each.first})"
         by = f"; called wrong by {', '.join(each.by)}" if each.by else ""

@@ -73,6 +73,10 @@ def main() -> int:
     parse.add_argument("--search-cases", type=int, help="most inputs of a search")
     parse.add_argument("--compared", type=int, default=3000, help="most small cases")
     parse.add_argument("--compare-seconds", type=float, default=40.0)
+    parse.add_argument(
+        "--longer-seconds", type=float, default=0.0,
+        help="of a second search by kfuzz of what it leaves",
+    )  # fmt: skip
     parse.add_argument("--seed", type=int, default=0)
     parse.add_argument("--list", action="store_true", help="print rules and numbers")
     parse.add_argument("--diffs", action="store_true", help="print every mutant")
@@ -92,6 +96,7 @@ def main() -> int:
         options.device, tuple(tools),
         Budget(options.search_seconds, options.search_cases),
         options.compared, options.compare_seconds, options.seed,
+        options.longer_seconds,
     )  # fmt: skip
     if options.report:
         settings = Settings.of(options.state)
