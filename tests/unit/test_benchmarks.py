@@ -229,12 +229,14 @@ def test_the_plot_shows_what_was_told_apart(tmp_path: Path) -> None:
         search("kfuzz", fault.kernel, found=True),
         search("kfuzz", fault.twin, found=False, correct=True),
     ]
-    assert plot.curves(searches) == [("kfuzz", [0.5], 0)]
+    assert [(c.tool, c.seconds, c.alarmed) for c in plot.curves(searches)] == [
+        ("kfuzz", (0.5,), 0)
+    ]
     file = tmp_path / "made.svg"
-    plot.draw(searches, 1.0, file)
+    plot.drawn(searches, 1.0, file)
     text = file.read_text()
     assert "kfuzz" in text
-    plot.draw(searches, 1.0, file)
+    plot.drawn(searches, 1.0, file)
     assert file.read_text() == text
 
 

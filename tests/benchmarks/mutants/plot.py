@@ -10,12 +10,13 @@ too does not count; how many such kernels there are stands in the legend.
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from step_plot import Curve, Style, draw
 
 from mutants import report
 from mutants.asking import KFUZZ
@@ -23,7 +24,7 @@ from mutants.campaign import Settings, State
 from mutants.mutator import mutants
 
 # Distinct in grey too: by dash as well as by colour.
-STYLES: Final = (
+STYLES: Final[tuple[Style, ...]] = (
     ("#0b62a4", "-", 2.4),
     ("#8c8c8c", "-", 1.6),
     ("#8c8c8c", "--", 1.6),
@@ -34,77 +35,27 @@ STYLES: Final = (
     ("#dd8452", "-", 1.6),
     ("#937860", "-", 1.6),
 )
-LEAST_SECONDS: Final = 0.01
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One tool's kills.
-
-    Attributes:
-        tool: its name.
-        seconds: until each kill, ascending.
-        searched: mutants that it searched and that can be killed.
-        alarmed: correct kernels that it calls wrong.
-    """
-
-    tool: str
-    seconds: tuple[float, ...]
-    searched: int
-    alarmed: int
 
 
 def curves(told: report.Told) -> list[Curve]:
-    """Return a curve for each tool that searched anything."""
+    """Return a curve for each tool that searched anything, kfuzz first."""
     made = []
-    for tool in told.tools:
+    for tool, style in zip(told.tools, STYLES, strict=False):
         kills = sorted(r.seconds for r in report.killed(told, tool))
         searched = len(told.searched(tool))
         alarmed = len({r.unit for r in told.false_alarms(tool)})
         if searched:
-            made.append(Curve(tool, tuple(kills), searched, alarmed))
-    return made
+            made.append(Curve(tool, tuple(kills), 100 / searched, alarmed, style))
+    return sorted(made, key=lambda curve: curve.tool != KFUZZ)
 
 
-def draw(told: report.Told, seconds: float, path: Path) -> None:
+def drawn(told: report.Told, seconds: float, path: Path) -> None:
     """Write the plot, its axis up to so many seconds."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    # The same file for the same numbers.
-    matplotlib.rcParams["svg.hashsalt"] = path.name
-    matplotlib.rcParams["svg.fonttype"] = "none"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7.2, 3.8), layout="constrained")
-    made = curves(told)
-    for curve, style in zip(made, STYLES, strict=False):
-        label = curve.tool
-        if curve.alarmed:
-            kernels = "kernel" if curve.alarmed == 1 else "kernels"
-            label += f" ({curve.alarmed} correct {kernels} called wrong)"
-        colour, dashes, width = style
-        shares = [100 * n / curve.searched for n in range(len(curve.seconds) + 1)]
-        axes.step(
-            [LEAST_SECONDS, *(max(t, LEAST_SECONDS) for t in curve.seconds), seconds],
-            [*shares, shares[-1]],
-            where="post", color=colour, linestyle=dashes, linewidth=width,
-            label=label, zorder=3 if curve.tool == KFUZZ else 2,
-        )  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_xlim(LEAST_SECONDS, seconds)
-    axes.set_ylim(0, 103)
-    axes.axhline(100, color="#bbbbbb", linewidth=0.8, zorder=1)
-    axes.set_xlabel("seconds until the mutant is killed")
-    axes.set_ylabel("mutants killed, %")
-    number = max((c.searched for c in made), default=0)
+    number = max((len(told.searched(tool)) for tool in told.tools), default=0)
     where = "CUDA" if told.device == "cuda" else "Triton's interpreter"
-    axes.set_title(f"{number} mutants of correct kernels, {where}", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=7.5, frameon=False, loc="upper left")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    pyplot.close(figure)
+    labels = ("seconds until the mutant is killed", "mutants killed, %")
+    title = f"{number} mutants of correct kernels, {where}"
+    draw(curves(told), path, seconds=seconds, top=100, title=title, labels=labels)
 
 
 def main() -> int:
@@ -116,7 +67,7 @@ def main() -> int:
     settings = Settings.of(options.state)
     told = report.told(mutants(), State(options.state, settings), settings.tools)
     longest = max((r.seconds for r in told.rows), default=0.0)
-    draw(told, max(longest, settings.budget.seconds), options.plot)
+    drawn(told, max(longest, settings.budget.seconds), options.plot)
     return 0
 
 
