@@ -37,8 +37,16 @@ def tf32_allowed() -> frozenset[str]:
     """
     if _precision_of is None:
         return _allowed_by_older_flags()
-    found = {k for k, op in PRODUCTS.items() if _precision_of("cuda", op) == "tf32"}
-    return frozenset(found | {"matmul"} if _OVERRIDE else found)
+    of = _precision_of
+    return _allowed_at(of("cuda", "matmul"), of("cuda", "conv"), of("cuda", "rnn"))
+
+
+@cache
+def _allowed_at(*precisions: str) -> frozenset[str]:
+    """Return the kinds whose precision, in the order of `PRODUCTS`, is TF32."""
+    found = zip(PRODUCTS, precisions, strict=True)
+    allowed = {kind for kind, precision in found if precision == "tf32"}
+    return frozenset(allowed | {"matmul"} if _OVERRIDE else allowed)
 
 
 def _allowed_by_older_flags() -> frozenset[str]:

@@ -1,10 +1,10 @@
 """The gate on the device: which calls are looked at, decided where their data lies.
 
-Before a call one kernel reduces its arguments to a statistic, a second compares that
-with those of the calls before and copies the arguments to pinned memory if the call is
-flagged; after the call a third copies its results. All are ordered on the caller's
-stream. The host enqueues them and one copy of a few numbers, learns later what came of
-it, and never waits. Without Triton, tensors on a GPU are not looked at here.
+Before a call a kernel reduces its arguments to a statistic, compares that with those
+of the calls before, and copies the arguments to pinned memory if the call is flagged;
+after the call another one copies its results, and tells what was decided. Both are
+ordered on the caller's stream. The host enqueues them, learns later what came of it,
+and never waits. Without Triton, tensors on a GPU are not looked at here.
 """
 
 import random
@@ -102,7 +102,7 @@ class DeviceGate:
         self._chance = random.Random()
         # What was made before a fork is not for the child to free.
         self._left: list[object] = []
-        self._lanes: dict[tuple[int, int], Lane] = {}
+        self._lanes: dict[tuple[int | None, int], Lane] = {}
         self.begin_anew()
         _GATES.add(self)
 
@@ -151,7 +151,12 @@ class DeviceGate:
         Returns:
             The call under way, for `after`; None if it cannot be kept.
         """
-        lane = self._lane(device)
+        if _is_elsewhere(device):
+            with torch.cuda.device(device):
+                return self.look(tensors, device, number)
+        lane = self._lanes.get((device.index, current_stream(device)))
+        if lane is None:
+            lane = self._new_lane(device)
         return None if lane is None else lane.look(tensors, number)
 
     def after(self, underway: "Underway", parts: Parts | None) -> None:
@@ -161,32 +166,49 @@ class DeviceGate:
             underway: the call.
             parts: what it returned; None if it raised or cannot be kept.
         """
-        underway.lane.after(underway, parts)
-        self.poll()
+        lane = underway.lane
+        if _is_elsewhere(lane.device):
+            with torch.cuda.device(lane.device):
+                lane.after(underway, parts)
+        else:
+            lane.after(underway, parts)
+        self._tell_news(lane)
 
-    def _lane(self, device: torch.device) -> "Lane | None":
+    def _new_lane(self, device: torch.device) -> "Lane | None":
         """Return what looks at calls on the current stream of a device."""
         try:
-            from kfuzz.monitor.lanes import Lane, stream_of
+            from kfuzz.monitor.lanes import Lane
         except ImportError:  # no Triton
             return None
-        stream = stream_of(device)
-        key = (-1 if device.index is None else device.index, stream)
-        lane = self._lanes.get(key)
-        if lane is None:
-            with self._lock:
-                lane = self._lanes.setdefault(key, Lane(self, device, stream))
-        return lane
+        stream = current_stream(device)
+        with self._lock:
+            return self._lanes.setdefault(
+                (device.index, stream), Lane(self, device, stream)
+            )
 
     def poll(self) -> bool:
         """Tell what the device decided by now; whether no call is under way."""
-        settled = True
-        for lane in list(self._lanes.values()):
-            told = lane.news()
-            if told is not None and self._tell is not None:
-                self._tell(told)
-            settled = settled and not lane.is_waiting
-        return settled
+        lanes = list(self._lanes.values())
+        for lane in lanes:
+            self._tell_news(lane)
+        return not any([lane.is_waiting for lane in lanes])
+
+    def _tell_news(self, lane: "Lane") -> None:
+        told = lane.news()
+        if told is not None and self._tell is not None:
+            self._tell(told)
+
+
+def _is_elsewhere(device: torch.device) -> bool:
+    """Whether a device is a GPU and not the current one."""
+    return device.type == "cuda" and device.index != torch._C._cuda_getDevice()
+
+
+def current_stream(device: torch.device) -> int:
+    """Return the current stream of a device as the driver names it; 0 on the CPU."""
+    if device.type != "cuda":
+        return 0
+    return int(torch._C._cuda_getCurrentRawStream(device.index))
 
 
 _GATES: "Final[weakref.WeakSet[DeviceGate]]" = weakref.WeakSet()

@@ -1,7 +1,7 @@
 """Calls that the device gate looks at: before, after, and what it told of them."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -13,7 +13,7 @@ from kfuzz.monitor.gate import Reason
 from kfuzz.monitor.records import Record
 from kfuzz.monitor.runtime import runtime
 from kfuzz.monitor.seen import Call, Seen
-from kfuzz.monitor.snapshot import can_copy, capturing, is_under_modes
+from kfuzz.monitor.snapshot import PLAIN, can_copy, is_under_modes
 from kfuzz.monitor.subject import Outside
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _HOLE: Final = object()  # in the place of a tensor
 _PLACE: Final = object()  # and of one that receives results
 # Of a call that writes its results to no memory of the caller's.
 _NO_PLACES: Final = Call({})
+_NO_IDS: Final[frozenset[int]] = frozenset()
 
 
 def gated(
@@ -38,13 +39,12 @@ def gated(
     """Make a call that the host gate passed; what it does and raises is its own."""
     if not gate.wants():
         return function(*args, **kwargs)
-    tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-    device = _device_of(tensors)
+    device = _device_of(args, kwargs)
     if device is None:
-        if not gate.on_cpu or not _is_flagged(monitor, gate, tensors):
+        if not gate.on_cpu or not _is_flagged(monitor, gate, args, kwargs):
             return function(*args, **kwargs)
         return monitor.sampled(function, args, kwargs, number, Reason.OUTLIER)
-    begun = _begun(monitor, gate, args, kwargs, tensors, device, number)
+    begun = _begun(monitor, gate, args, kwargs, device, number)
     if begun is None:
         return function(*args, **kwargs)
     underway, call = begun
@@ -63,9 +63,15 @@ def gated(
     return returned
 
 
-def _is_flagged(monitor: "Monitor", gate: DeviceGate, tensors: list[Tensor]) -> bool:
+def _is_flagged(
+    monitor: "Monitor",
+    gate: DeviceGate,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> bool:
     """Whether a call on the CPU is flagged; never raises."""
     try:
+        tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         flagged = gate.flags([x for x in tensors if can_copy(x)])
     except Exception as error:
         monitor.tell("errors", "the device gate failed", str(error), error)
@@ -80,72 +86,86 @@ def _begun(
     gate: DeviceGate,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    tensors: list[Tensor],
     device: torch.device,
     number: int,
 ) -> "tuple[Underway, Call] | None":
     """Have the device decide about a call; None where it does not. Never raises."""
     try:
-        if not _can_look(monitor, args, kwargs, tensors):
+        if why := _hindrance(monitor, device):
+            monitor.tell("skipped", "not seen by the device gate", why)
             return None
-        subject, call = monitor.subject, _NO_PLACES
-        if subject.declaration.inplace or subject.declaration.out:
+        call, places = _NO_PLACES, _NO_IDS
+        if monitor.has_places:
             found = monitor.call_of(args, kwargs)  # tells where the results are
             if found is None:
                 return None
             call = found
-        # What only receives results holds anything before the call.
-        places = {id(x) for x in call.written.values()}
-        places -= {id(x) for x in call.tensors.values()}
-        tensors = [x for x in tensors if id(x) not in places]
-        held = tuple(_without(x, places) for x in args)
-        named = {n: _without(x, places) for n, x in kwargs.items()}
-        tf32 = subject.products()
+            # What only receives results holds anything before the call.
+            places = frozenset(map(id, call.written.values()))
+            places -= frozenset(map(id, call.tensors.values()))
+        values = (*args, *kwargs.values()) if kwargs else args
+        tensors, held, why = _apart(values, places)
+        if why:
+            monitor.tell("skipped", "not seen by the device gate", why)
+            return None
+        tf32 = monitor.subject.products()
         underway = gate.look(tensors, device, number)
         if underway is None:
             why = "too many tensors, too large, with gaps, or no Triton"
             monitor.tell("skipped", "not seen by the device gate", why)
             return None
-        underway.args, underway.kwargs, underway.tf32 = held, named, tf32
+        underway.held, underway.names, underway.tf32 = held, (*kwargs,), tf32
         return underway, call
     except Exception as error:
         monitor.tell("errors", "the device gate failed", str(error), error)
         return None
 
 
-def _without(x: Any, places: set[int]) -> Any:
-    """Return what is kept of an argument until the device has decided."""
-    if not isinstance(x, Tensor):
-        return x
-    return _PLACE if id(x) in places else _HOLE
-
-
-def _device_of(tensors: list[Tensor]) -> torch.device | None:
+def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
     """Return the GPU that a call's tensors lie on; None for none."""
-    return next((x.device for x in tensors if x.is_cuda), None)
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(x, Tensor) and x.is_cuda:
+            return x.device
+    return None
 
 
-def _can_look(
-    monitor: "Monitor",
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    tensors: list[Tensor],
-) -> bool:
-    """Whether the device gate can look at a call; else it is counted."""
-    why = ""
-    if any(type(x) in _NESTED for x in (*args, *kwargs.values())):
-        why = "an argument is a list, a tuple or a dictionary"
-    elif not all([can_copy(x) for x in tensors]):
-        why = "a tensor is no plain one"
-    elif is_under_modes():
-        why = "a mode of torch is active"
-    elif torch.is_autocast_enabled("cuda") and not monitor.options.autocast:
-        why = "under torch.autocast: see autocast="
-    elif capturing(tensors):
-        why = "a CUDA graph is being captured"
-    if why:
-        monitor.tell("skipped", "not seen by the device gate", why)
-    return not why
+def _hindrance(monitor: "Monitor", device: torch.device) -> str:
+    """Return what keeps the device gate from looking at any call now, "" if nothing."""
+    if is_under_modes():
+        return "a mode of torch is active"
+    if torch.is_autocast_enabled("cuda") and not monitor.options.autocast:
+        return "under torch.autocast: see autocast="
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph is being captured"
+    return ""
+
+
+def _apart(
+    values: Iterable[Any], places: frozenset[int]
+) -> tuple[list[Tensor], list[Any], str]:
+    """Return a call's tensors, what else is kept of its arguments, and why neither.
+
+    Args:
+        values: the arguments.
+        places: ids of those that only receive results.
+    """
+    tensors: list[Tensor] = []
+    held: list[Any] = []
+    for x in values:
+        kind = type(x)
+        if kind in PLAIN:
+            if id(x) in places:
+                held.append(_PLACE)
+            else:
+                tensors.append(x)
+                held.append(_HOLE)
+        elif kind in _NESTED:
+            return [], [], "an argument is a list, a tuple or a dictionary"
+        elif isinstance(x, Tensor):
+            return [], [], "a tensor is no plain one"
+        else:
+            held.append(x)
+    return tensors, held, ""
 
 
 def _after(
@@ -188,8 +208,9 @@ def _record(monitor: "Monitor", underway: "Underway", held: Held) -> Record | No
             return torch.empty(0, device="cpu")
         return next(left).values if x is _HOLE else x
 
-    args = tuple(given(x) for x in underway.args)
-    kwargs = {n: given(x) for n, x in underway.kwargs.items()}
+    values, names = [given(x) for x in underway.held], underway.names
+    first = len(values) - len(names)
+    args, kwargs = tuple(values[:first]), dict(zip(names, values[first:], strict=True))
     try:
         call = monitor.subject.call(args, kwargs)
     except Outside as error:

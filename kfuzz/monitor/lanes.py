@@ -3,18 +3,18 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
 from kfuzz.execution import gate_kernel as at
-from kfuzz.execution.footprints import Footprint
+from kfuzz.execution.direct_launch import direct
 from kfuzz.execution.interpreter import interpreting
-from kfuzz.monitor.device_gate import MEASURED, Told
-from kfuzz.monitor.ring import ALIGNMENT, rounded
+from kfuzz.monitor.device_gate import Told, current_stream
+from kfuzz.monitor.plans import Plan, planned
+from kfuzz.monitor.ring import ALIGNMENT
 from kfuzz.monitor.seen import Parts, Returned
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.monitor.usual import START
@@ -23,75 +23,19 @@ if TYPE_CHECKING:
     from kfuzz.monitor.device_gate import DeviceGate
 
 # Calls of one stream that may be between their kernels; more are not looked at.
-_ENTRIES: Final = 64
-# Sizes, offsets and numbers of calls are passed as 32 bits.
-_MOST_ELEMENTS: Final = 1 << 30
+_ENTRIES: Final = at.ENTRIES.value
+# Numbers of calls, and offsets of bytes in a slot, are passed as 32 bits.
+_MOST_CALLS: Final = 1 << 30
+_MOST_BYTES: Final = (1 << 31) - ALIGNMENT
 _INTERPRETED_PARTS: Final = 2
-_ALIGNED: Final = 16
-_NO_CONTEXT: Final = nullcontext()
 _MOST_PLANS: Final = 4096
-
-
-class _Unknown:
-    """Stands where there is no plan yet."""
-
-
-_UNKNOWN: Final = _Unknown()
-
-
-@dataclass
-class Plan:
-    """What is the same for all tensors of some shapes, strides and dtypes.
-
-    Attributes:
-        places: per tensor its byte offset in a slot, shape, strides and dtype.
-        used: bytes of the slot up to their end.
-        sizes: elements of each of the four tensors that kernels take.
-        offsets: byte offsets of these.
-        count: tensors.
-        measured: bits of those of which a statistic is made.
-        truths: whether some hold truth values, which kernels take as bytes.
-        launchers: by kernel what launches it, once it was compiled.
-    """
-
-    places: tuple[tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype], ...]
-    used: int
-    sizes: tuple[int, ...]
-    offsets: tuple[int, ...]
-    count: int
-    measured: int
-    truths: bool
-    launchers: dict[str, Callable[..., Any]] = field(default_factory=dict)
-
-    def given(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return four tensors as kernels take them."""
-        if self.truths:
-            tensors = [
-                x.view(torch.uint8) if x.dtype is torch.bool else x for x in tensors
-            ]
-        return (*tensors, *[tensors[0]] * (at.MOST.value - len(tensors)))
-
-    def copies(
-        self, slot: Tensor, addresses: Sequence[int], device: torch.device
-    ) -> list[TensorCopy]:
-        """Return the copies that lie in the bytes of a slot."""
-        made = []
-        for place, address in zip(self.places, addresses, strict=True):
-            start, shape, strides, dtype = place
-            size = dtype.itemsize
-            whole = slot[start : start + _span(shape, strides) * size].view(dtype)
-            made.append(
-                TensorCopy(
-                    torch.as_strided(whole, shape, strides, whole.storage_offset()),
-                    shape,
-                    strides,
-                    address % max(_ALIGNED, size) // size,
-                    dtype,
-                    device,
-                    Footprint(address, shape, strides, size),
-                )
-            )
-        return made
+# Places in the report.
+_FLAGGED: Final = at.FLAGGED.value
+_LOST: Final = at.LOST.value
+_DECIDED: Final = at.DECIDED.value
+_HOLDS: Final = at.HOLDS.value
+# Lanes whose pinned memory a kernel may write to yet; they live until it has.
+_BUSY: "Final[set[Lane]]" = set()
 
 
 @dataclass(slots=True)
@@ -105,8 +49,8 @@ class Underway:
         slot: where it is kept if it is; -1 for nowhere.
         before: how its arguments lie there.
         addresses: where they lay.
-        args: its arguments, `None` in the place of tensors.
-        kwargs: likewise.
+        held: its arguments, with something else in the place of tensors.
+        names: of the last of these, which were passed by name.
         tf32: as in `Call`.
         after: how the results lie in the slot; None where they could not be kept.
         places: where they lay.
@@ -121,8 +65,8 @@ class Underway:
     slot: int
     before: Plan
     addresses: tuple[int, ...]
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    held: Sequence[Any] = ()
+    names: tuple[str, ...] = ()
     tf32: frozenset[str] = frozenset()
     after: Plan | None = None
     places: tuple[int, ...] = ()
@@ -157,49 +101,39 @@ class Lane:
         self._gate, self.device, self._stream = gate, device, stream
         slots = gate.slots
         on_gpu = device.type == "cuda"
-        self._parts = _INTERPRETED_PARTS if interpreting() else at.PARTS
-        self._capacity = gate.room_bytes // slots // ALIGNMENT * ALIGNMENT
+        self._is_interpreted = interpreting()
+        self._parts = _INTERPRETED_PARTS if self._is_interpreted else at.PARTS
+        capacity = min(gate.room_bytes // slots, _MOST_BYTES)
+        self._capacity = capacity // ALIGNMENT * ALIGNMENT
         self._room = torch.empty(
             (slots, self._capacity), dtype=torch.uint8, device="cpu", pin_memory=on_gpu
         )
-        report = slots + at.REPORT.value
         self._slots = list(self._room.unbind())
-        self._pinned = torch.full(
-            (report,), -1, dtype=torch.int64, device="cpu", pin_memory=on_gpu
+        # Kernels write to pinned memory at the address that the host knows it by.
+        self._rooms = [x.data_ptr() for x in self._slots]
+        self._report = torch.zeros(
+            at.HOLDS.value + slots, dtype=torch.int64, device="cpu", pin_memory=on_gpu
         )
-        self._pinned[slots:] = 0
-        self._host = self._pinned.numpy()
-
-        def numbers(size: int, dtype: torch.dtype) -> Tensor:
-            return torch.zeros(size, dtype=dtype, device=device)
-
-        self._report = numbers(report, torch.int64)
-        self._report[:slots].fill_(-1)
-        self._state = numbers(2 * at.STATE.value, torch.float64)
+        self._report[at.HOLDS.value :] = -1
+        self._host: Any = self._report.numpy().data  # read faster than arrays
+        numbers = at.SUMS.value + self._parts * at.MOST.value * at.NUMBERS.value
+        self._numbers = torch.zeros(numbers, dtype=torch.float64, device=device)
         for half in (0, at.STATE.value):
-            self._state[half + at.THRESHOLD.value].fill_(START)
-        self._sums = numbers(
-            self._parts * at.MOST.value * at.NUMBERS.value, torch.float32
+            self._numbers[half + at.THRESHOLD.value].fill_(START)
+        self._numbers[at.CHOICE.value].fill_(gate.share)
+        self._numbers[at.CHOICE.value + 1].fill_(gate.decay)
+        self._notes = torch.zeros(
+            at.FILLED.value + slots, dtype=torch.int64, device=device
         )
-        self._filled = numbers(slots, torch.int64)
-        self._open = numbers(_ENTRIES, torch.int32)
-        self._kept = numbers(_ENTRIES, torch.int32)
-        self._choice = numbers(2, torch.float64)
-        self._choice[0].fill_(gate.share)
-        self._choice[1].fill_(gate.decay)
         self._generations = [1] * slots
         self._free = list(range(slots))
         self._waiting: deque[Underway] = deque()
         self._between = 0
         self._last = self._ended = 0
-        self._known = [0, 0]
+        self._known = (0, 0)
         self._plans: dict[Any, Plan | None] = {}
-        self._nothing = Plan((), 0, (0,) * 4, (0,) * 4, 0, 0, truths=False)
-        self._measuring = (self._sums, self._filled, self._open)
-        self._deciding = (
-            self._sums, self._state, self._filled, self._open, self._kept,
-            self._report, self._choice,
-        )  # fmt: skip
+        most = at.MOST.value
+        self._nothing = Plan((), 0, (0,) * (most - 1), (0,) * (2 * most), 0, False)
         self._lock = threading.Lock()
 
     @property
@@ -228,80 +162,75 @@ class Lane:
         plan = self._plan(tensors, 0)
         if plan is None or not plan.measured:
             return None
-        given, gate = plan.given(tensors), self._gate
+        addresses = tuple([x.data_ptr() for x in tensors])
         with self._lock:
-            if self._between >= _ENTRIES or self._last >= _MOST_ELEMENTS:
+            if self._between >= _ENTRIES or self._last >= _MOST_CALLS:
                 return None
             self._last = number_here = self._last + 1
             slot = self._free[0] if self._free else -1
-            generation = self._generations[slot]
-            entry = number_here % _ENTRIES
-            self._launch(
-                plan, "measure", at.measure,
-                (*given, *plan.sizes, *self._measuring, slot, entry, generation),
-                (plan.count, plan.measured, self._parts, at.BLOCK),
-            )  # fmt: skip
-            self._launch(
-                plan, "decide", at.decide,
-                (
-                    *given, *plan.sizes, *plan.offsets, self._slots[slot],
-                    *self._deciding, slot, entry, generation, number_here & 1,
-                    gate.slots,
-                ),
-                (plan.count, plan.measured, gate.special, self._parts, at.BLOCK),
-            )  # fmt: skip
+            told = (slot, number_here % _ENTRIES, self._generations[slot])
+            if plan.decide is None:
+                plan.decide = self._launcher(
+                    at.decide, plan, tensors, told, (self._numbers, self._notes),
+                    (plan.measured, self._gate.special, self._parts, at.BLOCK, at.ROW),
+                )  # fmt: skip
+            if self._is_interpreted:
+                plan.decide(*plan.given(tensors), self._slots[slot], *told)
+            else:
+                plan.decide(*addresses, *plan.padding, self._rooms[slot], *told)
             self._between += 1
-        return Underway(self, number, number_here, slot, plan, _addresses(tensors))
+            _BUSY.add(self)
+        return Underway(self, number, number_here, slot, plan, addresses)
 
     def after(self, underway: Underway, parts: Parts | None) -> None:
-        """Enqueue the copies of results, and that of what was decided.
+        """Enqueue the copies of results and the report of what was decided.
 
         Results that the current stream is another for are not copied: they may not be
         there yet.
         """
-        if stream_of(self.device) != self._stream:
-            parts = None
         plan: Plan | None = None
         tensors: list[Tensor] = []
-        if parts is not None:
-            tensors = parts.tensors
+        if parts is not None and current_stream(self.device) == self._stream:
+            tensors, outline = parts.split()
             plan = self._nothing
             if tensors:
                 plan = self._plan(tensors, underway.before.used)
-        if plan is not None and parts is not None:
-            underway.after, underway.places = plan, _addresses(tensors)
-            underway.returned = parts.outline()
-        if plan is None or not tensors:
-            plan, tensors = self._nothing, [self._report]
+            if plan is not None:
+                underway.after, underway.returned = plan, outline
+                underway.places = tuple([x.data_ptr() for x in tensors])
+        addresses = underway.places
+        if plan is None or not tensors:  # a kernel takes some tensor
+            plan, tensors = self._nothing, [self._notes]
+            addresses = (self._notes.data_ptr(),)
+        slot = underway.slot
         with self._lock:
             self._between -= 1
             self._ended = underway.ended = self._ended + 1
-            self._launch(
-                plan, "keep_results", at.keep_results,
-                (
-                    *plan.given(tensors), *plan.sizes, *plan.offsets,
-                    self._slots[underway.slot], self._kept, self._report,
-                    underway.slot, underway.id % _ENTRIES, underway.ended,
-                    self._gate.slots,
-                ),
-                (plan.count, self._parts, at.BLOCK),
-            )  # fmt: skip
+            told = (slot, underway.id % _ENTRIES, underway.ended)
+            if plan.keep_results is None:
+                plan.keep_results = self._launcher(
+                    at.keep_results, plan, tensors, told, (self._notes, self._report),
+                    (self._parts, at.BLOCK),
+                )  # fmt: skip
+            if self._is_interpreted:
+                plan.keep_results(*plan.given(tensors), self._slots[slot], *told)
+            else:
+                plan.keep_results(*addresses, *plan.padding, self._rooms[slot], *told)
             self._waiting.append(underway)
-            self._pinned.copy_(self._report, non_blocking=True)
 
     def news(self) -> Told | None:
         """Return what became known since the last time; None for nothing."""
         with self._lock:
-            slots = self._gate.slots
-            # Read before the slots: what is known of a call is written in one copy.
-            decided = int(self._host[slots + at.DECIDED.value])
-            if not self._waiting or self._waiting[0].ended > decided:
+            host, waiting = self._host, self._waiting
+            # Read before all else: what is known of a call was written before it.
+            decided = host[_DECIDED]
+            if not waiting or waiting[0].ended > decided:
                 return None
-            flagged, lost = (int(n) for n in self._host[slots : slots + 2])
+            flagged, lost = host[_FLAGGED], host[_LOST]
             kept, unfit = [], 0
-            while self._waiting and self._waiting[0].ended <= decided:
-                made = self._waiting.popleft()
-                if made.slot < 0 or int(self._host[made.slot]) != made.ended:
+            while waiting and waiting[0].ended <= decided:
+                made = waiting.popleft()
+                if made.slot < 0 or host[_HOLDS + made.slot] != made.ended:
                     continue
                 self._free.remove(made.slot)
                 if made.after is None:
@@ -310,90 +239,44 @@ class Lane:
                     self._free.append(made.slot)
                 else:
                     kept.append(made)
-            told = Told(
-                flagged - self._known[0], lost - self._known[1], tuple(kept), unfit
-            )
-            self._known = [flagged, lost]
-        return told
+            if not waiting and not self._between:
+                _BUSY.discard(self)
+            known, self._known = self._known, (flagged, lost)
+        if known == (flagged, lost) and not kept and not unfit:
+            return None
+        return Told(flagged - known[0], lost - known[1], tuple(kept), unfit)
 
     def _plan(self, tensors: Sequence[Tensor], start: int) -> Plan | None:
         """Return where copies of tensors go; None where they cannot be kept."""
-        key = (start, *[(x.shape, x.stride(), x.dtype, x.device) for x in tensors])
-        plan = self._plans.get(key, _UNKNOWN)
-        if isinstance(plan, _Unknown):
-            plan = self._planned(tensors, start)
+        try:
+            form = [(x.shape, x.stride(), x.dtype, x.get_device()) for x in tensors]
+        except RuntimeError:  # no strides: sparse, nested
+            return None
+        key = (start, *form)
+        plan = self._plans.get(key)
+        if plan is None and key not in self._plans:
+            plan = planned(tensors, start, self.device, self._capacity)
             if len(self._plans) < _MOST_PLANS:
                 self._plans[key] = plan
         return plan
 
-    def _planned(self, tensors: Sequence[Tensor], start: int) -> Plan | None:
-        if not 0 < len(tensors) <= at.MOST.value:
-            return None
-        places, sizes, measured = [], [], 0
-        for i, x in enumerate(tensors):
-            shape, strides = tuple(x.shape), x.stride()
-            span, count = _span(shape, strides), x.numel()
-            if span > count or count >= _MOST_ELEMENTS or x.device != self.device:
-                return None
-            places.append((start, shape, strides, x.dtype))
-            sizes.append(span)
-            measured |= (x.dtype in MEASURED) << i
-            start += rounded(span * x.element_size())
-        if start > self._capacity:
-            return None
-        missing = [0] * (at.MOST.value - len(tensors))
-        offsets = [place[0] for place in places]
-        truths = any(x.dtype is torch.bool for x in tensors)
-        return Plan(
-            tuple(places), start, (*sizes, *missing), (*offsets, *missing),
-            len(tensors), measured, truths,
-        )  # fmt: skip
-
-    def _launch(
+    def _launcher(
         self,
-        plan: Plan,
-        name: str,
         kernel: Any,
-        given: tuple[Any, ...],
+        plan: Plan,
+        tensors: Sequence[Tensor],
+        told: tuple[int, ...],
+        memory: tuple[Tensor, ...],
         constants: tuple[Any, ...],
-    ) -> None:
-        """Launch a kernel; from the second time on what was compiled, directly.
+    ) -> Callable[..., object]:
+        """Return what launches a kernel on all tensors of a plan.
 
         Nothing of what it is passed is specialised on but the dtypes of the tensors
-        and the constants, which a plan and a lane determine.
+        and what is the same for the plan.
         """
-        launcher = plan.launchers.get(name)
-        with self._on_device():
-            if launcher is not None:
-                launcher(*given, *constants, stream=self._stream)
-                return
-            grid = (self._parts, 1, 1)
-            compiled = kernel[grid](*given, *constants, enable_fp_fusion=False)
-            if compiled is not None:  # the interpreter compiles nothing
-                plan.launchers[name] = compiled[grid]
-
-    def _on_device(self) -> AbstractContextManager[object]:
-        """Return a context in which the lane's device is the current one."""
-        if self.device.type != "cuda":
-            return _NO_CONTEXT
-        if torch._C._cuda_getDevice() == self.device.index:
-            return _NO_CONTEXT
-        return torch.cuda.device(self.device)
-
-
-def stream_of(device: torch.device) -> int:
-    """Return the current stream of a device as the driver names it; 0 on the CPU."""
-    if device.type != "cuda":
-        return 0
-    return int(torch._C._cuda_getCurrentRawStream(device.index))
-
-
-def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Return the elements between a tensor's first and its last, both included."""
-    if 0 in shape:
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-
-
-def _addresses(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    return tuple([x.data_ptr() for x in tensors])
+        fixed = (*plan.numbers, *memory, plan.count, *constants)
+        grid = (self._parts, 1, 1)
+        if self._is_interpreted:
+            return lambda *given: kernel[grid](*given, *fixed)
+        given = (*plan.given(tensors), self._slots[told[0]], *told)
+        return direct(kernel, given, fixed, grid, self._stream, at.OPTIONS)

@@ -41,6 +41,8 @@ class Monitor:
         subject: what its calls are held to.
         gate: which calls are looked at.
         options: what its author chose.
+        has_places: whether its calls write their results to memory of the caller's.
+        has_more_gates: whether calls that the host gate passes meet others.
     """
 
     def __init__(
@@ -54,6 +56,8 @@ class Monitor:
         at_gate = [d for d in options.detectors if d.at_gate]
         self.gate_detectors: tuple[Detector, ...] = tuple(at_gate)
         self.device_gate = options.device_gate
+        declared = subject.declaration
+        self.has_places = bool(declared.inplace or declared.out)
         self.has_more_gates = bool(at_gate) or self.device_gate is not None
         self._detectors = tuple(d for d in options.detectors if not d.at_gate)
         self.begin_anew()
@@ -269,13 +273,14 @@ class Monitor:
         )
         if pending.compared is None:
             return False
-        pending.after = take(parts.tensors, rooms, streams)
+        results, outline = parts.split()
+        pending.after = take(results, rooms, streams)
         if pending.after is None:
             return False
         seen = Seen(
             dict(zip(call.tensors, pending.before.copies, strict=True)),
             call.scalars,
-            parts.outline().filled(pending.after.copies),
+            outline.filled(pending.after.copies),
             {},
             handed,
             call.rest,

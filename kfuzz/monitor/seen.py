@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -93,8 +94,7 @@ class Seen:
     tf32: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(NamedTuple):
     """A returned object before its tensors are copied.
 
     Attributes:
@@ -107,18 +107,24 @@ class Parts:
     kind: str
     is_flat: bool
 
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The leaves that can be copied."""
-        return [x for x in self.leaves if isinstance(x, Tensor) and can_copy(x)]
+    def split(self) -> tuple[list[Tensor], Returned]:
+        """Return the leaves that can be copied, and the object without them.
 
-    def outline(self) -> Returned:
-        """Return the object without its tensors, to be filled with their copies."""
-        leaves = tuple(
-            _TO_COME if isinstance(x, Tensor) and can_copy(x) else type(x).__name__
-            for x in self.leaves
-        )
-        return Returned(leaves, self.form, self.kind, self.is_flat)
+        The second is to be filled with copies of the first.
+        """
+        tensors: list[Tensor] = []
+        leaves: list[str] = []
+        for x in self.leaves:
+            if isinstance(x, Tensor) and can_copy(x):
+                tensors.append(x)
+                leaves.append(_TO_COME)
+            else:
+                leaves.append(type(x).__name__)
+        return tensors, _outline(tuple(leaves), self.form, self.kind, self.is_flat)
+
+
+# Most calls of a function return alike.
+_outline = lru_cache(maxsize=64)(Returned)
 
 
 def parts_of(returned: Any) -> Parts:

@@ -143,7 +143,7 @@ def can_copy(tensor: Tensor) -> bool:
         type(tensor) in PLAIN
         and tensor.layout is torch.strided
         and tensor.dtype in _COPIED
-        and tensor.device.type in ("cpu", "cuda")
+        and (tensor.is_cuda or tensor.is_cpu)
     )
 
 

@@ -47,8 +47,10 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
             usual = signature == gate.last or gate.knows(signature)
         except Exception:  # a tensor without memory; nothing is known of the call
             usual = True
-        if usual and number < gate.due and not monitor.has_more_gates:
-            return function(*args, **kwargs)
+        if usual and number < gate.due:
+            if not monitor.has_more_gates:
+                return function(*args, **kwargs)
+            return monitor.passed(function, args, kwargs, number)
         why = gate.reason(number, None if usual else signature)
         if why is None:
             return monitor.passed(function, args, kwargs, number)

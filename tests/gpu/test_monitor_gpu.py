@@ -1,7 +1,6 @@
 """The monitor on a GPU: streams, pinned memory, in-place kernels, no waiting."""
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,31 +8,19 @@ import torch
 from torch import Tensor
 
 import kfuzz
-from kfuzz.core.monitoring import Counts
 from kfuzz.monitor import Violation
+from tests import monitors
 from tests.gpu.waits import raising_waits
+from tests.monitors import SECONDS, settled
 
 pytestmark = [
     pytest.mark.gpu,
     # Torch's own, of what inductor imports.
     pytest.mark.filterwarnings("ignore:`torch.jit.script"),
 ]
-SECONDS = 60.0
 # Long enough for a copy that is not ordered after it to come too early.
 BUSY_CYCLES = 20_000_000
-
-
-@pytest.fixture(autouse=True)
-def runtime() -> Iterator[None]:
-    kfuzz.monitor.start()
-    yield
-    assert kfuzz.monitor.flush(SECONDS), "checks were pending for a minute"
-
-
-def settled(function: Any) -> Counts:
-    assert kfuzz.monitor.flush(SECONDS), "checks were pending for a minute"
-    counts: Counts = function.monitor.statistics()
-    return counts
+fresh = monitors.fresh
 
 
 def doubled(x: Tensor) -> Tensor:

@@ -17,25 +17,11 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.core.errors import BindingError, UsageError
-from kfuzz.core.monitoring import Counts
-from kfuzz.monitor import Violation
+from kfuzz.monitor import Violation, references
+from tests import monitors
+from tests.monitors import SECONDS, settled
 
-SECONDS = 90.0
-
-
-@pytest.fixture(autouse=True)
-def runtime() -> Iterator[None]:
-    """Start from the defaults, and leave nothing to be checked."""
-    kfuzz.monitor.start()
-    logging.getLogger("kfuzz.monitor").setLevel(logging.CRITICAL)
-    yield
-    assert kfuzz.monitor.flush(SECONDS)
-
-
-def settled(function: Any) -> Counts:
-    assert kfuzz.monitor.flush(SECONDS)
-    counts: Counts = function.monitor.statistics()
-    return counts
+fresh, quiet = monitors.fresh, monitors.quiet
 
 
 # Torch's own rounds along other dimensions to 16 bits between its steps.
@@ -53,6 +39,47 @@ def test_a_conforming_kernel_is_checked_and_not_charged() -> None:
     counts = settled(conforming)
     assert (counts.seen, counts.violations, counts.errors) == (16, 0, 0)
     assert counts.checked == 16
+
+
+def test_the_bits_of_the_reference_need_no_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Violation] = []
+    last: list[Tensor] = []
+    fault = ""
+
+    def reference(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.softmax(x * w, -1), x.half()
+
+    @kfuzz.monitor(reference, rate=1.0, name="bits", on_violation=told.append)
+    def faulty(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y, z = reference(x, w)
+        before, last[:] = last[:], [y.clone()]
+        if fault == "stale":
+            y = before[0]
+        elif fault == "partly written":
+            y[2:] = before[0][2:]
+        elif fault == "overwriting":
+            x[3] += 1.0
+        return y, z
+
+    def called(now: str) -> list[tuple[str, Any]]:
+        nonlocal fault
+        fault = now
+        told.clear()
+        faulty(torch.randn(4, 6), torch.randn(6))
+        settled(faulty)
+        return [(v.contract, v.index) for v in told]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(references, "shadowed", None)
+        assert not called("")
+    assert len(called("stale")) == 1
+    [(_, index)] = called("partly written")
+    assert index[0] >= 2
+    assert called("overwriting") == [("K-MEM-03", (3, 0))]
+    counts = settled(faulty)
+    assert (counts.checked, counts.violations, counts.errors) == (4, 3, 0)
 
 
 def test_a_wrong_value_is_told_with_its_evidence() -> None:

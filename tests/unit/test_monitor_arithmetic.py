@@ -1,6 +1,5 @@
 """What references are held to on GPUs that round operands, and where they draw."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +10,10 @@ import kfuzz
 from kfuzz.monitor import arithmetic, reference_subject
 from kfuzz.monitor.arithmetic import OwnDraws, tf32_allowed
 from kfuzz.monitor.subject import Outside
+from tests import monitors
+from tests.monitors import SECONDS
 
-SECONDS = 90.0
-
-
-@pytest.fixture(autouse=True)
-def runtime() -> Iterator[None]:
-    kfuzz.monitor.start()
-    yield
-    assert kfuzz.monitor.flush(SECONDS)
+fresh = monitors.fresh
 
 
 def truncated(x: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Monitored functions under torch.compile and autograd: no bit changes."""
 
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,16 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import kfuzz
+from tests import monitors
+from tests.monitors import SECONDS
 
-SECONDS = 90.0
-
-
-@pytest.fixture(autouse=True)
-def runtime() -> Iterator[None]:
-    kfuzz.monitor.start()
-    logging.getLogger("kfuzz.monitor").setLevel(logging.CRITICAL)
-    yield
-    assert kfuzz.monitor.flush(SECONDS)
+fresh, quiet = monitors.fresh, monitors.quiet
 
 
 def plain_softmax(x: Tensor, dim: int = -1) -> Tensor:

@@ -1,8 +1,8 @@
 """The device gate: its statistic, its decision and its copies, in the interpreter."""
 
+import ctypes
 import math
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,30 +12,18 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.core.errors import UsageError
-from kfuzz.core.monitoring import Counts
 from kfuzz.execution.interpreter import interpreting
 from kfuzz.monitor import DeviceGate, Violation, gated
 from kfuzz.monitor.detectors import Statistics, statistics_of
 from kfuzz.monitor.usual import WARM, Running
+from tests import monitors
+from tests.monitors import settled
 
-SECONDS = 90.0
+fresh = monitors.fresh
 CPU = torch.device("cpu")
 interpreted = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"
 )
-
-
-@pytest.fixture(autouse=True)
-def runtime() -> Iterator[None]:
-    kfuzz.monitor.start()
-    yield
-    assert kfuzz.monitor.flush(SECONDS)
-
-
-def settled(function: Any) -> Counts:
-    assert kfuzz.monitor.flush(SECONDS)
-    counts: Counts = function.monitor.statistics()
-    return counts
 
 
 class OnDevice:
@@ -51,11 +39,11 @@ class OnDevice:
             name="on_device", on_violation=self.told.append, **given,
         )(function)  # fmt: skip
         self.lane = Lane(gate, CPU, 0)
-        gate._lanes[-1, 0] = self.lane
+        gate._lanes[None, 0] = self.lane
 
     def __call__(self, *args: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gated, "_device_of", lambda tensors: CPU)
+            patch.setattr(gated, "_device_of", lambda *args: CPU)
             return gated.gated(self.made.monitor, self.gate, self.function, args, {}, 1)
 
     def warm(self) -> None:
@@ -63,7 +51,7 @@ class OnDevice:
         from kfuzz.execution import gate_kernel as at
 
         for half in (0, at.STATE.value):
-            self.lane._state[half + at.CALLS.value] = float(WARM)
+            self.lane._numbers[half + at.CALLS.value] = float(WARM)
 
 
 @interpreted
@@ -82,7 +70,7 @@ def test_the_statistic_is_that_of_numpy(dtype: torch.dtype) -> None:
         if number == 11:
             x[0, :3] = torch.tensor([math.nan, math.inf, -math.inf])
         call(x, w, torch.arange(4))
-        sums = call.lane._sums.view(-1, 4, 4).numpy()
+        sums = call.lane._numbers[at.SUMS.value :].view(-1, 4, 4).numpy()
         for k, given in ((0, x), (1, w)):
             wide = given.to(torch.float64).numpy()
             kept = wide[np.isfinite(wide)]
@@ -92,7 +80,8 @@ def test_the_statistic_is_that_of_numpy(dtype: torch.dtype) -> None:
             np.testing.assert_allclose(got[:, 2].sum(), kept.sum(), atol=1e-3)
             np.testing.assert_allclose(got[:, 3].sum(), (kept**2).sum(), rtol=1e-5)
         running.exceeds([statistics_of(x), statistics_of(w)])
-    state = call.lane._state.view(2, -1)[1 - 13 % 2]  # the half written last
+    half = (1 - 13 % 2) * at.STATE.value  # written last
+    state = call.lane._numbers[half : half + at.STATE.value]
     assert state[at.CALLS.value] == running.calls == 13
     assert float(state[at.THRESHOLD.value]) == pytest.approx(running.threshold, 1e-2)
     centres = state[at.CENTRES.value :][:6].tolist()
@@ -132,6 +121,67 @@ def test_flagged_calls_are_copied_before_they_are_overwritten() -> None:
     assert violation.values is not None
     assert violation.values["x"][2].tolist() == [1.0, 1.0, 1.0, 100.0, 1.0, 1.0]
     assert violation.values["i"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def by_address(
+    kernel: Any, given: Any, fixed: Any, grid: Any, stream: int, options: Any
+) -> Any:
+    """Do what the kernels do if every call is flagged, from addresses alone."""
+    from kfuzz.execution import gate_kernel as at
+
+    widths = [x.element_size() for x in given[:4]]
+    notes, report = fixed[9 if kernel is at.decide else 8].numpy(), fixed[9].numpy()
+    count = fixed[10]
+
+    def launch(*first: int) -> None:
+        room, slot, entry, last = first[4:]
+        keep = notes[at.KEPT.value + entry]
+        if kernel is at.decide:
+            filled = notes[at.FILLED.value :]
+            keep = slot >= 0 and filled[slot] != last
+            filled[slot] = last
+            notes[at.KEPT.value + entry] = keep
+            notes[at.FLAGGED.value] += 1
+        for i in range(count if keep else 0):
+            target = room + fixed[4 + i]
+            ctypes.memmove(target, first[i], fixed[i] * widths[i])
+        if kernel is at.keep_results:
+            report[at.FLAGGED.value] = notes[at.FLAGGED.value]
+            report[at.HOLDS.value + slot] = last
+            report[at.DECIDED.value] = last
+
+    return launch
+
+
+def test_compiled_kernels_are_passed_the_right_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kfuzz.monitor import lanes
+
+    monkeypatch.setattr(lanes, "interpreting", lambda: False)
+    monkeypatch.setattr(lanes, "direct", by_address)
+
+    def wrong(x: Tensor, i: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.where(where, x * i, x), x.sum(0)
+        y[0][1, 2] += 1.0
+        x.fill_(-1.0)
+        return y
+
+    def reference(x: Tensor, i: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.where(where, x * i, x), x.sum(0)
+
+    call = OnDevice(DeviceGate(slots=2, room_bytes=1 << 14), reference, wrong)
+    i, where = torch.arange(6), torch.arange(30).view(5, 6) % 3 == 0
+    for n in range(3):  # twice the launchers are those made at first
+        x = torch.randn(5, 6)
+        call(x.t().contiguous().t() if n == 2 else x.clone(), i, where)
+        assert settled(call.made).violations == n + 1
+        violation = call.told[n]
+        assert violation.values is not None
+        assert torch.equal(violation.values["x"], x)
+        assert violation.values["i"].tolist() == i.tolist()
+        assert torch.equal(violation.values["where"], where)
+        assert violation.index == (1, 2)
 
 
 @interpreted
