@@ -64,9 +64,6 @@ if TYPE_CHECKING:  # imported for good, its storage is chosen: see `falsify`
 # The first round is short, so that a gross fault shows in a second; later ones
 # give Hypothesis's target phase room. A round is never longer than this.
 FIRST_ROUND: Final = 25
-# Cases at first that need few compilations, and of how many they may be a part.
-GLANCE: Final = 16
-GLANCE_PART: Final = 8
 LONGEST_ROUND: Final = 200
 FINDINGS_PER_KERNEL: Final = 6
 # Seconds given to reduce and explain one finding, and kept back from the run's
@@ -258,22 +255,15 @@ class Campaign:
         yield from ()
 
     def strategy(
-        self, kernel: KernelTurns, without: Collection[str], *, plain: bool = False
+        self, kernel: KernelTurns, without: Collection[str]
     ) -> "SearchStrategy[Case] | None":
-        """Return what the cases of a kernel are drawn from; None if nothing is left.
-
-        Args:
-            kernel: the kernel.
-            without: dtypes that are not drawn.
-            plain: as for `strategy_of`.
-        """
+        """Return what the cases of a kernel are drawn from; None if nothing is left."""
         return strategy_of(
             kernel.loaded.kernel,
             kernel.budget,
             without=without,
             scale=self.config.scale,
             favour=kernel.discovery.favour,
-            plain=plain,
         )
 
     def _expired(self) -> bool:
@@ -342,7 +332,6 @@ class Campaign:
         if guided := self.guided.get(kernel.node_id):
             guided.search(turn, strategy, cases=cases, seed_value=number)
         else:
-            self._glance(kernel, turn)
             climbs = is_climbed(kernel.rounds)
             search_round(
                 strategy, turn.judge, cases=cases, seed_value=number,
@@ -375,25 +364,6 @@ class Campaign:
             or (self.config.budget.max_time is None and nothing)
         )
         self._retire(kernel)
-
-    def _glance(self, kernel: KernelTurns, turn: Round) -> None:
-        """Begin on a GPU with cases that mostly share what is compiled for them.
-
-        Triton compiles anew for another dtype, for sizes, strides and addresses that
-        16 divides or not, and for sizes of 1: of the first 16 s of a layer_norm, 9 s
-        went into some 25 such compilations, one for nearly each case (H100).
-        """
-        limit = self.config.budget.max_cases
-        few = limit is not None and limit < GLANCE * GLANCE_PART
-        usual = self.config.scale is Scale.USUAL
-        if kernel.rounds or few or not usual or self.backend.name != "cuda":
-            return
-        strategy = self.strategy(kernel, (), plain=True)
-        if strategy is not None:
-            number = round_seed(self.config.seed, f"{kernel.name}.", 0)
-            search_round(
-                strategy, turn.judge, cases=GLANCE, seed_value=number, climb=False
-            )
 
     def _charge(self, kernel: KernelTurns, seconds: float) -> None:
         """Count the time of a round, and what it discovered."""

@@ -68,7 +68,6 @@ def strategy_of(
     scale: Scale = Scale.USUAL,
     sizes: Collection[int] = (),
     favour: Favour = USUAL,
-    plain: bool = False,
 ) -> SearchStrategy[Case] | None:
     """Return the strategy of a kernel's cases; None if no dtype is left.
 
@@ -79,7 +78,6 @@ def strategy_of(
         scale: which sizes are searched.
         sizes: sizes to draw besides those at which kernels mostly go wrong.
         favour: what is drawn more often.
-        plain: draw contiguous arguments of the first dtype only.
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
@@ -89,14 +87,11 @@ def strategy_of(
     dtypes = tuple(d for d in kernel.declaration.dtypes if d not in without)
     if not dtypes:
         return None
-    declaration = replace(kernel.declaration, dtypes=dtypes)
-    if plain:
-        declaration = replace(declaration, dtypes=dtypes[:1], layouts="contiguous")
 
     def within(budget: SizeBudget) -> SearchStrategy[Case]:
         return cases(
             operator.inputs,
-            declaration=declaration,
+            declaration=replace(kernel.declaration, dtypes=dtypes),
             budget=budget,
             ranks=operator.ranks,
             reduced=operator.reduced,

@@ -75,10 +75,10 @@ class Search(Campaign):
         return budget_of(self._reference, self.backend.name)
 
     def strategy(
-        self, kernel: KernelTurns, without: Collection[str], *, plain: bool = False
+        self, kernel: KernelTurns, without: Collection[str]
     ) -> "SearchStrategy[Case] | None":
         """Return what cases are drawn from, with the file's own values among them."""
-        made = super().strategy(kernel, without, plain=plain)
+        made = super().strategy(kernel, without)
         if made is None:
             return None
         made = made.filter(self._is_near)

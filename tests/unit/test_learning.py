@@ -29,7 +29,6 @@ from kfuzz.engine.record import Record
 from kfuzz.engine.round import KernelTurns
 from kfuzz.engine.strata import stratum_named, stratum_of
 from kfuzz.strategies.favour import Favour, favouring
-from kfuzz.strategies.layouts import layout_name
 
 ROOT = Path(__file__).parents[2]
 KEY = Key("k", "a.py::k", "cpu", "sha256:1")
@@ -155,18 +154,6 @@ def test_what_showed_something_is_drawn_more_often() -> None:
     # The other half of the draws is as usual: nothing is starved.
     assert len({s.family for s in favoured}) > 0.6 * len({s.family for s in usual})
     assert share("dtype", "float32", favoured) > 0.1
-
-
-def test_plain_cases_share_what_is_compiled_for_them() -> None:
-    bound = bind(ops.layer_norm, name="plain_layer_norm")(lambda x, weight, bias: x)
-    strategy = strategy_of(bound, SIZE_BUDGETS["cpu"], plain=True)
-    assert strategy is not None
-    found: list[Case] = []
-    search_round(strategy, found.append, cases=60, seed_value=1)
-    specs = [spec for case in found for spec in case.tensors.values()]
-    assert {spec.dtype for spec in specs} == {bound.declaration.dtypes[0]}
-    assert {layout_name(spec) for spec in specs} == {"contiguous"}
-    assert len({spec.shape for spec in specs}) > 30
 
 
 def test_options_without_a_weight_are_as_they_were() -> None:
