@@ -400,6 +400,8 @@ def example(device: str, steps: int, turns: int) -> None:
     taken: dict[str, list[float]] = {name: [] for name in ways}
     every = 1 << 30  # no batch in question
     chance = random.Random(0)
+    # A check takes longer than many steps: what waits would be timed with the next way.
+    kfuzz.monitor.start(pending=2)
     for turn in range(turns + 1):
         for name in chance.sample(list(ways), len(ways)):
             softmax, gate = ways[name]
@@ -432,8 +434,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--soak", type=float)
     parser.add_argument("--device", choices=("cpu", "cuda"))
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--cell", nargs=2)
     given = parser.parse_args()
     logging.getLogger("kfuzz.monitor").setLevel(logging.CRITICAL)

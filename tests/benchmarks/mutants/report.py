@@ -223,11 +223,16 @@ def why(id: str) -> str:
     return next(found, "")
 
 
-def tables(told: Told) -> str:
-    """Return all tables, as they stand in the README."""
+def tables(told: Told, *, diffs: bool = True) -> str:
+    """Return all tables, as they stand in the README.
+
+    Args:
+        told: what they hold.
+        diffs: whether the edits of what kfuzz left are shown.
+    """
     parts = [_summary(told), _tools(told), _families(told)]
     if told.left:
-        parts.append(_left(told))
+        parts.append(_left(told, diffs=diffs))
     if told.errors:
         parts.append("\n".join(f"PROBLEM: {e}" for e in told.errors))
     return "\n\n".join(parts)
@@ -281,7 +286,7 @@ def _families(told: Told) -> str:
     return "\n".join(lines)
 
 
-def _left(told: Told) -> str:
+def _left(told: Told, *, diffs: bool) -> str:
     lines = []
     for each in sorted(told.left, key=lambda x: (list(Kind).index(x.kind), x.id)):
         of = f"{each.cases} cases compared"
@@ -292,9 +297,9 @@ def _left(told: Told) -> str:
             of += f"; {each.charged} ({each.first})"
         by = f"; called wrong by {', '.join(each.by)}" if each.by else ""
         reason = f"\n  {each.why}" if each.why else ""
-        lines.append(
-            f"* {each.kind}: {each.id}: {of}{by}{reason}\n{_fenced(each.diff)}"
-        )
+        lines.append(f"* {each.kind}: {each.id}: {of}{by}{reason}")
+        if diffs:
+            lines.append(_fenced(each.diff))
     return "\n".join(lines)
 
 

@@ -81,6 +81,7 @@ def main() -> int:
     parse.add_argument("--list", action="store_true", help="print rules and numbers")
     parse.add_argument("--diffs", action="store_true", help="print every mutant")
     parse.add_argument("--report", action="store_true", help="print the tables alone")
+    parse.add_argument("--short", action="store_true", help="print no edits in them")
     parse.add_argument("--json", type=Path, help="file for what the tables hold")
     options = parse.parse_args()
     every = chosen(options)
@@ -112,7 +113,7 @@ def main() -> int:
             every, settings, state, seconds=options.seconds, jobs=options.jobs
         )
     told = report.told(every, state, settings.tools)
-    print(report.tables(told))
+    print(report.tables(told, diffs=not options.short))
     if options.json:
         options.json.write_text(json.dumps(report.plain(told), indent=1) + "\n")
     if not complete:
