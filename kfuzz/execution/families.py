@@ -225,6 +225,21 @@ def _onehot_edge(grid: Grid) -> Tensor:
     return _real(torch.where(grid.position == place, grid.row_words(1) % 4 + 1, 0))
 
 
+@_family("edge_big", ROUNDED)
+def _edge_big(grid: Grid) -> Tensor:
+    """Normal but for one element of each row, where two tiles may meet: it is large.
+
+    Far enough above the others for exp of the difference to overflow, mostly: what
+    leaves out one element of a maximum shows nowhere else.
+    """
+    greatest = greatest_exponent(grid.fmt) - 1
+    tops = [2.0 ** min(e, greatest) for e in (4, 7, 9)]
+    large = entry(tops, grid.pick(3, 3)) * entry(_QUARTER_NEGATIVE, grid.pick(4, 4))
+    places = uploaded(np.array(edges(grid.n)), grid.device)
+    place = places[grid.row_words(5) % len(places)]
+    return torch.where(grid.position == place, grid.laid(large), grid.normal(0))
+
+
 @_family("offset", ROUNDED)
 def _offset(grid: Grid) -> Tensor:
     """Normal about a mean of 2**m with a deviation of 2**(m-d).

@@ -215,6 +215,14 @@ def _onehot_edge(d: Draw) -> Columns:
 
 
 @_family
+def _edge_big(d: Draw) -> Columns:
+    tops = [2.0 ** min(e, d.top - 1) for e in (4, 7, 9)]
+    large = entry(tops, d.pick(3, 3)) * entry(_QUARTER_NEGATIVE, d.pick(4, 4))
+    edge = {at.CODE: at.EDGE, at.ROW_KEY: d.key(5), at.AUX: len(edges(d.n))}
+    return d.normal() | edge | {at.LAST: large}
+
+
+@_family
 def _offset(d: Draw) -> Columns:
     precision = d.fmt.precision
     least = min(3, precision - 1)

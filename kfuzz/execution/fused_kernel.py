@@ -68,8 +68,9 @@ HADAMARD: Final = tl.constexpr(7)
 MASKED: Final = tl.constexpr(8)
 MASKED_ROWS: Final = tl.constexpr(9)
 INFINITIES: Final = tl.constexpr(10)
+EDGE: Final = tl.constexpr(11)
 # The member is left as it is.
-NOTHING: Final = tl.constexpr(11)
+NOTHING: Final = tl.constexpr(12)
 
 BLOCK: Final = 512
 
@@ -216,6 +217,10 @@ def generate(  # type: ignore[no-untyped-def]
             place = tl.load(places_ptr + drawn.to(tl.int64))
         one = (_word(row_key, row_counter) & 3).to(tl.int64) + 1
         value = tl.where(position == place, one, 0).to(tl.float64)
+    if code == EDGE:
+        drawn = _word(row_key, row_counter) % aux.to(tl.uint32)
+        place = tl.load(places_ptr + drawn.to(tl.int64))
+        value = tl.where(position == place, _number(t + LAST), value)
     if code == PERMUTATION:
         place = (row * aux + tl.load(t + OTHER)) % size
         value = (position == place).to(tl.float64)

@@ -268,6 +268,9 @@ def test_tail_families_put_the_weight_on_the_last_element():
     assert (edge.sum(dim=1) == 1).all()
     places = set(edge.int().argmax(dim=1).tolist())
     assert {0, 16, 127, 128, 199} <= places
+    large = make("edge_big", (64, 200)).abs()
+    assert (large.sort(dim=1).values[:, -2] < 10).all()
+    assert {0, 16, 127, 128, 199} <= set(large.argmax(dim=1).tolist())
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

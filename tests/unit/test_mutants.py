@@ -105,7 +105,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_known_mutant_is_charged_and_its_kernel_is_not(folder: Path) -> None:
     mutant = by_id("triton_softmax/wrong-fill/1")
-    told = in_child._compared(message(folder, mutant, mutant.file, 30))
+    told = in_child._compared(message(folder, mutant, mutant.file, 80))
     assert told["charged"].startswith(("C-CMP-03", "C-PRC-02", "K-VAL-01")), told
     correct = in_child._compared(message(folder, mutant, "triton_softmax.py", 6))
     assert (correct["charged"], correct["differing"], correct["cases"]) == ("", 0, 6)
