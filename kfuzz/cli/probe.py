@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from kfuzz.cli import options
+from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.outcome import Outcome
 from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import consume, report_stream, stopping
@@ -105,8 +106,9 @@ def probe(
     and stores are rounded to, and more. Where that differs from the declaration, the
     contracts judge the same input; what they charge is a finding like any other.
 
-    Exit codes: 0 nothing differs, 1 a finding, 2 usage, 3 internal error, 4 no probe
-    has anything to say, 5 device missing, 130 interrupted (findings are saved).
+    Exit codes: 0 nothing differs, 1 a finding, 2 usage, 3 internal error, 4 no such
+    kernel, or no probe has anything to say, 5 device missing, 130 interrupted (findings
+    are saved).
     """
     options.choice(format, options.FORMATS, "--format")
     options.choice(fail_on, options.FAIL_ON, "--fail-on")
@@ -173,7 +175,10 @@ def probe(
             readings.print_readings(probing.kernels, console, shown)
         if svg is not None:
             _draw(svg, readings.drawing(probing.kernels))
-    return outcome.code()
+    code = outcome.code()
+    if code is ExitCode.OK and not any(k.says_something for k in probing.kernels):
+        return ExitCode.NOTHING_TO_RUN
+    return code
 
 
 def _draw(name: str, text: str) -> None:

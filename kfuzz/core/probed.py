@@ -99,6 +99,11 @@ class KernelReadings:
     narrowed: tuple[str, ...] = ()
 
     @property
+    def says_something(self) -> bool:
+        """Whether any probe found what the arithmetic is."""
+        return any(reading.found for reading in self.readings)
+
+    @property
     def claims(self) -> dict[str, Claim]:
         """What all formats together would declare.
 

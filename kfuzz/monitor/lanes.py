@@ -129,6 +129,7 @@ class Lane:
         self._free = list(range(slots))
         self._waiting: deque[Underway] = deque()
         self._between = 0
+        self._entries = [False] * _ENTRIES  # which belong to a call under way
         self._last = self._ended = 0
         self._known = (0, 0)
         self._plans: dict[Any, Plan | None] = {}
@@ -164,9 +165,16 @@ class Lane:
             return None
         addresses = tuple([x.data_ptr() for x in tensors])
         with self._lock:
-            if self._between >= _ENTRIES or self._last >= _MOST_CALLS:
+            # A call that goes on while many others end keeps its entry. Halves of the
+            # device's state are used in turn, by whether the number is even.
+            number_here = self._last + 1
+            while self._entries[number_here % _ENTRIES]:
+                number_here += 2
+                if number_here > self._last + _ENTRIES:
+                    return None
+            if number_here > _MOST_CALLS:
                 return None
-            self._last = number_here = self._last + 1
+            self._last = number_here
             slot = self._free[0] if self._free else -1
             told = (slot, number_here % _ENTRIES, self._generations[slot])
             if plan.decide is None:
@@ -179,6 +187,7 @@ class Lane:
             else:
                 plan.decide(*addresses, *plan.padding, self._rooms[slot], *told)
             self._between += 1
+            self._entries[number_here % _ENTRIES] = True
             _BUSY.add(self)
         return Underway(self, number, number_here, slot, plan, addresses)
 
@@ -205,6 +214,7 @@ class Lane:
         slot = underway.slot
         with self._lock:
             self._between -= 1
+            self._entries[underway.id % _ENTRIES] = False
             self._ended = underway.ended = self._ended + 1
             told = (slot, underway.id % _ENTRIES, underway.ended)
             if plan.keep_results is None:

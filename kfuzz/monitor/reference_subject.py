@@ -315,10 +315,15 @@ def reference_declaration(name: str, **claims: Any) -> Declaration:
     `out` and `inplace` name parameters here.
 
     Raises:
-        BindingError: if a claim is unknown.
+        BindingError: if a claim is unknown, or several parameters are overwritten.
     """
     claims.setdefault("dtypes", FLOATS)
-    return Declaration().declare(f"monitor of {name}", **claims)
+    made = Declaration().declare(f"monitor of {name}", **claims)
+    if len(made.inplace) > 1:
+        raise BindingError(
+            "inplace= names one parameter of a reference", where=f"monitor of {name}"
+        )
+    return made
 
 
 def on_gpu(tensors: Sequence[Tensor]) -> bool:

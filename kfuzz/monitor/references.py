@@ -7,6 +7,7 @@ four times the bound that its own steps give in the function's arithmetic; see
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -38,6 +39,13 @@ Rebuild = Callable[
     [Sequence[Tensor], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]
 ]
 """From tensors and scalars to what the reference is called with."""
+
+
+# Tuples, lists, named tuples and what `torch.topk` returns, in the text of a structure.
+_NAMED: Final = "|".join(x for x in dir(torch.return_types) if not x.startswith("_"))
+_SEQUENCES: Final = re.compile(
+    rf"\((?:(?:tuple|list|{_NAMED}), None|namedtuple, <class '[^']*'>),"
+)
 
 
 class _Hole:
@@ -180,14 +188,31 @@ class Reference:
             defaults=declaration,
         )
 
-    def outcome(self, tensors: Sequence[Tensor], scalars: Mapping[str, Any]) -> Outcome:
-        """Run the reference on copies of tensors in the dtypes that they have."""
+    def outcome(
+        self,
+        tensors: Sequence[Tensor],
+        scalars: Mapping[str, Any],
+        *,
+        compares: bool = False,
+    ) -> Outcome:
+        """Run the reference on copies of tensors in the dtypes that they have.
+
+        Args:
+            tensors: its tensor arguments, in order.
+            scalars: the others by name.
+            compares: whether what it overwrites is found by the bits too: torch counts
+                no write of `batch_norm` to its running statistics, or through `.data`.
+        """
         given = [x.clone() for x in tensors]
         versions = [x._version for x in given]
         args, kwargs = self._rebuild(given, scalars)
         with torch.no_grad(), OwnDraws(), Recurrences() as recurrences:
             returned = self._function(*args, **kwargs)
-        moved = [i for i, x in enumerate(given) if x._version != versions[i]]
+        moved = [
+            i for i, x in enumerate(given)
+            if x._version != versions[i]
+            or (compares and not torch.equal(_bits(x), _bits(tensors[i])))
+        ]  # fmt: skip
         for i in self._inplace:  # what it returns besides is the same, or nothing
             returned = returned if isinstance(returned, Tensor) else given[i]
         leaves, form = flattened(returned)
@@ -207,7 +232,7 @@ class Reference:
         Narrow formats lack some operators on the CPU.
         """
         try:
-            return self.outcome(values, scalars)
+            return self.outcome(values, scalars, compares=True)
         except (NotImplementedError, RuntimeError):
             return None
 
@@ -308,9 +333,8 @@ def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None
 
 
 def _same_form(one: str, other: str) -> bool:
-    """Whether two structures are the same; a tuple may stand for a list."""
-    alike = [text.replace("TreeSpec(list,", "TreeSpec(tuple,") for text in (one, other)]
-    return alike[0] == alike[1]
+    """Whether two structures are the same, tuples of whatever kind and lists alike."""
+    return _SEQUENCES.sub("(tuple,", one) == _SEQUENCES.sub("(tuple,", other)
 
 
 def is_same(seen: Seen, native: Outcome) -> bool:

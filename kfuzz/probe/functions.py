@@ -6,7 +6,7 @@ from typing import Final
 
 from kfuzz.core.dtypes import DTYPES, pack_bits, unpack_numbers
 from kfuzz.core.probed import Outcome, Reading
-from kfuzz.probe.formats import least_normal, rounded, ulps
+from kfuzz.probe.formats import least_normal, rounded, ulps, unit
 from kfuzz.probe.rows import Row
 from kfuzz.probe.subject import Inapplicable, Subject, Unobserved, number
 
@@ -17,6 +17,8 @@ SPECIAL: Final = "special"
 # results are rounded to fewer bits, half of one more.
 _FINE: Final = {"float32": 2.5}
 _NARROW: Final = 0.75
+# Instructions that approximate are off by 2^-11 of a result, or by less.
+_APPROXIMATE: Final = 2.0**-10
 _SHOWN: Final = 16
 _SAMPLED: Final = 2048
 # Exponentials below this vanish: flushing is the matter of another probe.
@@ -91,7 +93,8 @@ def intrinsics(subject: Subject) -> Iterator[Reading]:
         INTRINSICS, found, "fast forms" if approx else "accurate forms", outcome,
         observed=(f"at {number(at)}: {number(value)}, {function(at)!r} is right",),
         witnesses=() if witness is None else (witness,),
-        claims={"approx": True} if differs else {},
+        claims={"approx": True} if differs and most * unit(subject.dtype) < _APPROXIMATE
+        else {},
     )  # fmt: skip
 
 

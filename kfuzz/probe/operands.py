@@ -21,6 +21,7 @@ _SQUARE: Final = 1 + 2.0**-11 + 2.0**-22 + 2.0**-23
 # One unit in the last place is lost by truncation too.
 _CUT: Final = 1.5 * 2.0**-23
 _TERMS: Final = (16, 32, 64, 128, 256)
+_UNROUNDED: Final = "products are added unrounded, as by fused multiply-add"
 
 
 def _smallest(subject: Subject) -> int:
@@ -74,7 +75,8 @@ def operands(subject: Subject) -> Iterator[Reading]:
     ranked = {"bfloat16": 0, "float16": 0, "tf32": 1, "tf32x3": 2, "float32": 3}
     declared = "tf32" if model == "any_tensor_core" else model
     wanted = ranked.get(declared, 3)
-    if ranked[bits] == wanted:
+    # The two narrow formats have one rank, but not one precision and range.
+    if ranked[bits] == wanted and (wanted or bits == declared):
         outcome = Outcome.AS_DECLARED
     else:
         outcome = Outcome.BETTER if ranked[bits] > wanted else Outcome.DIFFERS
@@ -159,18 +161,20 @@ def _asked(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
         if divisor > 1:  # the mean of equal terms is each of them
             yield one("results", Row(data_least), ONES[0], data_least)
             continue
-        row = Row(0.0, {0: data_least})
+        # TF32 holds the first; the least would be rounded away, which is no flushing.
+        given = data_low / 2 if subject.dtype == "float32" else data_least
+        row = Row(0.0, {0: given})
         if adder.products:
             # Times a power of two, so that the result is no matter of its own.
             up = 4.0 if adder.output != subject.dtype else 2.0**10
             if subject.dtype in ("float32", "bfloat16", "float64"):
                 up = 2.0**40
-            yield one("operands", row, Row(1.0, {0: up}), data_least * up)
+            yield one("operands", row, Row(1.0, {0: up}), given * up)
             if adder.output == subject.dtype:
                 small = Row(0.0, {0: low * 2.0**5})
                 yield one("products", small, Row(1.0, {0: 2.0**-6}), low / 2)
         else:
-            yield one("operands", row, ONES[0], data_least)
+            yield one("operands", row, ONES[0], given)
         if adder.output == subject.dtype and least < low:
             cut = Row(0.0, {0: 1.5 * data_low, 1: -data_low})
             yield one("sums", cut, ONES[0], data_low / 2)
@@ -211,18 +215,21 @@ def contraction(subject: Subject) -> Iterator[Reading]:
     Of a = 1 + 2^-12 the square less 1 + 2^-11 is 2^-24, or 0 if it was rounded.
     """
     if subject.dtype != "float32":
-        yield subject.inapplicable(CONTRACTION, "16-bit products are exact in float32")
+        yield subject.inapplicable(CONTRACTION, "it concerns float32 data")
         return
     if not subject.adder.products:
         yield subject.inapplicable(CONTRACTION, "it multiplies nothing")
         return
     n = _smallest(subject)
     a, b = 1 + 2.0**-12, -(1 + 2.0**-11)
+    [alone] = subject.values(n, [Row(0.0, {0: a})])
+    if alone != a:
+        raise Unobserved("operands or sums are too narrow to tell")
     got = []
     for first, second in ((0, 1), (1, 0)):
         left, right = Row(0.0, {first: a, second: b}), Row(1.0, {first: a, second: 1.0})
         got += subject.values(n, [left], [right])
-    told = {(0.0,): "products are rounded", (2.0**-24,): "fused multiply and add"}
+    told = {(0.0,): "products are rounded", (2.0**-24,): _UNROUNDED}
     raw = (f"a a - (1 + 2^-11) = {shown_pair(got)}, a = 1 + 2^-12",)
     # In one of the two orders the product comes first and is rounded to begin with.
     seen = (max(got),)

@@ -20,7 +20,7 @@ _LADDER: Final = (16, 32, 64, 128, 256, 512, 1024, 2048)
 # A second look at the order with so many rows in a call: the grid is another one.
 _FEW_ROWS: Final = 4
 # Rows on which an order must give the kernel's very bits, and their spread.
-_REPLAYED, _OCTAVES = 4, 6
+_REPLAYED, _OCTAVES = 4, 11
 _PASSES: Final = 3
 # Pairs that are asked for again, spread over all: to rebuild a tree takes more.
 _AGAIN: Final = 1024
@@ -28,7 +28,11 @@ _NEAR: Final = 0.1
 
 
 class _Exact(Exception):
-    """No term is lost beside a great one."""
+    """No term is lost beside one that is so many times as great."""
+
+    def __init__(self, ratio: float) -> None:
+        self.ratio = ratio
+        super().__init__(f"terms are kept beside ones {number(ratio)} times as great")
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,10 @@ def ladder(subject: Subject) -> list[int]:
         if n <= subject.most_terms and _terms(subject, n) and subject.admits(n)
     ]
     if not fit:
-        what = f"no sums of {subject.dtype} in its domain show their order"
+        what = (
+            f"no sums of {_LADDER[0]} terms of {subject.dtype} or more, "
+            f"{subject.most_terms} at most, show their order in its domain"
+        )
         raise Inapplicable(what)
     return sorted({fit[0], fit[len(fit) // 2], fit[-1]})
 
@@ -117,14 +124,15 @@ def order(subject: Subject) -> Iterator[Reading]:
             )  # fmt: skip
             continue
         except _Exact as exact:
-            yield _exact(subject, n, str(exact))
+            yield _exact(subject, n, exact)
             return
         found[f"{n} terms"] = made
         highest = max(highest, trees.height(made))
         broken = broken or formats != "float32" or (n == sizes[0] and few != made)
         # A serial sum is what any order may be.
         last = n == sizes[-1] and not broken and highest < n - 1
-        claims = _claims(subject, n, highest) if last else {}
+        claimed = last and _alike_in_fewer(subject, n)
+        claims = _claims(subject, n, highest) if claimed else {}
         yield _reading(subject, n, made, formats, claims)
     if few is not None:
         found[f"{sizes[0]} terms, {_FEW_ROWS} rows"] = few
@@ -197,8 +205,7 @@ def _found(subject: Subject, n: int, *, most: int | None = None) -> Tree:
     if n > 2 and all(size == 2 for size in ask([(0, j) for j in range(1, n)])):
         terms = _terms(subject, n)
         assert terms is not None
-        ratio = number(terms.great[0] * terms.great[1] / terms.grain)
-        raise _Exact(f"terms are kept beside ones {ratio} times as great")
+        raise _Exact(terms.great[0] * terms.great[1] / terms.grain)
     sizes = trees.discover(n, ask, limit=subject.most_pairs)
     pairs = list(sizes)[:: -(-len(sizes) // _AGAIN)]
     for turn in range(1, _PASSES):
@@ -226,10 +233,7 @@ def _replays(subject: Subject, n: int, tree: Tree) -> str:
     """
     if trees.width(tree) >= trees.WIDE or n & (n - 1):
         return ""
-    rows = [
-        spread(n, subject.dtype, seed=seed, octaves=_OCTAVES)
-        for seed in range(_REPLAYED)
-    ]
+    rows = _spread(subject, n)
     got = subject.values(n, [Row(raw=row) for row in rows])
     divisor, output = subject.adder.divisor(n), subject.adder.output
     for name in dict.fromkeys(("float32", "float64", subject.dtype)):
@@ -237,6 +241,21 @@ def _replays(subject: Subject, n: int, tree: Tree) -> str:
         if [rounded(s / divisor, output) for s in sums] == [v / divisor for v in got]:
             return name
     return ""
+
+
+def _spread(subject: Subject, n: int) -> list[bytes]:
+    return [
+        spread(n, subject.dtype, seed=seed, octaves=_OCTAVES, cancelling=seed % 2 == 0)
+        for seed in range(_REPLAYED)
+    ]
+
+
+def _alike_in_fewer(subject: Subject, n: int) -> bool:
+    """Whether rows have the same bits in smaller calls, down to one row."""
+    rows = [Row(raw=row) for row in _spread(subject, n)]
+    whole = subject.values(n, rows)
+    fewer = range(1, len(rows))
+    return all(subject.values(n, rows, most=most) == whole for most in fewer)
 
 
 def _summed(tree: Tree, terms: Sequence[float], dtype: str) -> float:
@@ -267,12 +286,14 @@ def _reading(
     )  # fmt: skip
 
 
-def _exact(subject: Subject, n: int, why: str) -> Reading:
+def _exact(subject: Subject, n: int, exact: _Exact) -> Reading:
     compensates = subject.accumulator.model in ("compensated", "float64")
+    wide = exact.ratio < 2.0 ** precision("float64")
+    other = "kept in float64" if wide else "wider than any format"
     return subject.reading(
-        ORDER, "sums are compensated, or wider than any format", _declared(subject),
+        ORDER, f"sums are compensated, or {other}", _declared(subject),
         Outcome.AS_DECLARED if compensates else Outcome.BETTER,
-        reason=why, terms=n,
+        reason=str(exact), terms=n,
     )  # fmt: skip
 
 
@@ -302,7 +323,9 @@ def _claims(subject: Subject, n: int, high: int) -> dict[str, Claim]:
     bound = f"{size} <= {n}"
     if claims.shape_class is not None:
         before = claims.shape_class.expression
-        bound = before if bound in before else f"({before}) and {bound}"
+        parts = [part.strip() for part in before.split(" and ")]
+        known = bound in parts and not {"or", "not", "if"} & set(before.split())
+        bound = before if known else f"({before}) and {bound}"
     return {"accumulator": f"blocked({high})", "shape_class": bound}
 
 

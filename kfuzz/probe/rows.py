@@ -55,10 +55,13 @@ def transposed(rows: Sequence[bytes], n: int, width: int) -> bytes:
     return b"".join(row[at : at + width] for at in cuts for row in rows)
 
 
-def spread(n: int, dtype: str, *, seed: int, octaves: int) -> bytes:
+def spread(
+    n: int, dtype: str, *, seed: int, octaves: int, cancelling: bool = False
+) -> bytes:
     """Return n values of either sign whose exponents are spread around 0.
 
-    Every order of adding them rounds otherwise.
+    Every order of adding them rounds otherwise. With `cancelling` each comes with its
+    negative, so that roundings are all that is left: narrow results show them too.
     """
     made, generator = DTYPES[dtype], random.Random(seed)
     bias = (1 << (made.exponent_bits - 1)) - 1
@@ -67,8 +70,12 @@ def spread(n: int, dtype: str, *, seed: int, octaves: int) -> bytes:
         generator.getrandbits(1) << (made.exponent_bits + made.mantissa_bits)
         | generator.randint(low, high) << made.mantissa_bits
         | generator.getrandbits(made.mantissa_bits)
-        for _ in range(n)
+        for _ in range(n // 2 if cancelling else n)
     ]
     if not made.has_inf:  # the greatest pattern is NaN there
         patterns = [p & ~1 for p in patterns]
+    if cancelling:
+        sign = 1 << (made.exponent_bits + made.mantissa_bits)
+        patterns += [p ^ sign for p in patterns]
+        generator.shuffle(patterns)
     return pack_bits(patterns, dtype)

@@ -130,4 +130,4 @@ def _sums(
     rows = [Row(0.0, {0: one * scale, 1: other * scale}) for one, other in asked]
     # What divides the sum is taken out again.
     got = [v / scale for v in subject.values(n, rows)]
-    return got, [subject.case(n, rows[: subject.budget.rows])]
+    return got, [subject.first_case(n, rows[: subject.budget.rows])[0]]

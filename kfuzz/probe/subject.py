@@ -118,6 +118,24 @@ class Subject:
             raise Unobserved(f"no sums of {n} terms lie in its domain")
         return made
 
+    def first_case(
+        self, n: int, lefts: Sequence[Row], rights: Sequence[Row] = ONES
+    ) -> tuple[Case, int]:
+        """Return the case that sums the first rows, and how many: all, or half, ….
+
+        Raises:
+            Unobserved: if the kernel's domain has not even one.
+        """
+        count, apart = len(lefts), len(rights) > 1
+        while True:
+            own = rights[:count] if apart else rights
+            try:
+                return self.case(n, lefts[:count], own), count
+            except Unobserved:
+                if count == 1:
+                    raise
+            count = (count + 1) // 2
+
     def admits(self, n: int) -> bool:
         """Whether sums of n terms lie in the kernel's domain."""
         try:
@@ -150,12 +168,14 @@ class Subject:
         room = min(room, most or room, _MOST_APART if apart else room)
         found: list[tuple[float, ...]] = []
         scale = float(self.adder.divisor(n))
-        for start in range(0, len(lefts), room):
+        start = 0
+        while start < len(lefts):
             some = lefts[start : start + room]
             own = rights[start : start + room] if apart else rights
-            apart_here = apart and len(some) > 1
-            made = self.observed(self.case(n, some, own))
-            lines = self.adder.read(made, len(some), apart=apart_here)
+            case, room = self.first_case(n, some, own)
+            start += room
+            made = self.observed(case)
+            lines = self.adder.read(made, room, apart=apart and room > 1)
             found += [tuple(v * scale for v in line) for line in lines]
         return found
 

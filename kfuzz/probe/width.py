@@ -27,16 +27,17 @@ FUSED: Final = "fused"
 # Distances between terms of 1: a tile in which several meet first hides what is
 # narrow between tiles alone.
 _TILES: Final = (1, 16, 32, 64, 128, 256)
-# The great term is 2^b. Beyond b = 22 not every order of float32 sums is exact.
+# The great term is 2^b. While b is two less than the bits of a format, sums of it and
+# of fewer than 2^b units are exact in every order.
 _LEAST: Final = 5
-_MOST: Final = 22
+_SPARE: Final = 2
 # Where weights may be off in float32's last places: far from there.
 _INEXACT: Final = 15
 _TERMS: Final = 256
 # Two factors make the great term in the narrower formats.
 _RIGHT: Final = {"float16": 11, "float8_e4m3fn": 7, "float8_e5m2": 11}
 _LEFT: Final = {"float16": 15, "float8_e4m3fn": 8, "float8_e5m2": 15}
-_NAMES: Final = {8: "bfloat16", 11: "float16"}
+_NAMES: Final = {8: "bfloat16", 11: "float16", 24: "float32"}
 _BITS: Final = {"float64": 53, "float16": 11, "bfloat16": 8, "float32": 24}
 
 
@@ -90,7 +91,8 @@ def accumulator(subject: Subject) -> Iterator[Reading]:
     """
     n = _size(subject)
     right = _RIGHT.get(subject.dtype, 0) if subject.adder.products else 0
-    top = min(_MOST, _LEFT.get(subject.dtype, _MOST) + right)
+    top = max(24, declared_bits(subject.accumulator, subject)) - _SPARE
+    top = min(top, _LEFT.get(subject.dtype, top) + right)
     if not subject.adder.exact:
         top = min(top, _INEXACT)
     lost: list[tuple[_Asked, float, Case]] = []
@@ -102,6 +104,8 @@ def accumulator(subject: Subject) -> Iterator[Reading]:
             for tile in (t for t in (*_TILES, n) if t <= n)
             for unit in (1.0, -1.0)
         ]
+        # More units than 2^b would need another bit by themselves.
+        asked = [each for each in asked if len(each.places) < 2**each.bits]
         rows = [each.row(2.0**-right) for each in asked]
         got = subject.values(n, rows, [factors])
         for each, row, value in zip(asked, rows, got, strict=True):
@@ -249,7 +253,7 @@ def fused(subject: Subject) -> Iterator[Reading]:
         n, [Row(0.0, at)], [Row(1.0, {0: right, 1: right, far: right})]
     )
     told = {
-        0.0: "each addition is rounded to nearest",
+        0.0: "each addition is rounded by itself",
         2.0: "several at once, then truncated",
         4.0: "several at once, then rounded to nearest",
         3.0: "kept beyond 24 bits",

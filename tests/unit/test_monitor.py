@@ -82,6 +82,32 @@ def test_the_bits_of_the_reference_need_no_bound(
     assert (counts.checked, counts.violations, counts.errors) == (4, 3, 0)
 
 
+def test_a_tuple_may_stand_for_what_torch_names() -> None:
+    @kfuzz.monitor(lambda x: torch.topk(x, 2), rate=1.0, name="pairs")
+    def pairs(x: Tensor) -> tuple[Tensor, Tensor]:
+        values, places = torch.sort(x, descending=True)
+        return values[:2].clone(), places[:2].clone()
+
+    pairs(torch.randn(5))
+    counts = settled(pairs)
+    assert (counts.checked, counts.violations) == (1, 0)
+
+
+def test_a_reference_that_overwrites_unnoticed_is_not_held_against_a_kernel() -> None:
+    def normal(x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        return torch.nn.functional.batch_norm(x, mean, var, training=True)
+
+    made = kfuzz.monitor(normal, rate=1.0, name="normal")(normal)
+    made(torch.randn(8, 4), torch.zeros(4), torch.ones(4))
+    counts = settled(made)
+    assert (counts.outside, counts.violations) == (1, 0)
+
+
+def test_one_parameter_of_a_reference_is_overwritten() -> None:
+    with pytest.raises(BindingError, match="one parameter"):
+        kfuzz.monitor(lambda x, y: x + y, inplace=("x", "y"), name="two")(torch.add)
+
+
 def test_a_wrong_value_is_told_with_its_evidence() -> None:
     told: list[Violation] = []
 

@@ -15,6 +15,7 @@ from kfuzz.core.errors import UsageError
 from kfuzz.execution.interpreter import interpreting
 from kfuzz.monitor import DeviceGate, Violation, gated
 from kfuzz.monitor.detectors import Statistics, statistics_of
+from kfuzz.monitor.seen import parts_of
 from kfuzz.monitor.usual import WARM, Running
 from tests import monitors
 from tests.monitors import settled
@@ -247,6 +248,27 @@ def test_calls_within_calls_keep_their_own_data() -> None:
     assert found.outliers == 6, found
     assert found.checked + found.dropped == 6, found
     assert [v.values["x"][1] for v in call.told if v.values] == [1.0, 1.0]
+
+
+@interpreted
+def test_a_long_call_is_not_taken_for_one_made_meanwhile() -> None:
+    from kfuzz.execution import gate_kernel as at
+
+    lane = OnDevice(DeviceGate(), lambda x: x * 2.0, lambda x: x * 2.0).lane
+    x = torch.ones(3)
+    first = lane.look([x], 0)
+    assert first is not None
+    for n in range(1, at.ENTRIES.value):
+        lane.after(lane.look([x], n), None)  # type: ignore[arg-type]
+    x[0] = math.inf
+    flagged = lane.look([x], at.ENTRIES.value)
+    assert flagged is not None
+    assert flagged.id % 2 == 1  # after an even one
+    lane.after(first, parts_of(x))
+    lane.after(flagged, parts_of(x))
+    told = lane.news()
+    assert told is not None
+    assert [u.number for u in told.kept] == [at.ENTRIES.value]
 
 
 def test_what_the_function_raises_reaches_the_caller_once() -> None:

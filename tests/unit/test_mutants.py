@@ -1,6 +1,7 @@
 """The mutator of the benchmarks: what it makes, and what is said of it."""
 
 import ast
+import fnmatch
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -13,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from mutants import in_child, mutator, report, scaled_inputs
 from mutants.asking import COMPARISON, KFUZZ, LONGER, START
 from mutants.campaign import Settings, State, next_step
+from mutants.explained import CHARGED, EXPLAINED
 from mutants.mutator import RULES, Mutant, mutants, written
 from mutants.rules import is_call
 from mutants.small_cases import small_cases
@@ -60,6 +62,14 @@ def test_every_rule_makes_mutants_that_are_python() -> None:
 def test_more_than_300_run_on_a_gpu_and_in_the_interpreter() -> None:
     for backend in ("cuda", "interpret"):
         assert sum(backend in m.backends for m in mutants()) > 1000
+
+
+def test_what_is_explained_is_there() -> None:
+    ids = [m.id for m in mutants()]
+    for glob in (*EXPLAINED, *CHARGED):
+        assert fnmatch.filter(ids, glob), glob
+    assert report.why("triton_relu/program-order/1")
+    assert not report.why("triton_relu/program-order/2"), "a fault"
 
 
 def test_the_list_is_the_same_each_time_and_has_nothing_twice() -> None:

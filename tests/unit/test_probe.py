@@ -115,6 +115,28 @@ def test_a_narrow_accumulator_differs_from_a_declared_float32(dtype: str) -> Non
     assert wider.outcome is Outcome.BETTER
 
 
+def test_a_declared_float64_is_held_to_more_bits_than_float32_has() -> None:
+    made = read(Machine(serial), "accumulator", accumulator="float64")
+    assert (made.outcome, made.found) == (Outcome.DIFFERS, "24 bits, as float32")
+    assert made.claims == {"accumulator": "float32"}
+    wide = Machine(partial(serial, dtype="float64"))
+    kept = read(wide, "accumulator", accumulator="float64")
+    assert kept.outcome is Outcome.AS_DECLARED
+
+
+def test_many_units_do_not_make_an_accumulator_narrower_than_it_is() -> None:
+    machine = Machine(partial(serial, dtype="bfloat16"), dtype="bfloat16")
+    made = read(machine, "accumulator", terms=256)
+    assert made.found == "8 bits, as bfloat16"
+
+
+def test_a_domain_of_few_rows_is_asked_in_more_calls() -> None:
+    machine = Machine(serial, "matmul", "bfloat16")
+    for probe in ("accumulator", "stochastic"):
+        made = read(machine, probe, shape_class="M <= 100 and N <= 16")
+        assert made.outcome is Outcome.AS_DECLARED
+
+
 def test_an_accumulator_that_is_narrow_between_tiles_alone_is_seen() -> None:
     made = read(Machine(tiled, "matmul", "float16"), "accumulator")
     assert made.outcome is Outcome.DIFFERS
@@ -158,11 +180,19 @@ def test_sums_that_are_none_are_said_to_be_none() -> None:
 def test_contraction_is_told_and_accuses_nobody() -> None:
     for add, exact, found in (
         (serial, False, "products are rounded"),
-        (fused, True, "fused multiply and add"),
+        (fused, True, "products are added unrounded, as by fused multiply-add"),
     ):
         made = read(Machine(add, "matmul", fused=exact), "contraction")  # type: ignore[arg-type]
         assert made.found == found
         assert made.outcome is Outcome.NOT_APPLICABLE
+    narrow = read(Machine(serial, "matmul", operand=tf32), "contraction")
+    assert narrow.outcome is Outcome.UNDECIDED
+
+
+def test_what_tf32_rounds_away_is_not_flushed() -> None:
+    machine = Machine(serial, "matmul", operand=tf32)
+    made = read(machine, "subnormals", accumulator="tf32", subnormals="preserve")
+    assert (made.found, made.outcome) == ("kept", Outcome.AS_DECLARED)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -216,9 +246,21 @@ def test_batches_and_the_number_of_rows() -> None:
     assert not any(r.claims for r in readings(subject_of(machine), ("order",)))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_results_show_that_another_order_was_replayed(dtype: str) -> None:
+    few = Machine(pairwise, dtype=dtype, by_rows=lambda n: serial if n < 5 else strided)
+    assert "its bits are" not in read(few, "order").found
+    alike = read(Machine(strided, dtype=dtype), "order")
+    assert "its bits are those of additions in float32" in alike.found
+
+
 def test_compensated_sums_hide_their_order() -> None:
     machine = Machine(compensated)
-    assert read(machine, "order").outcome is Outcome.BETTER
+    made = read(machine, "order")
+    assert made.outcome is Outcome.BETTER
+    assert "wider than any format" in made.found
+    wide = Machine(partial(serial, dtype="float64"), dtype="float16")
+    assert "or kept in float64" in read(wide, "order").found
     declared = read(machine, "order", accumulator="compensated")
     assert declared.outcome is Outcome.AS_DECLARED
 
@@ -237,7 +279,14 @@ def test_a_height_is_claimed_with_the_sizes_at_which_it_was_found() -> None:
     assert made.claims == {
         "accumulator": "blocked(6)", "shape_class": "(N >= 4) and N <= 64"
     }  # fmt: skip
+    for before in ("N <= 640", "N <= 64 or N == 4096"):
+        made = read(Machine(pairwise), "order", shape_class=before)
+        assert made.claims["shape_class"] == f"({before}) and N <= 64"
+    within = read(Machine(pairwise), "order", shape_class="N >= 4 and N <= 64")
+    assert within.claims["shape_class"] == "N >= 4 and N <= 64"
     assert read(Machine(serial), "order").claims == {}, "any order may be as high"
+    single = Machine(pairwise, by_rows=lambda rows: serial if rows == 1 else pairwise)
+    assert read(single, "order").claims == {}, "a row alone is added otherwise"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -13,6 +13,7 @@ import pytest
 
 import kfuzz
 from kfuzz.cli.app import main
+from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.event import FindingSaved
 from kfuzz.core.finding import Finding
 from kfuzz.core.probed import KernelReadings, Outcome
@@ -191,6 +192,21 @@ def moves(weight, indices):
         assert all(why in r.reason for r in kernel.readings)
     assert {r.outcome for r in moves.readings} == {Outcome.NOT_APPLICABLE}
     assert moves.calls == 0
+
+
+def test_a_kernel_of_which_nothing_is_known_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+@kernel(ops.sum, dtypes="float32", dims={-1})
+def raises(x, dim=-1):
+    raise ValueError("not today")
+"""
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    target = written(tmp_path, "raising.py", text)
+    words = ("--device", "cpu", "--probe", "operands")
+    assert main(["probe", target, *words]) == ExitCode.NOTHING_TO_RUN
 
 
 def test_functions_of_torch_are_probed_as_the_platform_binds_them(

@@ -44,7 +44,8 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "and 429 cases of longer searches",
     "*/empty-unhandled/*": "Triton launches no empty grid, and a loop over no column "
     "ends at once",
-    "*/program-order/*": "programs do not depend on each other",
+    # The even ones leave every other tile unwritten.
+    "*/program-order/[13579]": "programs do not depend on each other",
     "triton_*/subnormals-flushed/*": "subnormals may be flushed, as declared",
     "triton_linear_relu/tie-policy/1": "0 for 0",
     "triton_clamp/tie-policy/1": "a bound for its equal; zeros may have either sign",
