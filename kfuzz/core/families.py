@@ -50,7 +50,6 @@ FAMILIES: Final = {
         Family("tail_big", "order", "the last element dominates: tail masks"),
         Family("onehot_tail", "order", "only the last element counts"),
         Family("onehot_edge", "order", "only one element at a tile edge counts"),
-        Family("edge_big", "order", "an element at a tile edge dominates: seams"),
         Family("offset", "extreme", "mean far above spread: one-pass variance"),
         Family("offset_ulp", "extreme", "mean plus a few ulps: cancellation"),
         Family("expspread", "extreme", "45 binades: coerced operands, order"),
@@ -69,6 +68,7 @@ FAMILIES: Final = {
         Family("permutation", "structured", "transposed or swapped operands"),
         Family("hadamard", "structured", "plus and minus 1, orthogonal rows"),
         Family("transpose_of", "structured", "operand correlated with another"),
+        Family("edge_big", "order", "an element at a tile edge dominates: seams"),
     )
 }
 

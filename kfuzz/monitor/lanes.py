@@ -134,7 +134,7 @@ class Lane:
         self._known = (0, 0)
         self._plans: dict[Any, Plan | None] = {}
         most = at.MOST.value
-        self._nothing = Plan((), 0, (0,) * (most - 1), (0,) * (2 * most), 0, False)
+        self._nothing = Plan((), 0, (0,) * (most - 1), (0,) * (2 * most), 0)
         self._lock = threading.Lock()
 
     @property
@@ -217,15 +217,21 @@ class Lane:
             self._entries[underway.id % _ENTRIES] = False
             self._ended = underway.ended = self._ended + 1
             told = (slot, underway.id % _ENTRIES, underway.ended)
-            if plan.keep_results is None:
-                plan.keep_results = self._launcher(
-                    at.keep_results, plan, tensors, told, (self._notes, self._report),
-                    (self._parts, at.BLOCK),
-                )  # fmt: skip
-            if self._is_interpreted:
-                plan.keep_results(*plan.given(tensors), self._slots[slot], *told)
-            else:
-                plan.keep_results(*addresses, *plan.padding, self._rooms[slot], *told)
+            try:
+                if plan.keep_results is None:
+                    plan.keep_results = self._launcher(
+                        at.keep_results, plan, tensors, told,
+                        (self._notes, self._report), (self._parts, at.BLOCK),
+                    )  # fmt: skip
+                room = self._rooms[slot]
+                if self._is_interpreted:
+                    plan.keep_results(*plan.given(tensors), self._slots[slot], *told)
+                else:
+                    plan.keep_results(*addresses, *plan.padding, room, *told)
+            except BaseException:
+                if slot in self._free:  # nobody will know whether it was filled
+                    self._free.remove(slot)
+                raise
             self._waiting.append(underway)
 
     def news(self) -> Told | None:
@@ -242,7 +248,8 @@ class Lane:
                 made = waiting.popleft()
                 if made.slot < 0 or host[_HOLDS + made.slot] != made.ended:
                     continue
-                self._free.remove(made.slot)
+                if made.slot in self._free:
+                    self._free.remove(made.slot)
                 if made.after is None:
                     unfit += 1
                     self._generations[made.slot] += 1

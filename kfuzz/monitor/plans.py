@@ -16,6 +16,8 @@ from kfuzz.monitor.snapshot import TensorCopy, can_copy
 # Sizes are passed as 32 bits.
 _MOST_ELEMENTS: Final = 1 << 30
 _ALIGNED: Final = 16
+# What is only copied, is copied as these: Triton does not know all dtypes.
+_RAW: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass
@@ -28,7 +30,6 @@ class Plan:
         padding: addresses, of nothing, in the place of those that kernels take more.
         numbers: elements of each tensor that kernels take, then byte offsets of these.
         measured: bits of those of which a statistic is made.
-        truths: whether some hold truth values, which kernels take as bytes.
         decide: launches the kernel of that name on such tensors, once it was compiled.
         keep_results: likewise.
     """
@@ -38,7 +39,6 @@ class Plan:
     padding: tuple[int, ...]
     numbers: tuple[int, ...]
     measured: int
-    truths: bool
     decide: Callable[..., object] | None = None
     keep_results: Callable[..., object] | None = None
 
@@ -49,11 +49,11 @@ class Plan:
 
     def given(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return as many tensors as kernels take."""
-        if self.truths:
-            tensors = [
-                x.view(torch.uint8) if x.dtype is torch.bool else x for x in tensors
-            ]
-        return (*tensors, *[tensors[0]] * len(self.padding))
+        taken = [
+            x if x.dtype in MEASURED else x.view(_RAW[x.element_size()])
+            for x in tensors
+        ]
+        return (*taken, *[taken[0]] * len(self.padding))
 
     def copies(
         self, slot: Tensor, addresses: Sequence[int], device: torch.device
@@ -99,6 +99,8 @@ def planned(
             return None
         if not can_copy(x):
             return None
+        if x.dtype not in MEASURED and x.element_size() not in _RAW:
+            return None
         places.append((start, shape, strides, x.dtype))
         sizes.append(span)
         measured |= (x.dtype in MEASURED) << i
@@ -107,11 +109,8 @@ def planned(
         return None
     none = (0,) * (MOST.value - len(tensors))
     offsets = [place[0] for place in places]
-    truths = any(x.dtype is torch.bool for x in tensors)
-    return Plan(
-        tuple(places), start, none, (*sizes, *none, *offsets, *none),
-        measured, truths,
-    )  # fmt: skip
+    numbers = (*sizes, *none, *offsets, *none)
+    return Plan(tuple(places), start, none, numbers, measured)
 
 
 def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -259,7 +259,7 @@ def test_torch_is_admitted_where_it_declares_its_intermediates(dtype: str) -> No
     # In 16 bits it rounds what float32 intermediates would not.
     assert (refused > 5) is (dtype != "float32")
     # Rows that differ by hundreds leave 8 significant bits nothing to say.
-    assert undecided < 0.2 * len(posed(dtype, coarse=True))
+    assert undecided < 0.25 * len(posed(dtype, coarse=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
