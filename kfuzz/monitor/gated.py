@@ -1,7 +1,7 @@
 """Calls that the device gate looks at: before, after, and what it told of them."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -12,8 +12,8 @@ from kfuzz.monitor.device_gate import DeviceGate, Held, Told
 from kfuzz.monitor.gate import Reason
 from kfuzz.monitor.records import Record
 from kfuzz.monitor.runtime import runtime
-from kfuzz.monitor.seen import Call, Seen
-from kfuzz.monitor.snapshot import PLAIN, can_copy, is_under_modes
+from kfuzz.monitor.seen import Call, Seen, Settled
+from kfuzz.monitor.snapshot import PLAIN, TensorCopy, can_copy, is_under_modes
 from kfuzz.monitor.subject import Outside
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _NESTED: Final = frozenset({list, tuple, dict})
 _HOLE: Final = object()  # in the place of a tensor
-_PLACE: Final = object()  # and of one that receives results
 # Of a call that writes its results to no memory of the caller's.
 _NO_PLACES: Final = Call({})
 _NO_IDS: Final[frozenset[int]] = frozenset()
@@ -95,11 +94,12 @@ def _begun(
             monitor.tell("skipped", "not seen by the device gate", why)
             return None
         call, places = _NO_PLACES, _NO_IDS
-        if monitor.has_places:
-            found = monitor.call_of(args, kwargs)  # tells where the results are
+        found: Call | None = None
+        if monitor.settles:
+            found = monitor.call_of(args, kwargs)
             if found is None:
                 return None
-            call = found
+            call = found  # tells where the results are
             # What only receives results holds anything before the call.
             places = frozenset(map(id, call.written.values()))
             places -= frozenset(map(id, call.tensors.values()))
@@ -114,7 +114,11 @@ def _begun(
             why = "too many tensors, too large, with gaps, or no Triton"
             monitor.tell("skipped", "not seen by the device gate", why)
             return None
-        underway.held, underway.names, underway.tf32 = held, (*kwargs,), tf32
+        underway.tf32 = tf32
+        if found is None:
+            underway.held, underway.names = held, (*kwargs,)
+        else:
+            underway.settled = _settled(found, tensors)
         return underway, call
     except Exception as error:
         monitor.tell("errors", "the device gate failed", str(error), error)
@@ -154,11 +158,9 @@ def _apart(
     for x in values:
         kind = type(x)
         if kind in PLAIN:
-            if id(x) in places:
-                held.append(_PLACE)
-            else:
+            if id(x) not in places:
                 tensors.append(x)
-                held.append(_HOLE)
+            held.append(_HOLE)
         elif kind in _NESTED:
             return [], [], "an argument is a list, a tuple or a dictionary"
         elif isinstance(x, Tensor):
@@ -166,6 +168,18 @@ def _apart(
         else:
             held.append(x)
     return tensors, held, ""
+
+
+def _settled(call: Call, tensors: Sequence[Tensor]) -> Settled:
+    """Return a call without its tensors: what objects say now, they may not say later.
+
+    Args:
+        call: as its contract knows it.
+        tensors: those that the gate looks at, in order.
+    """
+    order = {id(x): i for i, x in enumerate(tensors)}
+    places = {name: order.get(id(x), -1) for name, x in call.tensors.items()}
+    return Settled(places, dict(call.scalars), call.rest)
 
 
 def _after(
@@ -195,20 +209,16 @@ def told(monitor: "Monitor", news: Told) -> None:
             held.release()
 
 
-def _record(monitor: "Monitor", underway: "Underway", held: Held) -> Record | None:
-    """Return a kept call as it is checked; None where its contract says nothing.
+def _found(
+    monitor: "Monitor", underway: "Underway", before: Sequence[TensorCopy]
+) -> Settled | None:
+    """Return the contract's arguments, found from the copies in the place of tensors.
 
-    The contract's arguments are found from the copies in the place of the tensors.
+    None where it says nothing of such a call.
     """
-    before, after = underway.copies()
     left = iter(before)
-
-    def given(x: Any) -> Any:
-        if x is _PLACE:
-            return torch.empty(0, device="cpu")
-        return next(left).values if x is _HOLE else x
-
-    values, names = [given(x) for x in underway.held], underway.names
+    values = [next(left).values if x is _HOLE else x for x in underway.held]
+    names = underway.names
     first = len(values) - len(names)
     args, kwargs = tuple(values[:first]), dict(zip(names, values[first:], strict=True))
     try:
@@ -219,20 +229,28 @@ def _record(monitor: "Monitor", underway: "Underway", held: Held) -> Record | No
     except Exception as error:
         monitor.tell("errors", "a call could not be looked at", str(error), error)
         return None
-    copies = {id(copy.values): copy for copy in before}
-    if any(id(x) not in copies for x in call.tensors.values()):
+    return _settled(call, [copy.values for copy in before])
+
+
+def _record(monitor: "Monitor", underway: "Underway", held: Held) -> Record | None:
+    """Return a kept call as it is checked; None where its contract says nothing."""
+    before, after = underway.copies()
+    settled = underway.settled or _found(monitor, underway, before)
+    if settled is None:
+        return None
+    if min(settled.places.values(), default=0) < 0:
         why = "the contract speaks of tensors that are not passed"
         monitor.tell("skipped", "not seen by the device gate", why)
         return None
     returned = underway.returned
     assert returned is not None
     seen = Seen(
-        {n: copies[id(x)] for n, x in call.tensors.items()},
-        call.scalars,
+        {name: before[place] for name, place in settled.places.items()},
+        settled.scalars,
         returned.filled(after),
         {},
         underway.handed,
-        call.rest,
+        settled.rest,
         False,
         underway.tf32,
     )

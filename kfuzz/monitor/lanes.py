@@ -15,7 +15,7 @@ from kfuzz.execution.interpreter import interpreting
 from kfuzz.monitor.device_gate import Told, current_stream
 from kfuzz.monitor.plans import Plan, planned
 from kfuzz.monitor.ring import ALIGNMENT
-from kfuzz.monitor.seen import Parts, Returned
+from kfuzz.monitor.seen import Parts, Returned, Settled
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.monitor.usual import START
 
@@ -49,7 +49,8 @@ class Underway:
         slot: where it is kept if it is; -1 for nowhere.
         before: how its arguments lie there.
         addresses: where they lay.
-        held: its arguments, with something else in the place of tensors.
+        settled: its arguments, where they were found before it.
+        held: else its arguments, with something else in the place of tensors.
         names: of the last of these, which were passed by name.
         tf32: as in `Call`.
         after: how the results lie in the slot; None where they could not be kept.
@@ -65,6 +66,7 @@ class Underway:
     slot: int
     before: Plan
     addresses: tuple[int, ...]
+    settled: Settled | None = None
     held: Sequence[Any] = ()
     names: tuple[str, ...] = ()
     tf32: frozenset[str] = frozenset()

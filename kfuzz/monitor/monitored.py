@@ -41,7 +41,8 @@ class Monitor:
         subject: what its calls are held to.
         gate: which calls are looked at.
         options: what its author chose.
-        has_places: whether its calls write their results to memory of the caller's.
+        settles: whether a call's arguments are found before it for the device gate:
+            it writes its results to memory of the caller's, or reads objects.
         has_more_gates: whether calls that the host gate passes meet others.
     """
 
@@ -57,7 +58,8 @@ class Monitor:
         self.gate_detectors: tuple[Detector, ...] = tuple(at_gate)
         self.device_gate = options.device_gate
         declared = subject.declaration
-        self.has_places = bool(declared.inplace or declared.out)
+        places = declared.inplace or declared.out
+        self.settles = bool(places) or subject.reads_objects
         self.has_more_gates = bool(at_gate) or self.device_gate is not None
         self._detectors = tuple(d for d in options.detectors if not d.at_gate)
         self.begin_anew()

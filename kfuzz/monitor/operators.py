@@ -77,6 +77,7 @@ class OperatorSubject(Subject):
         self._claims = declaration
         self._arguments = arguments
         self._owner = "" if arguments else owner_of(function)
+        self.reads_objects = arguments is not None or bool(self._owner)
         self._binder = None if arguments else _Binder(self, function, self._owner)
         self._order = (*operator.tensors, *declaration.out, *operator.scalars)
 

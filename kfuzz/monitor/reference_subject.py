@@ -81,6 +81,7 @@ class ReferenceSubject(Subject):
         self._explicit = explicit
         self._arguments = arguments
         self._owner = "" if arguments else owner_of(function)
+        self.reads_objects = arguments is not None
         self._signature = _signature_of(function)
         self._wanted = _signature_of(reference)
         if declaration.out and self._signature is None:

@@ -40,6 +40,21 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """The arguments of a call but for the tensors.
+
+    Attributes:
+        places: of each tensor among those of the call, by its name; -1 for none.
+        scalars: as in `Call`.
+        rest: likewise.
+    """
+
+    places: Mapping[str, int]
+    scalars: Mapping[str, Any]
+    rest: Any
+
+
+@dataclass(frozen=True)
 class Returned:
     """What a call returned, taken apart.
 

@@ -78,8 +78,11 @@ class Subject(ABC):
         kernel: it as a bound kernel, where kfuzz can call it by itself; None else.
         operator_name: of what it is to compute.
         target: where the kernel is found again, for findings.
+        reads_objects: whether a call's arguments are found in objects, which may be
+            others after it: a method's owner, or what `arguments=` takes.
     """
 
+    reads_objects: bool = False
     target: Target
     name: str
     kernel: BoundKernel | None

@@ -272,6 +272,37 @@ def test_results_in_given_memory_and_named_arguments_are_judged() -> None:
 
 
 @interpreted
+def test_what_a_method_reads_from_its_owner_is_that_of_the_call() -> None:
+    class Scaled:
+        by = 3.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.by
+
+    def annealed(owner: Scaled, x: Tensor) -> Tensor:
+        y = owner.forward(x)
+        owner.by += 1.0  # before anybody knows what the device decided
+        return y
+
+    gate = DeviceGate()
+    call = OnDevice(
+        gate, lambda x, by: x * by, annealed,
+        arguments=lambda owner, x: {"x": x, "by": owner.by},
+    )  # fmt: skip
+    owner = Scaled()
+    for number in range(3):
+        call(owner, torch.tensor([1.0, math.inf]))
+        assert settled(call.made).checked == number + 1
+    assert not call.told, call.told[0].message
+    wrong = OnDevice(
+        DeviceGate(), lambda x, by: x * by, lambda owner, x: x * owner.by + 1.0,
+        arguments=lambda owner, x: {"x": x, "by": owner.by},
+    )  # fmt: skip
+    wrong(owner, torch.tensor([1.0, math.inf]))
+    assert settled(wrong.made).violations == 1
+
+
+@interpreted
 def test_calls_within_calls_keep_their_own_data() -> None:
     gate = DeviceGate(slots=2)
     call: Any = None
