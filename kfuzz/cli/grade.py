@@ -92,16 +92,7 @@ def grade(
         int | None,
         typer.Option("--seed", metavar="N", help="Default: a fresh one, stated."),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            help="Kernels searched side by side; the cases are the same. Default: one "
-            "for each processor, on GPUs one for each.",
-            show_default=False,
-        ),
-    ] = None,
+    jobs: options.JobsOption = None,
     device: options.DeviceOption = "auto",
     corpus: options.CorpusOption = None,
     fail_on: Annotated[

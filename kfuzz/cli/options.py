@@ -48,6 +48,16 @@ DeviceOption = Annotated[
         help="Where kernels run.",
     ),
 ]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        help="Kernels searched side by side; the cases are the same. Default: one "
+        "for each processor, on GPUs one for each.",
+        show_default=False,
+    ),
+]
 
 
 def duration(text: str, option: str = "--max-time") -> float:

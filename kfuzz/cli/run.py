@@ -108,16 +108,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            help="Kernels searched side by side; the cases are the same. Default: one "
-            "for each processor, on GPUs one for each.",
-            show_default=False,
-        ),
-    ] = None,
+    jobs: options.JobsOption = None,
     learnt: Annotated[
         str | None,
         typer.Option(

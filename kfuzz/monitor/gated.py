@@ -94,7 +94,6 @@ def _begun(
             monitor.tell("skipped", "not seen by the device gate", why)
             return None
         call, places = _NO_PLACES, _NO_IDS
-        found: Call | None = None
         if monitor.settles:
             found = monitor.call_of(args, kwargs)
             if found is None:
@@ -115,10 +114,10 @@ def _begun(
             monitor.tell("skipped", "not seen by the device gate", why)
             return None
         underway.tf32 = tf32
-        if found is None:
-            underway.held, underway.names = held, (*kwargs,)
+        if monitor.settles:
+            underway.settled = _settled(call, tensors)
         else:
-            underway.settled = _settled(found, tensors)
+            underway.held, underway.names = held, (*kwargs,)
         return underway, call
     except Exception as error:
         monitor.tell("errors", "the device gate failed", str(error), error)
