@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from mutants import in_child
+from mutants.in_child import Comparison
 from mutants.mutator import FAMILIES, Mutant, mutants, written
 from peers.subject import Budget, Subject
 
@@ -21,19 +22,13 @@ def by_id(id: str) -> Mutant:
 
 
 def compared(folder: Path, mutant: Mutant, file: str, cases: int) -> dict[str, Any]:
-    (folder / "tried").write_bytes(bytes(8))
-    return in_child._compared(
-        {
-            "kernel": mutant.specimen.name,
-            "mutant": str(folder / file),
-            "correct": str(folder / f"{mutant.specimen.name}.py"),
-            "backend": "cuda",
-            "device": "cuda:0",
-            "seconds": 20.0,
-            "cases": cases,
-            "tried": str(folder / "tried"),
-        }
-    )
+    name = mutant.specimen.name
+    return in_child.compared(
+        Comparison(
+            name, str(folder / file), str(folder / f"{name}.py"), "cuda", 20.0,
+            cases, str(folder / "tried"),
+        )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("family", FAMILIES)

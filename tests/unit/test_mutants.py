@@ -11,18 +11,21 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from mutants import in_child, mutator, report, scaled_inputs
-from mutants.asking import COMPARISON, KFUZZ, LONGER, START
+from mutants import asking, in_child, mutator, report, scaled_inputs
+from mutants.asking import COMPARISON, KFUZZ, LONGER, START, Step
 from mutants.campaign import Settings, State, next_step
 from mutants.explained import CHARGED, EXPLAINED
+from mutants.in_child import COMPARE, Comparison
 from mutants.mutator import RULES, Mutant, mutants, written
 from mutants.rules import is_call
 from mutants.small_cases import small_cases
 from mutants.specimens import SPECIMENS, Specimen
+from peers.asking import PRELOAD, environment
 from peers.serving import answer
 from peers.subject import Budget, Subject
 
 from kfuzz.core.codec import encode
+from kfuzz.execution.processes import Zygote
 from kfuzz.targets.load import Source, load
 
 SETTINGS = Settings("interpret", (KFUZZ,), Budget(5.0), 200, 30.0, 0)
@@ -36,18 +39,14 @@ def specimen(name: str) -> Specimen:
     return next(s for s in SPECIMENS if s.name == name)
 
 
-def message(folder: Path, mutant: Mutant, file: str, cases: int) -> dict[str, Any]:
-    (folder / "tried").write_bytes(bytes(8))
-    return {
-        "kernel": mutant.specimen.name,
-        "mutant": str(folder / file),
-        "correct": str(folder / f"{mutant.specimen.name}.py"),
-        "backend": "interpret",
-        "device": "cpu",
-        "seconds": 60.0,
-        "cases": cases,
-        "tried": str(folder / "tried"),
-    }
+def compared(folder: Path, mutant: Mutant, file: str, cases: int) -> dict[str, Any]:
+    name = mutant.specimen.name
+    return in_child.compared(
+        Comparison(
+            name, str(folder / file), str(folder / f"{name}.py"), "interpret", 60.0,
+            cases, str(folder / "tried"),
+        )
+    )  # fmt: skip
 
 
 def test_every_rule_makes_mutants_that_are_python() -> None:
@@ -115,16 +114,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_known_mutant_is_charged_and_its_kernel_is_not(folder: Path) -> None:
     mutant = by_id("triton_softmax/wrong-fill/1")
-    told = in_child._compared(message(folder, mutant, mutant.file, 80))
+    told = compared(folder, mutant, mutant.file, 80)
     assert told["charged"].startswith(("C-CMP-03", "C-PRC-02", "K-VAL-01")), told
-    correct = in_child._compared(message(folder, mutant, "triton_softmax.py", 6))
+    correct = compared(folder, mutant, "triton_softmax.py", 6)
     assert (correct["charged"], correct["differing"], correct["cases"]) == ("", 0, 6)
 
 
 def test_another_order_of_programs_is_equivalent(folder: Path) -> None:
     mutant = by_id("triton_relu/program-order/1")
-    told = in_child._compared(message(folder, mutant, mutant.file, 6))
+    told = compared(folder, mutant, mutant.file, 6)
     assert (told["charged"], told["differing"], told["cases"]) == ("", 0, 6)
+
+
+def test_a_comparison_in_another_process_tells_the_same(folder: Path) -> None:
+    mutant = by_id("triton_relu/program-order/1")
+    correct = folder / "triton_relu.py"
+    with Zygote(COMPARE, env=environment("interpret"), preload=PRELOAD) as zygote:
+        step = Step(
+            mutant.id, COMPARISON, "triton_relu", folder / mutant.file, correct,
+            "interpret", 60.0, None, 3, 0,
+        )  # fmt: skip
+        told = asking._compared(zygote, step)
+    assert (told["charged"], told["differing"], told["cases"]) == ("", 0, 3)
 
 
 def test_small_cases_are_the_same_each_time_and_in_the_domain() -> None:

@@ -21,7 +21,7 @@ from peers.subject import Budget
 from kfuzz.contracts.witnesses.roster import Entry
 from kfuzz.core.calibration import Role
 from kfuzz.execution.processes import ChildDied, ChildRaised, Zygote
-from mutants.in_child import COMPARE, STARTS
+from mutants.in_child import COMPARE, STARTS, Comparison
 from mutants.specimens import SPECIMENS
 
 KFUZZ: Final = "kfuzz"
@@ -152,20 +152,14 @@ def _compared(zygote: Zygote, step: Step) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(prefix="compared-") as tried:
         tried.write(bytes(8))
         tried.flush()
-        message = {
-            "kernel": step.kernel,
-            "mutant": str(step.file),
-            "correct": str(step.correct),
-            "backend": step.backend,
-            "device": "cuda:0" if step.backend == "cuda" else "cpu",
-            "seconds": step.seconds,
-            "cases": step.compared,
-            "tried": tried.name,
-        }
+        asked = Comparison(
+            step.kernel, str(step.file), str(step.correct), step.backend,
+            step.seconds, step.compared, tried.name,
+        )  # fmt: skip
         began = time.monotonic()
         with zygote.fork() as child:
             try:
-                made = child.request(message, step.seconds + GRACE_SECONDS)
+                made = child.request(asdict(asked), step.seconds + GRACE_SECONDS)
             except (ChildDied, ChildRaised) as ended:
                 made = _ended(ended, Path(tried.name))
     return {**made, "seconds": time.monotonic() - began}

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +35,29 @@ _WIDEST: Final = 8
 Message = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A mutant and its correct kernel, to be compared on small cases.
+
+    Attributes:
+        kernel: name of the witness.
+        mutant: file of the mutant.
+        correct: file of the correct kernel.
+        backend: where both run, "interpret" or "cuda".
+        seconds: most of it.
+        cases: most cases.
+        tried: file of 8 bytes in which the number of the case tried is kept.
+    """
+
+    kernel: str
+    mutant: str
+    correct: str
+    backend: str
+    seconds: float
+    cases: int
+    tried: str
+
+
 def starts(subject: Subject, budget: Budget, seed: int) -> Found:
     """Call a kernel once on an ordinary input; the message says what it raises.
 
@@ -58,10 +81,10 @@ def starts(subject: Subject, budget: Budget, seed: int) -> Found:
 
 def compare() -> Callable[[Message], Message]:
     """Return the handler of a fresh child that compares a mutant with its kernel."""
-    return _compared
+    return lambda message: compared(Comparison(**message))
 
 
-def _compared(message: Message) -> Message:
+def compared(asked: Comparison) -> Message:
     """Call both on small cases, and judge the mutant on each.
 
     Returns:
@@ -70,17 +93,16 @@ def _compared(message: Message) -> Message:
         first differing case in words.
     """
     torch.set_num_threads(1)
-    device = torch.device(message["device"])
-    name = message["kernel"]
+    device = torch.device("cuda:0" if asked.backend == "cuda" else "cpu")
     mutant, correct = (
-        Bench(_loaded(Path(file), name), _setting(device, message["backend"]))
-        for file in (message["mutant"], message["correct"])
+        Bench(_loaded(Path(file), asked.kernel), _setting(device, asked.backend))
+        for file in (asked.mutant, asked.correct)
     )
-    tried = os.open(message["tried"], os.O_WRONLY)
-    end = time.monotonic() + message["seconds"]
+    tried = os.open(asked.tried, os.O_WRONLY | os.O_CREAT)
+    end = time.monotonic() + asked.seconds
     made = {"cases": 0, "differing": 0, "ratio": 0.0, "charged": "", "first": ""}
-    span = SIZE_BUDGETS[message["backend"]].span // _WIDEST
-    for case in small_cases(mutant.kernel, message["cases"], span):
+    span = SIZE_BUDGETS[asked.backend].span // _WIDEST
+    for case in small_cases(mutant.kernel, asked.cases, span):
         if time.monotonic() >= end:
             break
         os.pwrite(tried, int(made["cases"] + 1).to_bytes(8, "little"), 0)
