@@ -90,11 +90,11 @@ class Pool:
             futures |= {pool.submit(self._ask, e, stop): e for e in together}
             try:
                 for future in as_completed(futures):
-                    outcome = future.result()
-                    if stop.is_set():
+                    # What ended its child is looked at again, in children of its own.
+                    outcome = future.result() or self._alone(futures[future], stop)
+                    if outcome is None or stop.is_set():
                         return
-                    # It ended its child: look again, in children of its own.
-                    yield outcome or self._alone(futures[future], stop)
+                    yield outcome
             finally:
                 apart.shutdown(wait=False, cancel_futures=True)
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -142,10 +142,10 @@ class Pool:
                 self._backends[name] = made
             return self._backends[name]
 
-    def _alone(self, entry: Entry, stop: threading.Event) -> Outcome:
-        """Search a witness whose cases may end the child that judges them."""
+    def _alone(self, entry: Entry, stop: threading.Event) -> Outcome | None:
+        """Search a witness whose cases may end its child; None if it is stopped."""
         if stop.is_set():
-            return outcome_of(entry, Found(problem="stopped"), functional=False)
+            return None
         kernel = entry.load()
         backend = self._backend(entry.backend)
         place = Place(
@@ -163,6 +163,8 @@ class Pool:
         runner = Runner(loaded, place, backend.fork, expired=stop.is_set)
 
         def judge(case: Case, depth: str) -> CaseReport:
+            if stop.is_set():
+                raise Stopped
             report = runner.judge(case, depth)
             located = runner.locate(case) if is_fault(report) else None
             return report if located is None else charged(report, located[1])
@@ -179,7 +181,7 @@ class Pool:
                 child.send({**self._message(entry), "cases": 0})
                 functional = bool(child.wait(WITNESS_SECONDS)["functional"])
         except Stopped:
-            found, functional = Found(problem="stopped"), False
+            return None
         except KfuzzError as error:
             found, functional = Found(problem=str(error)), False
         finally:

@@ -13,6 +13,7 @@ from kfuzz.core.calibration import Outcome, Role
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.engine.falsify import round_seed, search_round, strategy_of
+from kfuzz.engine.served import Stopped
 
 # As a campaign's: a gross fault shows in the first round.
 FIRST_ROUND: Final = 25
@@ -87,17 +88,29 @@ def search(
         cases: most cases.
         seed: everything drawn depends on it.
         until: classes one of which ends the search; None for any.
+
+    Raises:
+        Stopped: once the judge has.
     """
     found = Found()
+    stopped: list[Stopped] = []  # Hypothesis would take it for a failure
     symptoms: Counter[tuple[object, ...]] = Counter()
 
     def is_over() -> bool:
         wanted = found.contracts if until is None else set(until) & set(found.contracts)
-        return bool(wanted) or bool(found.problem) or found.cases >= cases
+        over = bool(stopped or wanted or found.problem)
+        return over or found.cases >= cases
 
     def once(case: Case) -> CaseReport | None:
         if is_over():
             return None
+        try:
+            return judged(case)
+        except Stopped as why:
+            stopped.append(why)
+            return None
+
+    def judged(case: Case) -> CaseReport:
         report = judge(case, "search")
         found.cases += 1
         found.problem = report.error or ""
@@ -124,6 +137,8 @@ def search(
         number += 1
         if found.cases == before:  # its domain holds no more cases
             break
+    if stopped:
+        raise stopped[0]
     return found
 
 

@@ -161,6 +161,23 @@ def test_what_an_interruption_left_is_told_and_trusted_no_further() -> None:
     assert "interrupted: 1 witnesses were not searched" in "\n".join(lines(last))
 
 
+def test_a_witness_that_is_stopped_contradicts_nothing() -> None:
+    [entry] = [e for e in roster("cpu") if e.witness.kernel == "torch_relu"]
+    config = calibrate.CalibrateConfig(
+        globs=("K-MEM-03/relu",), cases=10**7, device="cpu", jobs=1
+    )
+    stop = threading.Event()
+    timer = threading.Timer(3.0, stop.set)  # it is searched by then
+    timer.start()
+    entries = [replace(entry, alone=True)]
+    [last] = calibrate.calibrate(config, stop=stop, entries=entries)
+    assert isinstance(last, Calibration)
+    assert last.unsearched == 1
+    assert last.is_sound
+    [contract] = last.contracts
+    assert contract.state is Soundness.UNCALIBRATED
+
+
 def test_an_unsound_pair_exits_1_and_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
