@@ -11,7 +11,7 @@ from kfuzz.contracts.evidence import Batch, as_integers
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.view import View
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 from kfuzz.numerics.acceptance import Acceptance
 
 # Two rows are the fewest of which a batch can be a part.

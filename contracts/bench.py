@@ -42,7 +42,7 @@ from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.devices import is_lost
 from kfuzz.execution.fills import logical_values
-from kfuzz.execution.probes import is_child
+from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.windows import is_sparse
 
 # The classes that a second call bears on.

@@ -22,13 +22,11 @@ from kfuzz.contracts.view import UNPROMISED, View
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Destination
-from kfuzz.execution.autotuning import Measuring
-from kfuzz.execution.device.surroundings import Company
 from kfuzz.execution.interpreter import interpreting
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Expected, Run, execute
-from kfuzz.execution.randomness import SEED
+from kfuzz.execution.results import Expected
+from kfuzz.execution.run import PLAIN, Manner, Run, execute
 from kfuzz.numerics.acceptance import Acceptance, Problem
 
 # Memory beside the usual is taken anew each time and kept for a while: a kernel
@@ -147,8 +145,9 @@ class Caller:
         accepted = asked.acceptance
         expected = {} if accepted is None else expected_metadata(accepted)
         base = self.run(
-            derived, expected, poison_of(derived.case), hold=hold, arena=arena
-        )
+            derived, expected, poison_of(derived.case), manner=Manner(hold=hold),
+            arena=arena,
+        )  # fmt: skip
         places = self.destinations(derived, expected) or {}
         view = View(
             case=replace(derived.case, destinations=places),
@@ -183,14 +182,8 @@ class Caller:
         poison: Poison,
         *,
         arena: Arena | None = None,
-        reverse: bool = False,
-        last: tuple[int, int, int] | None = None,
-        seed: int = SEED,
-        hold: bool = False,
+        manner: Manner = PLAIN,
         after: Run | None = None,
-        config: int | None = None,
-        measuring: Measuring | None = None,
-        company: Company = Company.NONE,
         instead: Callable[..., Any] | None = None,
     ) -> Run:
         """Call the kernel once.
@@ -200,14 +193,9 @@ class Caller:
             expected: metadata of each output.
             poison: what fresh memory holds.
             arena: where the arguments lie, if not in the usual memory.
-            reverse: whether programs run in reverse order.
-            last: a program that runs after all others.
-            seed: of torch's generators.
-            hold: whether arguments and results stay, for a second call.
+            manner: how the call is made; its configuration is counted from the
+                case's, and stale memory is poisoned as for every call.
             after: a held run, whose arguments are overwritten.
-            config: the configuration, if not the case's.
-            measuring: the block in which autotuners measure; None for none.
-            company: what else a GPU does meanwhile.
             instead: called in place of the kernel: its results in another way.
 
         Raises:
@@ -215,7 +203,7 @@ class Caller:
                 fault.
         """
         claims = self.kernel.declaration
-        config = self.config if config is None else config
+        config = self.config + manner.config
         destinations = self.destinations(derived, expected)
         if destinations is None:
             return Run(poison=poison, unreliable="no shape is known for its outputs")
@@ -232,16 +220,9 @@ class Caller:
             scalars=keywords_of(self.kernel, derived.case, config),
             inplace=claims.inplace,
             destinations=destinations,
-            reverse=reverse,
-            last=last,
-            config=config,
-            measuring=measuring,
-            stale=self.stale,
-            company=company,
-            seed=seed,
-            hold=hold,
-            after=after,
             edge=derived.case.edge if self._fences else None,
+            after=after,
+            manner=replace(manner, config=config, stale=self.stale),
         )
         if run.raised is not None:
             if run.raised.build:

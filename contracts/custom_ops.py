@@ -79,7 +79,7 @@ def import_compiler() -> None:
     Some operators import it in their first call, which would look like a hang, and
     would be traced where the branches of a kernel are watched.
     """
-    from kfuzz.execution.probes import is_child
+    from kfuzz.execution.processes.interrupts import is_child
 
     if is_child():
         import_module("torch._dynamo")

@@ -12,7 +12,7 @@ from kfuzz.contracts.batches import batch_axis
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case
 from kfuzz.execution import large
-from kfuzz.execution.probes import Expected
+from kfuzz.execution.results import Expected
 from kfuzz.execution.stretches import can_stretch
 from kfuzz.numerics.acceptance import Acceptance
 

@@ -24,6 +24,7 @@ from kfuzz.contracts.view import View
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case
 from kfuzz.execution.fills import logical_values
+from kfuzz.execution.run import Manner
 
 # The plain functional test: torch.allclose, rtol = atol.
 FUNCTIONAL_TOLERANCE: Final = 1e-2
@@ -85,11 +86,10 @@ class Diagnosis:
         """Return the view with what the kernel's other configurations come to."""
         assert view.acceptance is not None
         expected, poison = expected_metadata(view.acceptance), poison_of(view.case)
-        first = self.caller.config
         return with_configs(
             view,
             lambda step: self.caller.run(
-                derived, expected, poison, config=first + step
+                derived, expected, poison, manner=Manner(config=step)
             ),
         )
 

@@ -38,7 +38,8 @@ from kfuzz.execution.collectives import Collected
 from kfuzz.execution.interpreter import interpreting
 from kfuzz.execution.overlap import Overlapping
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Run, is_child
+from kfuzz.execution.processes.interrupts import is_child
+from kfuzz.execution.run import Manner, Run
 from kfuzz.numerics.acceptance import Acceptance
 
 BesideCollective = Callable[[Case, Callable[[], None]], Collected]
@@ -80,8 +81,9 @@ class FurtherCalls:
             poison = _other(mine) if other_poison else mine
             arena = self.caller.memory.elsewhere() if elsewhere else None
             return self.caller.run(
-                self.derived, expected, poison, arena=arena, reverse=reverse, last=last
-            )
+                self.derived, expected, poison,
+                arena=arena, manner=Manner(reverse=reverse, last=last),
+            )  # fmt: skip
 
         view = with_repeats(view, repeat, self.classes)
         # Elsewhere what a call finds in free memory may differ from one to the next.
@@ -99,7 +101,7 @@ class FurtherCalls:
             made = replace(self.derived, values=values)
             return self.caller.run(
                 made, expected, self._poison,
-                arena=arena, seed=seed, hold=True, after=after,
+                arena=arena, manner=Manner(seed=seed, hold=True), after=after,
             )  # fmt: skip
 
         return with_second_call(
@@ -203,7 +205,7 @@ class FurtherCalls:
         return with_loads(
             view,
             lambda company: self.caller.run(
-                self.derived, expected, self._poison, company=company
+                self.derived, expected, self._poison, manner=Manner(company=company)
             ),
             thorough=thorough,
         )
@@ -224,10 +226,10 @@ class FurtherCalls:
         expected = expected_metadata(view.acceptance)
 
         def run(step: int, measuring: Measuring | None) -> Run:
-            config = self.caller.config + step
             return self.caller.run(
-                self._plain, expected, self._poison, config=config, measuring=measuring
-            )
+                self._plain, expected, self._poison,
+                manner=Manner(config=step, measuring=measuring),
+            )  # fmt: skip
 
         return with_measuring(view, run, interpreted=interpreting())
 

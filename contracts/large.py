@@ -32,7 +32,8 @@ from kfuzz.execution import large
 from kfuzz.execution.fills import logical_values
 from kfuzz.execution.large import LargePlacement, LargeRun
 from kfuzz.execution.poison import Poison, fill_poison
-from kfuzz.execution.probes import Expected, Run, read_results
+from kfuzz.execution.results import Expected, read_results
+from kfuzz.execution.run import Run
 from kfuzz.execution.stretches import stretch
 from kfuzz.execution.touches import Touch
 from kfuzz.numerics.acceptance import Acceptance, Problem

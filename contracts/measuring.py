@@ -8,7 +8,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.repeats import comparable, conforms
 from kfuzz.contracts.view import View
 from kfuzz.execution.autotuning import Measuring
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 
 MOST: Final = 4
 """Configurations that are measured, on a device: each is compiled first."""

@@ -13,7 +13,7 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.execution.device.surroundings import Company
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Manner, Run
 
 # What else a GPU does beside equal calls: each needs another moment.
 _COMPANY: Final = (Company.NONE, Company.HELD, Company.STIRRED)
@@ -44,7 +44,9 @@ def observe(bench: Bench, case: Case, times: int) -> Observed:
         company = Company.NONE
         if bench.setting.device.type == "cuda":
             company = _COMPANY[number % len(_COMPANY)]
-        run = caller.run(derived, expected, poison_of(case), company=company)
+        run = caller.run(
+            derived, expected, poison_of(case), manner=Manner(company=company)
+        )
         if run.unreliable and company is not Company.NONE:  # it cannot be had here
             run = caller.run(derived, expected, poison_of(case))
         bench.spent = caller.lost

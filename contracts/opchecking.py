@@ -18,8 +18,8 @@ from kfuzz.contracts.custom_ops import CustomOp
 from kfuzz.execution.compiling import at_work
 from kfuzz.execution.footprints import Footprint
 from kfuzz.execution.occupied import by_kernel
-from kfuzz.execution.probes import Expected
 from kfuzz.execution.randomness import SEED, seeded
+from kfuzz.execution.results import Expected
 
 _SCHEMA: Final = "test_schema"
 _FAKE: Final = "test_faketensor"

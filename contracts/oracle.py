@@ -14,7 +14,7 @@ from kfuzz.contracts.relation import related
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
-from kfuzz.execution.probes import Expected
+from kfuzz.execution.results import Expected
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.elementwise import Elementwise
 from kfuzz.numerics.float64 import in_float64

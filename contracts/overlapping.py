@@ -13,7 +13,7 @@ from kfuzz.contracts.second_call import turned
 from kfuzz.contracts.view import View
 from kfuzz.execution.overlap import Overlapping, in_threads, on_side_stream
 from kfuzz.execution.pages import NoAddressSpace
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 from kfuzz.numerics.acceptance import Acceptance
 
 COPIES: Final = 2

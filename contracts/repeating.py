@@ -9,7 +9,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.repeats import ORDERS, accesses, agree, comparable
 from kfuzz.contracts.view import View
 from kfuzz.core.verdict import Failure
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 
 # What repeats alone tell of a failure, whatever the shape.
 _TOLD: frozenset[str] = frozenset({"C-ORD-02", "K-REF-01"})

@@ -11,7 +11,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.second_call import turned
 from kfuzz.contracts.view import View
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 from kfuzz.numerics.acceptance import Acceptance
 
 

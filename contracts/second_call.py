@@ -20,8 +20,8 @@ from kfuzz.contracts.repeats import agree, conforms
 from kfuzz.contracts.view import PARTLY, View
 from kfuzz.core.recipe import Case
 from kfuzz.execution.fills import repeated_axes
-from kfuzz.execution.probes import Run
 from kfuzz.execution.randomness import OTHER_SEED, SEED
+from kfuzz.execution.run import Run
 from kfuzz.numerics.acceptance import Acceptance
 
 # An odd constant near 2^64 / golden ratio: the top bits of a product with it are

@@ -8,7 +8,7 @@ from kfuzz.contracts.classes.c_ord_02 import unrepeatable
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.view import View
 from kfuzz.execution.device.surroundings import Company
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 
 ROUNDS: Final = 1
 """How often each repeat is made while searching."""

@@ -24,7 +24,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind
 from kfuzz.execution.collectives import Collected
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.compare import KIND_OF, Comparison, Outcome

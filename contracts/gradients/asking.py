@@ -11,7 +11,7 @@ from kfuzz.contracts.gradients.function import Backward, Way
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.relational import pick
 from kfuzz.contracts.view import View
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 
 PROBES: Final = {
     Way.ALONE: Probe.ONE_WANTED,

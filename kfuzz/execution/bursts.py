@@ -24,9 +24,9 @@ from kfuzz.execution.occupied import by_kernel
 from kfuzz.execution.overreach import OVERREACH, Overreach
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.prepared import Prepared
-from kfuzz.execution.probes import Expected
 from kfuzz.execution.randomness import SEED, seeded
 from kfuzz.execution.reach import Reach
+from kfuzz.execution.results import Expected
 from kfuzz.execution.suspects import Lost, Suspects, Unsupported
 from kfuzz.execution.windows import is_sparse
 
@@ -84,7 +84,7 @@ def run_burst(
 ) -> BurstRun:
     """Call a kernel once for each member, on guarded, poisoned memory.
 
-    A suspect is a member to judge alone (`probes.execute`); what is not suspect, and
+    A suspect is a member to judge alone (`run.execute`); what is not suspect, and
     whose outputs are right, would have passed there but for what a call leaves to the
     ones after it. Fresh memory holds the NaN poison for even members, the finite one
     for odd ones. Memory comes from `member_rows`; allocations are guarded as far as

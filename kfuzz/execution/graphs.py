@@ -23,8 +23,9 @@ from kfuzz.execution.memory import Arena, Placement
 from kfuzz.execution.occupied import by_kernel
 from kfuzz.execution.overlap import Overlapping, placed_for
 from kfuzz.execution.patches import Patches
-from kfuzz.execution.probes import Run, overwrite, read_results
 from kfuzz.execution.randomness import SEED, seeded
+from kfuzz.execution.results import read_results
+from kfuzz.execution.run import Run, overwrite
 
 WARM_UPS: Final = 2
 """Calls before the capture: the first one compiles and fills the kernel's caches, the

@@ -17,8 +17,10 @@ from kfuzz.execution.device.launches import UncheckedLaunch
 from kfuzz.execution.interpreter import watch
 from kfuzz.execution.memory import EXACT_BELOW
 from kfuzz.execution.poison import Poison, fill_poison, poison_word
-from kfuzz.execution.probes import Expected, Raised, call_once
 from kfuzz.execution.processes.limits import allowance
+from kfuzz.execution.raised import Raised
+from kfuzz.execution.results import Expected
+from kfuzz.execution.run import call_once
 from kfuzz.execution.stretches import stretch
 from kfuzz.execution.touches import Touch
 from kfuzz.execution.zones import Slot, guard_bytes, next_slot, raw_memory, slot_room

@@ -10,7 +10,7 @@ from torch import Tensor
 from kfuzz.execution.destinations import handed_back
 from kfuzz.execution.footprints import Footprint
 from kfuzz.execution.member_rows import MemberRows
-from kfuzz.execution.probes import Expected, Metadata, read_results
+from kfuzz.execution.results import Expected, Metadata, read_results
 
 EARLIER: Final = "returned memory of an earlier call"
 """Why a member failed whose result another call has written over."""

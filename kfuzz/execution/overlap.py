@@ -20,14 +20,10 @@ from kfuzz.execution.interpreter import watch
 from kfuzz.execution.memory import Arena, Placement, place
 from kfuzz.execution.occupied import by_kernel
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import (
-    Expected,
-    Run,
-    overwrite,
-    raised_by,
-    read_results,
-)
+from kfuzz.execution.raised import raised_by
 from kfuzz.execution.randomness import SEED, seeded
+from kfuzz.execution.results import Expected, read_results
+from kfuzz.execution.run import Run, overwrite
 
 SWITCH_SECONDS: Final = 1e-6
 """How often threads take turns in Python: as often as can be, so that calls mesh."""

@@ -12,7 +12,7 @@ from kfuzz.execution.interpreter import (
     interpreting,
     is_interpreter_failure,
 )
-from kfuzz.execution.probes import is_child
+from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.traps import explanation
 
 RAISES: Final = 8

@@ -23,7 +23,8 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Expected, Metadata, Run, read_outputs
+from kfuzz.execution.results import Expected, Metadata, read_outputs
+from kfuzz.execution.run import Run
 from kfuzz.execution.touches import Touch
 from kfuzz.monitor.seen import Returned, Seen
 from kfuzz.monitor.snapshot import TensorCopy

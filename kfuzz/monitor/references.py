@@ -21,7 +21,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Scalar
 from kfuzz.core.verdict import Kind
-from kfuzz.execution.probes import Metadata
+from kfuzz.execution.results import Metadata
 from kfuzz.monitor.arithmetic import OwnDraws, Recurrences
 from kfuzz.monitor.seen import LEAF, Returned, Seen, flattened
 from kfuzz.monitor.snapshot import TensorCopy

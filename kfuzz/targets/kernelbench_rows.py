@@ -18,7 +18,7 @@ from kfuzz.contracts.relation import compare_all
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
-from kfuzz.execution.probes import read_outputs
+from kfuzz.execution.results import read_outputs
 from kfuzz.numerics.compare import KIND_OF, Outcome
 from kfuzz.targets.kernelbench import results
 from kfuzz.targets.kernelbench_operator import Reference

@@ -23,7 +23,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.execution.fills import logical_values
 from kfuzz.execution.interpreter import watch
-from kfuzz.execution.probes import raised_by
+from kfuzz.execution.raised import raised_by
 from kfuzz.execution.randomness import SEED, seeded
 from kfuzz.targets.load import Source, load
 

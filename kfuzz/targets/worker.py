@@ -31,7 +31,7 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.devices import device_name
 from kfuzz.execution.machine import flags
 from kfuzz.execution.occupied import tell
-from kfuzz.execution.probes import is_child
+from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
 from kfuzz.targets.load import Source, load
 

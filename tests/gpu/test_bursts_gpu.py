@@ -21,7 +21,8 @@ from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
 from kfuzz.execution.devices import fault_of
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison, is_poison
-from kfuzz.execution.probes import Expected, execute
+from kfuzz.execution.results import Expected
+from kfuzz.execution.run import execute
 from tests.gpu.waits import raising_waits
 
 pytestmark = pytest.mark.gpu

@@ -33,7 +33,7 @@ from kfuzz.execution.graphs import Replays, replayed
 from kfuzz.execution.interpreter import Launches, watch
 from kfuzz.execution.overlap import Overlapping
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Expected
+from kfuzz.execution.results import Expected
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]

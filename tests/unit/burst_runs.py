@@ -9,7 +9,7 @@ from torch import Tensor
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Expected
+from kfuzz.execution.results import Expected
 from tests.unit import burst_kernels as kernels
 
 MEMBERS = 9

@@ -15,7 +15,7 @@ from kfuzz.core.verdict import Access
 from kfuzz.execution.interpreter import interpreting, watch
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Run, execute
+from kfuzz.execution.run import Manner, Run, execute
 
 sys.path.insert(0, str(Path(__file__).parent))
 import address_kernels as kernels
@@ -377,7 +377,7 @@ def test_programs_can_run_in_reverse() -> None:
         kernels.store_program[(3,)](x)
         return x
 
-    made = run(call, vector(1), reverse=True)
+    made = run(call, vector(1), manner=Manner(reverse=True))
     (found,) = made.accesses
     assert (found.program, found.other) == ((1, 0, 0), (2, 0, 0))
 
@@ -404,7 +404,7 @@ def test_an_order_that_a_kernel_forbids_is_given_up() -> None:
         return taking_turns(x, programs=3, after=False)
 
     assert run(call, vector(1)).accesses == ()
-    assert attempted(call, vector(1), reverse=True).raised is not None
+    assert attempted(call, vector(1), manner=Manner(reverse=True)).raised is not None
 
 
 def test_a_scalar_loaded_often_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ from kfuzz.execution.device.launches import UncheckedLaunch
 from kfuzz.execution.member_results import EARLIER
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison, is_poison
-from kfuzz.execution.probes import Expected, execute
+from kfuzz.execution.results import Expected
+from kfuzz.execution.run import execute
 from kfuzz.execution.suspects import RAISES
 from tests.unit import burst_kernels as kernels
 from tests.unit.burst_runs import (

@@ -14,7 +14,8 @@ from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
 from kfuzz.execution.interpreter import interpreting
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Expected, execute
+from kfuzz.execution.results import Expected
+from kfuzz.execution.run import execute
 
 sys.path.insert(0, str(Path(__file__).parent))
 import address_kernels as kernels

@@ -26,7 +26,8 @@ from kfuzz.engine.children import Place
 from kfuzz.engine.lifecycle import confirm
 from kfuzz.engine.runner import Runner
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Raised, Run
+from kfuzz.execution.raised import Raised
+from kfuzz.execution.run import Run
 from tests.unit.test_out_of_bounds import bench_of, pinned
 
 VALUES = bytes(16)

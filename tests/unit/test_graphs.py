@@ -17,7 +17,7 @@ from kfuzz.execution import graphs
 from kfuzz.execution.graphs import Replays, replayed
 from kfuzz.execution.overlap import Overlapping
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Expected
+from kfuzz.execution.results import Expected
 
 CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn"))})
 ONE, TWO = torch.tensor([1.0, -1, 2, -2]), torch.tensor([-3.0, 3, -4, 4])

@@ -8,7 +8,7 @@ from kfuzz.contracts.classes.k_mem_01 import judge
 from kfuzz.core.verdict import Access, Failure, Kind
 from kfuzz.execution.allocations import AllocationTouch
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 from kfuzz.execution.touches import Touch
 
 LOAD = Access(

@@ -12,7 +12,7 @@ from kfuzz.execution import bursts
 from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
 from kfuzz.execution.overreach import OVERREACH
 from kfuzz.execution.poison import Poison, is_poison
-from kfuzz.execution.probes import Expected
+from kfuzz.execution.results import Expected
 from tests.unit import burst_kernels as kernels
 
 MEMBERS = 9

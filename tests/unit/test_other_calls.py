@@ -277,7 +277,7 @@ def test_want_of_address_space_is_nobodys_fault(
         apart = Memory.elsewhere
 
         def elsewhere(memory: Memory) -> Arena:
-            monkeypatch.setattr("kfuzz.execution.probes.place", refuse)
+            monkeypatch.setattr("kfuzz.execution.run.place", refuse)
             return apart(memory)
 
         monkeypatch.setattr(Memory, "elsewhere", elsewhere)

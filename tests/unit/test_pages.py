@@ -15,7 +15,8 @@ from kfuzz.execution.allocations import GuardedAllocations
 from kfuzz.execution.memory import Arena, place
 from kfuzz.execution.pages import NoAddressSpace, fenced_memory, sparse_memory
 from kfuzz.execution.poison import Poison, is_poison
-from kfuzz.execution.probes import Expected, execute
+from kfuzz.execution.results import Expected
+from kfuzz.execution.run import execute
 from kfuzz.execution.touches import Touch
 
 PAGE = mmap.PAGESIZE

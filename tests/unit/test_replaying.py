@@ -16,7 +16,7 @@ from kfuzz.execution import graphs
 from kfuzz.execution.graphs import Replays
 from kfuzz.execution.overlap import Overlapping
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 from tests.unit.test_attribution import x_case
 
 COUNTER = itertools.count()

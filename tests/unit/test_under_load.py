@@ -29,10 +29,10 @@ from kfuzz.contracts.view import View
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Kind, Verdict
-from kfuzz.execution import probes
+from kfuzz.execution import run
 from kfuzz.execution.device.launches import UncheckedLaunch
 from kfuzz.execution.device.surroundings import Company
-from kfuzz.execution.probes import Run
+from kfuzz.execution.run import Run
 
 SHAPE = (4, 8)
 
@@ -250,7 +250,7 @@ def benched(
     function: Callable[[Tensor], Tensor] = lambda x: torch.exp(x),
 ) -> Bench:
     """Return a bench on the CPU whose device has surroundings."""
-    monkeypatch.setattr(probes, "surroundings_of", lambda device: met)
+    monkeypatch.setattr(run, "surroundings_of", lambda device: met)
     monkeypatch.setattr(bench_module, "surroundings_of", lambda device: met)
     bound = kernel(ops.exp, name=f"exp_{next(_NUMBERS)}")(function)
     return Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))

@@ -18,6 +18,7 @@ from importlib import import_module
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import forked, serving, table
+from kfuzz.execution.processes.interrupts import ignore_interrupts
 from kfuzz.execution.processes.wire import Channel, Message, WireError
 
 # An import that never ends must not leave a zygote behind that no longer reads
@@ -158,7 +159,7 @@ def main() -> None:
 
     os.set_inheritable(arguments.control, False)
     # Ctrl-C is the campaign's to obey; children inherit this.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
     signal.alarm(PRELOAD_SECONDS)
     try:
         for name in filter(None, arguments.preload.split(",")):

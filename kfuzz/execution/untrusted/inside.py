@@ -39,8 +39,8 @@ from kfuzz.execution.constants import drawn_constants
 from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import raised_by
 from kfuzz.execution.processes.wire import Channel, Message, WireError
+from kfuzz.execution.raised import raised_by
 from kfuzz.execution.randomness import seeded
 from kfuzz.execution.untrusted.blocks import Blocks
 from kfuzz.execution.untrusted.carried import Geometry, plain_from_wire, raw

@@ -12,7 +12,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.untrusted import End, Ended, KernelEnded, OutputSpec, Told
 from kfuzz.execution.allocations import GuardedAllocations
 from kfuzz.execution.poison import Poison
-from kfuzz.execution.probes import Raised, RaisedElsewhere
+from kfuzz.execution.raised import Raised, RaisedElsewhere
 from kfuzz.execution.untrusted.calling import Called
 from kfuzz.execution.untrusted.results import Returned, stand_in
 from kfuzz.execution.untrusted.sandbox import Sandbox
