@@ -23,6 +23,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Destination
 from kfuzz.execution.interpreter import interpreting
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.results import Expected
@@ -184,6 +185,7 @@ class Caller:
         arena: Arena | None = None,
         manner: Manner = PLAIN,
         after: Run | None = None,
+        step: int = 0,
         instead: Callable[..., Any] | None = None,
     ) -> Run:
         """Call the kernel once.
@@ -193,9 +195,9 @@ class Caller:
             expected: metadata of each output.
             poison: what fresh memory holds.
             arena: where the arguments lie, if not in the usual memory.
-            manner: how the call is made; its configuration is counted from the
-                case's, and stale memory is poisoned as for every call.
+            manner: how the call is made; stale memory is poisoned as for every call.
             after: a held run, whose arguments are overwritten.
+            step: configurations from the case's to the one that runs.
             instead: called in place of the kernel: its results in another way.
 
         Raises:
@@ -203,26 +205,30 @@ class Caller:
                 fault.
         """
         claims = self.kernel.declaration
-        config = self.config + manner.config
+        config = self.config + step
         destinations = self.destinations(derived, expected)
         if destinations is None:
             return Run(poison=poison, unreliable="no shape is known for its outputs")
         self.step()
-        run = execute(
+        asked = Invocation(
             self.kernel.on if instead is None else instead,
             derived.case,
-            derived.values,
             expected,
-            arena=arena or self.memory.usual,
             alignment=claims.alignment,
             around=poison_of(derived.case),
-            fresh=poison,
             scalars=keywords_of(self.kernel, derived.case, config),
             inplace=claims.inplace,
             destinations=destinations,
+            config=config,
+        )
+        run = execute(
+            asked,
+            derived.values,
+            arena=arena or self.memory.usual,
+            fresh=poison,
             edge=derived.case.edge if self._fences else None,
             after=after,
-            manner=replace(manner, config=config, stale=self.stale),
+            manner=replace(manner, stale=self.stale),
         )
         if run.raised is not None:
             if run.raised.build:

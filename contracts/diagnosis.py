@@ -24,7 +24,6 @@ from kfuzz.contracts.view import View
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case
 from kfuzz.execution.fills import logical_values
-from kfuzz.execution.run import Manner
 
 # The plain functional test: torch.allclose, rtol = atol.
 FUNCTIONAL_TOLERANCE: Final = 1e-2
@@ -88,9 +87,7 @@ class Diagnosis:
         expected, poison = expected_metadata(view.acceptance), poison_of(view.case)
         return with_configs(
             view,
-            lambda step: self.caller.run(
-                derived, expected, poison, manner=Manner(config=step)
-            ),
+            lambda step: self.caller.run(derived, expected, poison, step=step),
         )
 
     def _subnormality(self, derived: Derived) -> str | None:

@@ -228,7 +228,7 @@ class FurtherCalls:
         def run(step: int, measuring: Measuring | None) -> Run:
             return self.caller.run(
                 self._plain, expected, self._poison,
-                manner=Manner(config=step, measuring=measuring),
+                manner=Manner(measuring=measuring), step=step,
             )  # fmt: skip
 
         return with_measuring(view, run, interpreted=interpreting())

@@ -30,6 +30,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened, Suspect
 from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
 from kfuzz.execution.devices import fault_name, is_lost
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.members import burst_values, member
 from kfuzz.execution.occupied import by_kernel
 from kfuzz.numerics.acceptance import Acceptance
@@ -103,20 +104,18 @@ class Screen:
         expected = expected_metadata(accepted)
         first = {name: x[0] for name, x in values.items()}
         config = config_of(case)
-        run = run_burst(
+        asked = Invocation(
             self._call,
             case,
-            values,
             expected,
-            arena=self._arena,
             alignment=claims.alignment,
             around=poison_of(case),
             scalars=keywords_of(self.kernel, case, config),
             inplace=claims.inplace,
-            destinations=given(operator, case, first, claims, expected),
+            destinations=given(operator, case, first, claims, expected) or {},
             config=config,
-            step=self.on_run,
         )
+        run = run_burst(asked, values, arena=self._arena, step=self.on_run)
         if run.unsupported or run.lost:
             lost = bool(run.lost)
             return Screened(unsupported=run.unsupported, lost=run.lost, spent=lost)

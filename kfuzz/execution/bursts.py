@@ -5,28 +5,27 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from kfuzz.core.recipe import Case, Destination, TensorSpec
+from kfuzz.core.recipe import TensorSpec
 from kfuzz.execution.allocations import GuardedAllocations
 from kfuzz.execution.destinations import write_maps
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.devices import fault_of
 from kfuzz.execution.interpreter import watch, watches
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.member_results import MemberResults
 from kfuzz.execution.member_rows import BurstArena as BurstArena
 from kfuzz.execution.member_rows import MemberRows, fresh_poison
 from kfuzz.execution.member_rows import row_bytes as row_bytes
 from kfuzz.execution.occupied import by_kernel
 from kfuzz.execution.overreach import OVERREACH, Overreach
-from kfuzz.execution.poison import Poison
 from kfuzz.execution.prepared import Prepared
 from kfuzz.execution.randomness import SEED, seeded
 from kfuzz.execution.reach import Reach
-from kfuzz.execution.results import Expected
 from kfuzz.execution.suspects import Lost, Suspects, Unsupported
 from kfuzz.execution.windows import is_sparse
 
@@ -68,18 +67,10 @@ class BurstRun:
 
 
 def run_burst(
-    call: Callable[..., Any],
-    case: Case,
+    asked: Invocation,
     values: Mapping[str, Tensor],
-    expected: Mapping[str, Expected],
     *,
     arena: BurstArena,
-    alignment: int,
-    around: Poison,
-    scalars: Mapping[str, object],
-    inplace: Sequence[str] = (),
-    destinations: Mapping[str, Destination] | None = None,
-    config: int = 0,
     step: Callable[[], None],
 ) -> BurstRun:
     """Call a kernel once for each member, on guarded, poisoned memory.
@@ -96,19 +87,9 @@ def run_burst(
     do so under `occupied.by_kernel` and look for a fault.
 
     Args:
-        call: takes the tensors, then the destinations positionally and the scalars
-            by keyword.
-        case: gives order and layout of the tensors.
+        asked: the kernel and the structure of the cases.
         values: per tensor [members, *shape], contiguous, on the arena's device.
-        expected: metadata of each output, in order.
         arena: memory to use; it is overwritten.
-        alignment: bytes to which unsliced arguments are aligned.
-        around: what lies around and between the arguments' elements.
-        scalars: the scalars that the implementation takes.
-        inplace: arguments whose bytes become the result.
-        destinations: memory for the outputs, one for each in order, where the kernel is
-            given it; its elements hold what fresh memory does.
-        config: which autotune configuration runs, modulo their number.
         step: called before the first call and whenever another begins and
             `STEP_SECONDS` have passed.
 
@@ -116,17 +97,12 @@ def run_burst(
         HarnessError: if values do not fit the recipe, or elements overlap other than by
             a stride of 0.
     """
-    given = {} if destinations is None else dict(destinations)
-    specs = {**case.tensors, **{n: d.spec() for n, d in given.items()}}
-    why = _unsupported(specs, arena.device)
+    why = _unsupported(asked.specs, arena.device)
     if why:
         return BurstRun(unsupported=why)
     try:
         with torch.no_grad():
-            return _Burst(
-                call, specs, values, expected, arena, alignment, around, scalars,
-                inplace, given, config, step,
-            ).run()  # fmt: skip
+            return _Burst(asked, values, arena, step).run()
     except Unsupported as error:
         return BurstRun(unsupported=error.why)
     except torch.OutOfMemoryError:
@@ -147,39 +123,29 @@ class _Burst:
 
     def __init__(
         self,
-        call: Callable[..., Any],
-        specs: Mapping[str, TensorSpec],
+        asked: Invocation,
         values: Mapping[str, Tensor],
-        expected: Mapping[str, Expected],
         arena: BurstArena,
-        alignment: int,
-        around: Poison,
-        scalars: Mapping[str, object],
-        inplace: Sequence[str],
-        given: Mapping[str, Destination],
-        config: int,
         step: Callable[[], None],
     ) -> None:
+        self.asked = asked
+        self.specs = asked.specs
         self.members = len(next(iter(values.values())))
-        self.call = call
-        self.specs = specs
         self.arena = arena
         self.device = arena.device
         self.surroundings = surroundings_of(arena.device)
-        self.around = around
-        self.scalars = scalars
-        self.given = given
-        self.config = config
         self.step = step
-        self.free = (*inplace, *given)
+        places = tuple(asked.destinations)
+        self.free = (*asked.inplace, *places)
         self.apart = apart(self.members)
         self.rows = MemberRows(
-            arena, specs, values, members=self.members, alignment=alignment,
-            around=around, unwritten=tuple(given), apart=self.apart,
+            arena, asked.specs, values, members=self.members,
+            alignment=asked.alignment, around=asked.around, unwritten=places,
+            apart=self.apart,
         )  # fmt: skip
         self.results = MemberResults(
-            self.rows, expected, device=self.device, inplace=inplace,
-            destinations=tuple(given),
+            self.rows, asked.expected, device=self.device, inplace=asked.inplace,
+            destinations=places,
         )  # fmt: skip
         self.arguments = list(zip(*self.rows.tensors.values(), strict=True))
         self.suspects = Suspects(self.device)
@@ -210,7 +176,7 @@ class _Burst:
     def _environment(self) -> Iterator[None]:
         """What holds during all calls, as during one alone."""
         with ExitStack() as stack:
-            stack.enter_context(watch(config=self.config))
+            stack.enter_context(watch(config=self.asked.config))
             stack.enter_context(by_kernel())
             stack.enter_context(seeded(self.device, SEED))
             stack.enter_context(self.overreach)
@@ -256,13 +222,17 @@ class _Burst:
             self._guarded_call(number)
         return None
 
+    def _call(self, number: int) -> object:
+        """Call the kernel for one member."""
+        return self.asked.call(*self.arguments[number], **self.asked.scalars)
+
     def _recorded_call(self, prepared: Prepared, returned: dict[int, object]) -> bool:
         """Call the first of the members to prepare for; return whether it returned."""
         number = prepared.first
         self.overreach.seen = False
         try:
             with prepared.recording():
-                returned[number] = self.call(*self.arguments[number], **self.scalars)
+                returned[number] = self._call(number)
         except BaseException as error:
             self.suspects.raised(number, error)
             return False
@@ -294,7 +264,7 @@ class _Burst:
         Returns:
             Whom to call again.
         """
-        call, scalars, arguments = self.call, self.scalars, self.arguments
+        call, scalars, arguments = self.asked.call, self.asked.scalars, self.arguments
         suspects, overreach = self.suspects, self.overreach
         clock, first, count = time.perf_counter, prepared.first, prepared.count
         again: list[int] = []
@@ -348,12 +318,12 @@ class _Burst:
             launches = None
             if watches():
                 launches = stack.enter_context(
-                    watch(self._reach(number, guard), config=self.config)
+                    watch(self._reach(number, guard), config=self.asked.config)
                 )
             stack.enter_context(guard)
             self.overreach.seen = False
             try:
-                returned = self.call(*self.arguments[number], **self.scalars)
+                returned = self._call(number)
             except BaseException as error:
                 stack.close()
                 self.suspects.raised(number, error)
@@ -385,8 +355,8 @@ class _Burst:
             {name: all_[number] for name, all_ in self.rows.tensors.items()},
             guard,
             owned=[(self.rows.low, self.rows.high)],
-            poison=self.around,
-            writes=write_maps(self.given, fresh_poison(number)),
+            poison=self.asked.around,
+            writes=write_maps(self.asked.destinations, fresh_poison(number)),
         )
 
     def _goes_on(self, left: Sequence[int]) -> bool:

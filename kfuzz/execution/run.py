@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.core.recipe import Case, Destination, Edge, TensorSpec
+from kfuzz.core.recipe import Edge, TensorSpec
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import Access, Allocation
 from kfuzz.execution.allocations import AllocationTouch, GuardedAllocations
@@ -17,6 +17,7 @@ from kfuzz.execution.device.launches import UncheckedLaunch
 from kfuzz.execution.device.surroundings import Company, surroundings_of
 from kfuzz.execution.footprints import Footprint
 from kfuzz.execution.interpreter import watch
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.memory import Arena, Placement, place
 from kfuzz.execution.occupied import by_kernel
 from kfuzz.execution.pages import NoAddressSpace
@@ -25,16 +26,15 @@ from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.raised import Raised, raised_by
 from kfuzz.execution.randomness import SEED, seeded
 from kfuzz.execution.reach import Reach
-from kfuzz.execution.results import Expected, Metadata, read_results
+from kfuzz.execution.results import Metadata, read_results
 from kfuzz.execution.touches import Touch
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How a call is made, beside what it is given.
+    """How a call is made, beside what is asked of it.
 
     Attributes:
-        config: which autotune configuration runs, modulo their number.
         seed: of torch's random generators during the call.
         hold: whether arguments and results stay alive with the run.
         reverse: in Triton's interpreter, run each launch's programs last first.
@@ -45,7 +45,6 @@ class Manner:
             too: what torch's allocator has free, and shared memory.
     """
 
-    config: int = 0
     seed: int = SEED
     hold: bool = False
     reverse: bool = False
@@ -129,18 +128,11 @@ class Run:
 
 
 def execute(
-    call: Callable[..., Any],
-    case: Case,
+    asked: Invocation,
     values: Mapping[str, Tensor],
-    expected: Mapping[str, Expected],
     *,
     arena: Arena,
-    alignment: int,
-    around: Poison,
     fresh: Poison,
-    scalars: Mapping[str, object],
-    inplace: Sequence[str] = (),
-    destinations: Mapping[str, Destination] | None = None,
     edge: Edge | None = None,
     after: Run | None = None,
     manner: Manner = PLAIN,
@@ -148,33 +140,23 @@ def execute(
     """Run a kernel once on guarded, poisoned memory.
 
     Args:
-        call: takes the tensors, then the destinations positionally and the scalars
-            by keyword.
-        case: gives order and layout of the tensors.
-        values: their logical elements, contiguous, on the arena's device.
-        expected: metadata of each output, in order.
+        asked: the kernel and the case.
+        values: logical elements of its tensors, contiguous, on the arena's device.
         arena: memory to place the arguments in; it is overwritten.
-        alignment: bytes to which unsliced arguments are aligned.
-        around: what lies around and between the arguments' elements.
         fresh: what memory holds that the kernel allocates.
-        scalars: the scalars that the implementation takes.
-        inplace: arguments whose bytes become the result.
-        destinations: memory for the outputs, one for each in order, where the
-            kernel is given it: placed as the arguments are, and holding `fresh`.
         edge: which arguments, and on a device own allocations, lie beside a page that
             faults.
         after: a held run of the same case: its very arguments are given again,
             overwritten with `values`; writes around them are not looked for.
         manner: how the call is made.
     """
-    given = {} if destinations is None else dict(destinations)
-    specs = {**case.tensors, **{n: d.spec() for n, d in given.items()}}
+    given, specs = dict(asked.destinations), asked.specs
     values = {**values, **poisoned(given, arena.device, fresh)}
     if after is None:
         try:
             placement = place(
-                specs, values, device=arena.device, alignment=alignment,
-                poison=around, arena=arena, edge=edge,
+                specs, values, device=arena.device, alignment=asked.alignment,
+                poison=asked.around, arena=arena, edge=edge,
             )  # fmt: skip
         except NoAddressSpace as error:
             return Run(poison=fresh, unreliable=error.what)
@@ -189,10 +171,10 @@ def execute(
     memory = [placement.tensors[name].data for name in given]
     reach = Reach(
         specs, placement.tensors, allocations, owned=placement.owned,
-        poison=around, writes=write_maps(given, fresh),
+        poison=asked.around, writes=write_maps(given, fresh),
     )  # fmt: skip
     with watch(
-        reach, reverse=manner.reverse, last=manner.last, config=manner.config,
+        reach, reverse=manner.reverse, last=manner.last, config=asked.config,
         measuring=manner.measuring,
     ) as launches:  # fmt: skip
         around_it = surroundings_of(arena.device)
@@ -202,7 +184,7 @@ def execute(
             if not around_it.begin(manner.company, fresh):
                 return Run(poison=fresh, unreliable="nothing could run beside it")
         returned, raised, unchecked = call_once(
-            call, arguments, scalars, allocations, seed=manner.seed
+            asked.call, arguments, asked.scalars, allocations, seed=manner.seed
         )
         if raised is not None:
             return Run(
@@ -222,12 +204,12 @@ def execute(
     outputs, results, problem = read_results(
         returned,
         placement,
-        expected,
-        inplace=inplace,
+        asked.expected,
+        inplace=asked.inplace,
         memory=dict(zip(given, memory, strict=True)),
         device=arena.device,
     )
-    free = (*inplace, *given)
+    free = (*asked.inplace, *given)
     touches = () if after else tuple(placement.touches(inplace=free))
     return Run(
         poison=fresh,
@@ -241,7 +223,7 @@ def execute(
         config=launches.config,
         configs=launches.configs,
         foreign=tuple(allocations.foreign),
-        arguments={name: lay[name] for name in case.tensors},
+        arguments={name: lay[name] for name in asked.case.tensors},
         results=results,
         unchecked=unchecked,
         held=held,

@@ -19,6 +19,7 @@ from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
 from kfuzz.execution import bursts
 from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
 from kfuzz.execution.devices import fault_of
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison, is_poison
 from kfuzz.execution.results import Expected
@@ -111,6 +112,16 @@ def marked(*numbers: int) -> Tensor:
     return values
 
 
+def invocation(
+    call: Callable[..., Any], spec: TensorSpec, **options: Any
+) -> Invocation:
+    return Invocation(
+        call, Case({"x": spec}),
+        {"y": Expected(spec.shape, getattr(torch, spec.dtype))},
+        alignment=16, around=Poison.NAN, **options,
+    )  # fmt: skip
+
+
 def run(
     call: Callable[..., Any],
     x: Tensor,
@@ -118,12 +129,10 @@ def run(
     arena: BurstArena | None = None,
     **options: Any,
 ) -> BurstRun:
+    asked = invocation(call, spec, **options)
     return run_burst(
-        call, Case({"x": spec}), {"x": x},
-        {"y": Expected(spec.shape, getattr(torch, spec.dtype))},
-        arena=arena or BurstArena("cuda"), alignment=16, around=Poison.NAN,
-        step=lambda: None, **{"scalars": {}, **options},
-    )  # fmt: skip
+        asked, {"x": x}, arena=arena or BurstArena("cuda"), step=lambda: None
+    )
 
 
 def suspects(made: BurstRun, x: Tensor) -> tuple[list[int], list[int], dict[int, str]]:
@@ -163,9 +172,8 @@ def test_a_right_kernel_gives_what_it_gives_alone(name: str) -> None:
         assert made.touched.tolist() == [False] * MEMBERS, turn
         for number in range(MEMBERS):
             alone = execute(
-                copied, Case({"x": spec}), {"x": x[number]},
-                {"y": Expected(spec.shape, x.dtype)}, arena=Arena("cuda"), alignment=16,
-                around=Poison.NAN, fresh=Poison.FINITE, scalars={},
+                invocation(copied, spec), {"x": x[number]}, arena=Arena("cuda"),
+                fresh=Poison.FINITE,
             )  # fmt: skip
             assert torch.equal(
                 raw(made.outputs["y"][number]), raw(alone.outputs["y"])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.results import Expected
 from tests.unit import burst_kernels as kernels
@@ -66,17 +67,16 @@ def run(
     alignment: int = 16,
     around: Poison = Poison.NAN,
     arena: BurstArena | None = None,
-    **options: Any,
+    step: Callable[[], None] = lambda: None,
+    **asked: Any,
 ) -> BurstRun:
     """Run a burst in an arena that has had none unless one is given."""
     if expected is None:
         expected = {"y": Expected(spec.shape, getattr(torch, spec.dtype))}
-    options.setdefault("step", lambda: None)
-    arena = arena or BurstArena("cpu")
-    return run_burst(
-        call, Case({"x": spec}), {"x": x}, expected, arena=arena, alignment=alignment,
-        around=around, scalars={}, **options,
-    )  # fmt: skip
+    invocation = Invocation(
+        call, Case({"x": spec}), expected, alignment=alignment, around=around, **asked
+    )
+    return run_burst(invocation, {"x": x}, arena=arena or BurstArena("cpu"), step=step)
 
 
 def suspects(made: BurstRun, x: Tensor) -> set[int]:

@@ -13,6 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Access
 from kfuzz.execution.interpreter import interpreting, watch
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.run import Manner, Run, execute
@@ -48,10 +49,8 @@ def attempted(
         dtype = getattr(torch, spec.dtype)
         values[name] = torch.arange(1, spec.numel + 1).to(dtype).reshape(spec.shape)
     case = Case(dict(zip(names, specs, strict=True)))
-    return execute(
-        call, case, values, {}, arena=Arena("cpu"), alignment=16, around=Poison.NAN,
-        fresh=Poison.NAN, scalars={}, **options,
-    )  # fmt: skip
+    asked = Invocation(call, case, {}, alignment=16, around=Poison.NAN)
+    return execute(asked, values, arena=Arena("cpu"), fresh=Poison.NAN, **options)
 
 
 def accesses(call: Callable[..., object], *specs: TensorSpec) -> tuple[Access, ...]:
@@ -421,10 +420,7 @@ def test_accesses_survive_an_exception() -> None:
         kernels.load_at[(1,)](x, torch.empty(1), 3)
         raise ValueError("afterwards")
 
-    made = execute(
-        call, Case({"x": vector(3)}), {"x": torch.ones(3)}, {}, arena=Arena("cpu"),
-        alignment=16, around=Poison.NAN, fresh=Poison.NAN, scalars={},
-    )  # fmt: skip
+    made = attempted(call, vector(3))
     assert made.raised is not None
     assert [a.where for a in made.accesses] == ["after"]
 

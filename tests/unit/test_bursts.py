@@ -16,6 +16,7 @@ from kfuzz.execution import bursts, prepared
 from kfuzz.execution import suspects as suspicion
 from kfuzz.execution.bursts import BurstArena, run_burst
 from kfuzz.execution.device.launches import UncheckedLaunch
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.member_results import EARLIER
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison, is_poison
@@ -99,11 +100,13 @@ def test_a_right_kernel_gives_what_it_gives_alone(
         made = run(kernel, x, spec, arena=arena)
         assert (made.failed, touched(made), made.unsupported) == ({}, [], "")
         for number in range(MEMBERS):
-            alone = execute(
-                kernel, Case({"x": spec}), {"x": x[number]},
-                {"y": Expected(spec.shape, x.dtype)}, arena=Arena("cpu"), alignment=16,
-                around=Poison.NAN, fresh=Poison.FINITE, scalars={},
+            asked = Invocation(
+                kernel, Case({"x": spec}), {"y": Expected(spec.shape, x.dtype)},
+                alignment=16, around=Poison.NAN,
             )  # fmt: skip
+            alone = execute(
+                asked, {"x": x[number]}, arena=Arena("cpu"), fresh=Poison.FINITE
+            )
             assert same_bits(made.outputs["y"][number], alone.outputs["y"])
 
 
@@ -249,11 +252,11 @@ def test_two_arguments_of_different_dtypes_stay_apart() -> None:
             ctypes.c_uint8.from_address(flags.data_ptr() + 15).value ^= 1
         return kernels.relu(x)
 
-    made = run_burst(
-        call, Case(specs), values, {"y": Expected((4, 6), torch.float32)},
-        arena=BurstArena("cpu"), alignment=1, around=Poison.FINITE, scalars={},
-        step=lambda: None,
+    asked = Invocation(
+        call, Case(specs), {"y": Expected((4, 6), torch.float32)}, alignment=1,
+        around=Poison.FINITE,
     )  # fmt: skip
+    made = run_burst(asked, values, arena=BurstArena("cpu"), step=lambda: None)
     assert suspects(made, values["x"]) == {MARKED}
     assert touched(made) == [MARKED]
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
 from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
 from kfuzz.execution.interpreter import interpreting
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.memory import Arena
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.results import Expected
@@ -49,11 +50,15 @@ def launched(kernel: Any) -> Callable[[Tensor], Tensor]:
     return call
 
 
+def invocation(call: Callable[..., Any], **options: Any) -> Invocation:
+    return Invocation(
+        call, Case({"x": SPEC}), EXPECTED, alignment=16, around=Poison.NAN, **options
+    )
+
+
 def run(call: Callable[..., Any], x: Tensor, **options: Any) -> BurstRun:
-    return run_burst(
-        call, Case({"x": SPEC}), {"x": x}, EXPECTED, arena=BurstArena("cpu"),
-        alignment=16, around=Poison.NAN, scalars={}, step=lambda: None, **options,
-    )  # fmt: skip
+    asked = invocation(call, **options)
+    return run_burst(asked, {"x": x}, arena=BurstArena("cpu"), step=lambda: None)
 
 
 def test_a_right_kernel_gives_what_it_gives_alone() -> None:
@@ -63,9 +68,8 @@ def test_a_right_kernel_gives_what_it_gives_alone() -> None:
     assert not made.touched.any()
     for number in range(MEMBERS):
         alone = execute(
-            launched(kernels.copy), Case({"x": SPEC}), {"x": x[number]}, EXPECTED,
-            arena=Arena("cpu"), alignment=16, around=Poison.NAN, fresh=Poison.NAN,
-            scalars={},
+            invocation(launched(kernels.copy)), {"x": x[number]}, arena=Arena("cpu"),
+            fresh=Poison.NAN,
         )  # fmt: skip
         assert torch.equal(made.outputs["y"][number], alone.outputs["y"])
 
@@ -103,12 +107,12 @@ def test_destinations() -> None:
     places = {"y": Destination((2, 5), "float32", (5, 1), 0)}
 
     def call(fault: str) -> BurstRun:
-        return run_burst(
-            destination_kernels.launched, Case({"x": spec}), {"x": x},
-            {"y": Expected((2, 5), torch.float32)}, arena=BurstArena("cpu"),
-            alignment=16, around=Poison.NAN, scalars={"fault": fault},
-            destinations=places, step=lambda: None,
+        asked = Invocation(
+            destination_kernels.launched, Case({"x": spec}),
+            {"y": Expected((2, 5), torch.float32)}, alignment=16, around=Poison.NAN,
+            scalars={"fault": fault}, destinations=places,
         )  # fmt: skip
+        return run_burst(asked, {"x": x}, arena=BurstArena("cpu"), step=lambda: None)
 
     made = call("")
     assert made.failed == {}

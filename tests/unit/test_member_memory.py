@@ -10,6 +10,7 @@ from torch import Tensor
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution import bursts
 from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.overreach import OVERREACH
 from kfuzz.execution.poison import Poison, is_poison
 from kfuzz.execution.results import Expected
@@ -34,10 +35,11 @@ def data() -> Tensor:
 
 def run(call: Kernel, arena: BurstArena, spec: TensorSpec = SPEC) -> BurstRun:
     x = data() if spec is SPEC else torch.zeros((MEMBERS, *spec.shape))
-    return run_burst(
-        call, Case({"x": spec}), {"x": x}, {"y": Expected(spec.shape, torch.float32)},
-        arena=arena, alignment=16, around=Poison.NAN, scalars={}, step=lambda: None,
+    asked = Invocation(
+        call, Case({"x": spec}), {"y": Expected(spec.shape, torch.float32)},
+        alignment=16, around=Poison.NAN,
     )  # fmt: skip
+    return run_burst(asked, {"x": x}, arena=arena, step=lambda: None)
 
 
 def suspects(call: Kernel) -> set[int]:

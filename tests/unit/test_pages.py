@@ -12,6 +12,7 @@ import torch
 
 from kfuzz.core.recipe import Case, Edge, Fill, TensorSpec
 from kfuzz.execution.allocations import GuardedAllocations
+from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.memory import Arena, place
 from kfuzz.execution.pages import NoAddressSpace, fenced_memory, sparse_memory
 from kfuzz.execution.poison import Poison, is_poison
@@ -240,9 +241,10 @@ def test_more_address_space_than_there_is_is_no_fault_of_the_kernel():
         sparse_memory(1 << 60)
     spec = spec_of(3, strides=(1 << 58,))
     case = Case({"x": spec})
-    run = execute(
-        torch.relu, case, {"x": torch.zeros(3)}, {"y": Expected((3,), torch.float32)},
-        arena=Arena("cpu"), alignment=16, around=Poison.NAN, fresh=Poison.NAN,
-        scalars={},
+    asked = Invocation(
+        torch.relu, case, {"y": Expected((3,), torch.float32)}, alignment=16,
+        around=Poison.NAN,
     )  # fmt: skip
+    values = {"x": torch.zeros(3)}
+    run = execute(asked, values, arena=Arena("cpu"), fresh=Poison.NAN)
     assert "address space" in run.unreliable
