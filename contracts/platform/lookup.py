@@ -1,10 +1,11 @@
 """Which of the platform's kernels stand for a function of torch's."""
 
 import importlib
+from types import CodeType
 
 import torch
 
-from kfuzz.contracts.binding import REGISTRY
+from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.core.errors import UsageError, suggestion
 
 # Functions that no operator of the suite speaks of have a file of their own.
@@ -33,10 +34,20 @@ def targets_of(function: str, device: str) -> tuple[str, ...]:
     named = [b.name for b in REGISTRY[module] if found and b.function is found]
     if not named:
         every = [f"{module}:{b.name}" for b in REGISTRY[module]]
+        calling = [f"{module}:{b.name}" for b in REGISTRY[module]
+                   if function.rpartition(".")[2] in _names(b)]  # fmt: skip
         raise UsageError(
             f"no kernel of the platform's is {function} itself",
             where=function,
-            fix="name one of them: "
+            fix=f"name one that calls it: {', '.join(calling)}"
+            if calling
+            else "name one of them: "
             + suggestion(f"{module}:{function.replace('.', '_')}", every),
         )
     return tuple(f"{module}:{name}" for name in named)
+
+
+def _names(bound: BoundKernel) -> tuple[str, ...]:
+    """Return the names that a kernel's code mentions."""
+    code = getattr(bound.function, "__code__", None)
+    return code.co_names if isinstance(code, CodeType) else ()

@@ -229,6 +229,7 @@ def test_functions_of_torch_are_probed_as_the_platform_binds_them(
         (("--dtype", "float99"), "no kernel here declares float99"),
         (("--svg", "nowhere/t.svg"), "cannot be written here: No such file"),
         (("torch.matmull",), "torch_matmul"),
+        (("torch.nn.functional.linear",), "calls it: kfuzz.contracts.platform.torch"),
     ],
 )
 def test_what_cannot_be_obeyed_is_said(
