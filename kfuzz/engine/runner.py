@@ -35,7 +35,8 @@ from kfuzz.targets.load import LoadedKernel
 
 HANG_SECONDS: Final = 20.0
 HANG_FACTOR: Final = 50.0
-# A child's first call may build an extension or compile; that is no hang.
+# A child's first call may build an extension or compile; that is no hang, unless it has
+# returned and a device alone is waited for.
 FIRST_SECONDS: Final = 120.0
 # A suspicion costs one kill and two fresh children, so it may come early.
 SUSPECT_SECONDS: Final = 3.0
@@ -405,6 +406,7 @@ class Runner:
             reply = self._reply(peer, limit)
         except ChildTimeout:
             ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
+            limit = peer.limit(limit, on_device=self._hang_limit())
             stack = peer.stack() if established else ""
             self._children.replace(peer)
             if established and ours:
@@ -440,7 +442,7 @@ class Runner:
         """Wait for a reply and take what it says of branches."""
         told = None
         try:
-            reply = peer.wait(limit)
+            reply = peer.wait(limit, on_device=self._hang_limit())
             if reply.get("branches") is not None:
                 told = decode(Branches, reply["branches"], "branches")
         finally:

@@ -1,11 +1,13 @@
 """A child that serves requests, its pulse, and waiting for it."""
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from kfuzz.execution.occupied import Holder
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
 from kfuzz.targets.worker import PULSE_BYTES, STACK_SIGNAL
 
@@ -70,12 +72,13 @@ class Served:
         self.busy = True
         self.peer.send(message)
 
-    def wait(self, limit: float) -> dict[str, Any]:
-        """Return the reply; `limit` is per kernel call, not per request.
+    def wait(self, limit: float, *, on_device: float = math.inf) -> dict[str, Any]:
+        """Return the reply; limits are per kernel call, not per request.
 
         Args:
             limit: seconds, of which a child that computes gets half in processor
                 time.
+            on_device: seconds for which a device alone may be waited for.
         """
         beat = self._beat()
         while True:
@@ -93,7 +96,7 @@ class Served:
                 now = self._beat()
                 if now != beat:
                     beat, self._since = now, self._now()
-                elif self._is_over(limit):
+                elif self._is_over(self.limit(limit, on_device=on_device)):
                     raise
             except ChildDied:
                 self.discard()
@@ -102,7 +105,13 @@ class Served:
     def is_in_kernel(self) -> bool:
         """Whether the kernel has the peer's process; True where it cannot be told."""
         beat = self._beat()
-        return not beat or beat[1] == 1
+        return not beat or beat[1] != Holder.KFUZZ
+
+    def limit(self, limit: float, *, on_device: float) -> float:
+        """Return how long what the peer does now may take, see `wait`."""
+        beat = self._beat()
+        waits = beat and beat[1] == Holder.DEVICE
+        return min(limit, on_device) if waits else limit
 
     def stack(self) -> str:
         """Return where the threads of a busy peer are, in Python; "" if it cannot say.

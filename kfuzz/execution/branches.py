@@ -20,6 +20,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, Protocol, TypeAlias
 
 from kfuzz.core.branches import Branches
+from kfuzz.execution.occupied import Holder
 
 SHARE: Final = 64
 """One case in so many is watched where watching is dear."""
@@ -42,8 +43,8 @@ class Watch(Protocol):
     def ask(self, seed: int | None) -> None:
         """Say that the case of a seed is next, or a burst (None)."""
 
-    def occupied(self, by_kernel: bool) -> None:
-        """Hear that the kernel begins (True) or ends (False)."""
+    def occupied(self, holder: Holder) -> None:
+        """Hear who has the process."""
 
     def news(self) -> Branches:
         """Return what was seen since the last time."""
@@ -247,12 +248,12 @@ class Traced:
         drawn = 1 if seed is None else seed * _MIX % _WORD * SHARE // _WORD
         self._due = drawn == 0
 
-    def occupied(self, by_kernel: bool) -> None:
-        """Hear that the kernel begins (True) or ends (False)."""
-        if by_kernel and self._due and not _others_watch():
+    def occupied(self, holder: Holder) -> None:
+        """Hear who has the process."""
+        if holder is Holder.KERNEL and self._due and not _others_watch():
             self._on = True
             sys.settrace(self._global)
-        elif not by_kernel and self._on:
+        elif holder is Holder.KFUZZ and self._on:
             self._on = False
             # A kernel may have set one of its own.
             if getattr(sys.gettrace(), "__self__", None) is self:
@@ -264,7 +265,7 @@ class Traced:
 
     def close(self) -> None:
         """Watch no more."""
-        self.occupied(False)
+        self.occupied(Holder.KFUZZ)
         self._due = False
 
     def _global(self, frame: FrameType, event: str, _: object) -> Any:
@@ -300,7 +301,7 @@ if sys.version_info >= (3, 12):
         def ask(self, seed: int | None) -> None:
             """Hear of a case or a burst; all are watched."""
 
-        def occupied(self, by_kernel: bool) -> None:
+        def occupied(self, holder: Holder) -> None:
             """Hear of the kernel; it is watched whenever it runs."""
 
         def news(self) -> Branches:

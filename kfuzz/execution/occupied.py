@@ -6,12 +6,28 @@ its call until the device had done with it; and for what watches the kernel alon
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 
-_told: dict[str, Callable[[bool], None]] = {}
+
+class Holder(IntEnum):
+    """Who has the process; false where kfuzz does.
+
+    Members:
+        KFUZZ: kfuzz itself.
+        KERNEL: the kernel's own function, which may compile.
+        DEVICE: compiled code on a device, which alone is waited for.
+    """
+
+    KFUZZ = 0
+    KERNEL = 1
+    DEVICE = 2
 
 
-def tell(listener: Callable[[bool], None], role: str = "watchdog") -> None:
-    """Have a function called with True as the kernel begins, with False as it ends.
+_told: dict[str, Callable[[Holder], None]] = {}
+
+
+def tell(listener: Callable[[Holder], None], role: str = "watchdog") -> None:
+    """Have a function called with the holder whenever it changes.
 
     Args:
         listener: the function; it replaces the one that had its role.
@@ -23,10 +39,18 @@ def tell(listener: Callable[[bool], None], role: str = "watchdog") -> None:
 @contextmanager
 def by_kernel() -> Iterator[None]:
     """Mark the time in which the kernel runs, waiting for the device included."""
-    for listener in _told.values():
-        listener(True)
+    _changed(Holder.KERNEL)
     try:
         yield
     finally:
-        for listener in _told.values():
-            listener(False)
+        _changed(Holder.KFUZZ)
+
+
+def by_device() -> None:
+    """Say that the kernel's function has returned, within `by_kernel`."""
+    _changed(Holder.DEVICE)
+
+
+def _changed(holder: Holder) -> None:
+    for listener in _told.values():
+        listener(holder)

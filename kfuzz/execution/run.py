@@ -19,7 +19,7 @@ from kfuzz.execution.footprints import Footprint
 from kfuzz.execution.interpreter import watch
 from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.memory import Arena, Placement, place
-from kfuzz.execution.occupied import by_kernel
+from kfuzz.execution.occupied import by_device, by_kernel
 from kfuzz.execution.pages import NoAddressSpace
 from kfuzz.execution.poison import Poison
 from kfuzz.execution.processes.interrupts import is_child
@@ -265,7 +265,9 @@ def call_once(
                 returned = call(*arguments, **scalars)
                 if around is not None:  # torch's next launch would raise it
                     unchecked = around.take_unchecked()
-            _synchronize(device)
+            if device.type == "cuda":
+                by_device()
+                torch.cuda.synchronize(device)
     except KernelEnded:
         raise  # nobody is there to call again
     except BaseException as error:
@@ -291,8 +293,3 @@ def overwrite(
             if step == 0 and spec.shape[axis] > 1:
                 tensor, given = tensor.narrow(axis, 0, 1), given.narrow(axis, 0, 1)
         tensor.copy_(given)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

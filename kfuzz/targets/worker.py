@@ -30,13 +30,13 @@ from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.devices import device_name
 from kfuzz.execution.machine import flags
-from kfuzz.execution.occupied import tell
+from kfuzz.execution.occupied import Holder, tell
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
 from kfuzz.targets.load import Source, load
 
-# Bytes of the pulse; its first byte counts kernel calls modulo 256, its second is 1
-# while the kernel has the process. What follows in its file are stacks, written when
+# Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
+# has the process, as a `Holder`. What follows in its file are stacks, written when
 # the signal comes.
 PULSE_BYTES: Final = 8
 STACK_SIGNAL: Final = signal.SIGUSR2
@@ -159,8 +159,8 @@ class Worker:
         def beat() -> None:
             pulse[0] = (pulse[0] + 1) % 256
 
-        def occupied(by_kernel: bool) -> None:
-            pulse[1] = by_kernel
+        def occupied(holder: Holder) -> None:
+            pulse[1] = holder
 
         self._pulse, self._stacks = pulse, file
         self._need().on_run = beat

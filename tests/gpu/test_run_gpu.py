@@ -9,7 +9,7 @@ import pytest
 from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished
-from kfuzz.core.verdict import State
+from kfuzz.core.verdict import Kind, State
 from kfuzz.engine.campaign import run
 from kfuzz.engine.config import RunConfig
 
@@ -71,3 +71,45 @@ def test_correct_twins_are_not(module: str, tmp_path: Path) -> None:
     for kernel in finished:
         assert kernel.findings == ()
         assert kernel.cases >= 50
+
+
+ENDLESS = """
+import torch
+import triton
+import triton.language as tl
+
+import kfuzz
+from kfuzz import ops
+
+
+@triton.jit
+def endless_kernel(x_ptr, y_ptr):
+    while tl.load(x_ptr, volatile=True) != 12345.0:
+        tl.store(y_ptr, 1.0)
+
+
+@kfuzz.kernel(ops.relu)
+def endless(x):
+    y = torch.empty_like(x)
+    if x.numel():
+        endless_kernel[(1,)](x, y)
+    return y
+"""
+
+
+def test_a_kernel_that_hangs_in_its_first_call_is_found(tmp_path: Path) -> None:
+    # As it returned, it is known not to compile: it has no longer than other calls.
+    file = tmp_path / "endless.py"
+    file.write_text(ENDLESS)
+    setting = RunConfig(
+        targets=(str(file),), root=tmp_path, corpus=tmp_path / "corpus", seed=5,
+        budget=Budget(max_time=70.0), device="cuda",
+    )  # fmt: skip
+    saved = [
+        event.finding
+        for event in run(setting, stop=threading.Event())
+        if isinstance(event, FindingSaved)
+    ]
+    assert saved
+    assert saved[-1].failure.kind is Kind.HANG, saved[-1].failure
+    assert "within 20 s" in saved[-1].failure.message

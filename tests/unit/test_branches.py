@@ -72,6 +72,7 @@ IN_HELPER = {42}
 WATCHING = """
 import sys
 import kernel
+from kfuzz.execution.occupied import Holder
 from kfuzz.execution.branches import SHARE, watch
 
 watcher = watch(kernel.kernel)
@@ -80,9 +81,9 @@ assert watcher is not None
 def seen(x):
     for seed in range(2 * SHARE):  # some are due where not all are
         watcher.ask(seed)
-        watcher.occupied(True)
+        watcher.occupied(Holder.KERNEL)
         kernel.kernel(x)
-        watcher.occupied(False)
+        watcher.occupied(Holder.KFUZZ)
     return watcher.news()
 
 for x in (1, 5, 2, 2):

@@ -11,6 +11,7 @@ import pytest
 from kfuzz.engine import served
 from kfuzz.engine.served import Served, new_pulse, processor_seconds
 from kfuzz.execution import occupied
+from kfuzz.execution.occupied import Holder
 from kfuzz.execution.processes import ChildTimeout
 
 
@@ -94,17 +95,31 @@ def test_a_pulse_tells_whose_turn_it_is():
     pulse = new_pulse()
     peer = Served(Silent(), pulse, lambda: False)
     assert not peer.is_in_kernel()
-    os.pwrite(pulse, b"\x01", 1)
-    assert peer.is_in_kernel()
+    for holder in (Holder.KERNEL, Holder.DEVICE):
+        os.pwrite(pulse, bytes([holder]), 1)
+        assert peer.is_in_kernel()
     peer.discard()
     assert Served(Silent(), None, lambda: False).is_in_kernel()
+
+
+def test_compiled_code_that_does_not_end_is_not_waited_for_as_a_compiler_is():
+    pulse = new_pulse()
+    peer = Served(Silent(), pulse, lambda: False)
+    os.pwrite(pulse, bytes([Holder.DEVICE]), 1)
+    with pytest.raises(ChildTimeout):
+        peer.wait(1e9, on_device=0.0)
+    assert peer.limit(1e9, on_device=20.0) == 20.0
+    os.pwrite(pulse, bytes([Holder.KERNEL]), 1)
+    assert peer.limit(1e9, on_device=20.0) == 1e9
+    peer.discard()
 
 
 def test_the_kernel_has_the_process_from_its_call_to_its_end():
     told = []
     occupied.tell(told.append)
     with contextlib.suppress(ValueError), occupied.by_kernel():
-        assert told == [True]
+        assert told == [Holder.KERNEL]
+        occupied.by_device()
         raise ValueError("no tile")
-    assert told == [True, False]
-    occupied.tell(lambda by_kernel: None)
+    assert told == [Holder.KERNEL, Holder.DEVICE, Holder.KFUZZ]
+    occupied.tell(lambda holder: None)
