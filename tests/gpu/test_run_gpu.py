@@ -79,7 +79,7 @@ import triton
 import triton.language as tl
 
 import kfuzz
-from kfuzz import ops
+from kfuzz.contracts import operators as ops
 
 
 @triton.jit
