@@ -3,9 +3,8 @@
 It lives beside the kernel, in the child process; what it returns is small.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 import torch
@@ -15,6 +14,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.calling import Caller, Memory
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.classes.k_liv_01 import is_refused
+from kfuzz.contracts.core_domain import given_optionals
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.destinations import given, layout_of
 from kfuzz.contracts.diagnosis import Diagnosis
@@ -33,10 +33,11 @@ from kfuzz.contracts.second_call import is_due
 from kfuzz.contracts.suspicions import suspicions
 from kfuzz.contracts.view import View
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.depth import Depth
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.untrusted import KernelEnded
-from kfuzz.core.verdict import CaseReport
+from kfuzz.core.verdict import CaseReport, Failure, Suspicion
 from kfuzz.execution import rooms
 from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.surroundings import surroundings_of
@@ -47,22 +48,8 @@ from kfuzz.execution.windows import is_sparse
 
 # The classes that a second call bears on.
 _SECOND_CALL: Final = frozenset({"K-MEM-04", "K-REF-01"})
-
-
-class Depth(StrEnum):
-    """How far a case is judged.
-
-    BASE runs the base probe alone: enough to see a known symptom again.
-    SEARCH runs again what misses or was seen to touch memory that it should not,
-    also under the other poison, elsewhere, or with its programs reversed; a share
-    of the other cases, and all pinned ones, gets a second call.
-    FULL adds the probes that tell the contract classes apart, and the second call
-    to every case that does not fail without.
-    """
-
-    BASE = "base"
-    SEARCH = "search"
-    FULL = "full"
+# The classes that calls on changed data bear on: a memo of the shapes breaks them too.
+_OF_CHANGED_DATA: Final = frozenset({"C-PRC-04", "C-ORD-01"})
 
 
 @dataclass(frozen=True)
@@ -129,8 +116,12 @@ class Bench:
             return replace(
                 case, poison=str(poison_of(case)), edge=None, config=config_of(case)
             )
+        return self._pinned(case, self.values(case))
+
+    def _pinned(self, case: Case, values: Mapping[str, Tensor]) -> Case:
+        """Return the case with these values, all else settled that it leaves open."""
         pinned = {}
-        for name, raw in self.values(case).items():
+        for name, raw in values.items():
             spec = case.tensors[name]
             data = raw.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
             pinned[name] = TensorSpec(
@@ -139,7 +130,7 @@ class Bench:
             )  # fmt: skip
         operator, claims = self.kernel.operator, self.kernel.declaration
         whole = replace(case, layout=layout_of(case, claims) if claims.out else None)
-        places = given(operator, whole, self.values(case), claims, {})
+        places = given(operator, whole, values, claims, {})
         return replace(
             whole,
             tensors=pinned,
@@ -215,7 +206,8 @@ class Bench:
         again = self._is_called_again(case, depth)
         view, unsupported = caller.view(derived, hold=again)
         if unsupported is not None:
-            return CaseReport({}, unsupported=unsupported)
+            lacks = view.base.raised is not None and bool(view.base.raised.gpu)
+            return CaseReport({}, unsupported=unsupported, needs_gpu=lacks)
         raised = view.base.raised
         if raised is not None and raised.memory:
             return _out_of_memory(
@@ -241,6 +233,7 @@ class Bench:
             verdicts, failure = judge(view, classes)
         if failure is None and self._is_compared(view, depth):
             steps = (
+                further.with_shorter,
                 further.with_opcheck,
                 further.with_graphs,
                 further.with_other_calls,
@@ -267,21 +260,41 @@ class Bench:
             and not caller.lost
         ):
             tried = self._impostors.tried(view, derived.values, classes)
-        refusal, example = None, ""
+        suspicion = None
+        unsettled = failure is None or failure.contract in _OF_CHANGED_DATA
+        if unsettled and not caller.lost:
+            suspicion = self._suspicion(case, further.suspected(view))
+        refusal, example, aspects = None, "", _aspects(view)
         if raised is not None and failure is None and not view.outside:
             refusal, example = _refusal(view), raised.message
+            aspects = aspects if view.acceptance is not None else ()
+        elif raised is not None:
+            aspects = ()
         return CaseReport(
             verdicts=verdicts,
             failure=failure,
             refusal=refusal,
             example=example,
+            aspects=aspects,
             ratio=view.ratio,
             ratios=view.ratios if len(view.ratios) > 1 else {},
             friendly=view.friendly,
             notes=(*notes(view), *suspicions(view)) if failure is None else (),
             beside=view.base.beside,
             impostors=tried,
+            suspicion=suspicion,
         )
+
+    def _suspicion(
+        self, case: Case, found: tuple[Derived, Failure] | None
+    ) -> Suspicion | None:
+        """Return what a fresh process has to settle as a case of its own."""
+        if found is None:
+            return None
+        derived, failure = found
+        poison, config = str(poison_of(case)), config_of(case)
+        made = replace(derived.case, poison=poison, config=config)
+        return Suspicion(self._pinned(made, derived.values), failure)
 
     def _judge_large(
         self, case: Case, caller: Caller, diagnosis: Diagnosis
@@ -322,6 +335,11 @@ def _out_of_memory(case: Case, message: str, device: torch.device) -> CaseReport
         # Memory for every index of such a view is more than any machine has.
         return CaseReport({}, unsupported=f"{text} (a view that spans gigabytes)")
     return CaseReport({}, error=text)
+
+
+def _aspects(view: View) -> tuple[str, ...]:
+    """Return what may be why a kernel declines a case, in words."""
+    return (*view.beyond_core, *given_optionals(view.case, view.operator))
 
 
 def _refusal(view: View) -> str:

@@ -3,12 +3,12 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kfuzz.contracts.forms import Form, fitted, form_of
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, padded
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.shape_class import ShapeClass
@@ -26,12 +26,19 @@ class Arguments:
             operator's order.
         positional: what is passed by position, in order: the tensors, and the
             destinations that come before one; the others are passed by keyword.
+        nullable: the optional tensors whose parameter has the default None: some
+            cases are without them.
     """
 
     tensors: tuple[str, ...]
     scalars: tuple[str, ...]
     destinations: tuple[str, ...] = ()
     positional: tuple[str, ...] = ()
+    nullable: frozenset[str] = frozenset()
+
+    def lacking(self, given: Container[str]) -> tuple[str, ...]:
+        """Return the tensors taken that are not among those given, in order."""
+        return tuple(name for name in self.tensors if name not in given)
 
 
 class BoundKernel:
@@ -78,11 +85,24 @@ class BoundKernel:
         """Call the implementation, unchanged."""
         return self.function(*args, **kwargs)
 
+    def taking(self, given: Container[str]) -> Callable[..., Any]:
+        """Return what calls the implementation on these of its tensors alone.
+
+        It takes them as `on` does; see `padded` for the others.
+        """
+        takes = self.arguments
+        # What `on` does where it has no destination to name, a frame less.
+        call = self.on if takes.destinations else self.function
+        if not takes.lacking(given):
+            return call
+        there = [name in given for name in takes.tensors]
+        return padded(call, there + [True] * len(takes.destinations))
+
     def on(self, *given: Any, **scalars: Any) -> Any:
         """Call the implementation on tensors and destinations where it names them.
 
         Args:
-            given: the tensors in the operator's order, then the destinations.
+            given: all its tensors in the operator's order, then the destinations.
             scalars: the scalars that it takes.
         """
         takes = self.arguments
@@ -333,7 +353,8 @@ def match_signature(
     Tensors are passed positionally in the operator's order, scalars by keyword.
     Scalars and optional tensors may be omitted; parameters of the
     implementation's own need defaults, unless every configuration gives them. A
-    destination, named by `out`, is passed to the parameter of its name.
+    destination, named by `out`, is passed to the parameter of its name. An optional
+    tensor whose parameter has the default None is left out of some calls.
 
     Raises:
         BindingError: printing both signatures, on any other mismatch.
@@ -404,7 +425,9 @@ def match_signature(
             operator, function, signature, where,
             f"{first!r} of configs= stands before a tensor",
         )  # fmt: skip
-    return Arguments(names, passed, wanted, order)
+    absent = zip(names, positional, strict=True)
+    nullable = {n for n, p in absent if tensors[n].optional and p.default is None}
+    return Arguments(names, passed, wanted, order, frozenset(nullable))
 
 
 def _positions(

@@ -158,10 +158,11 @@ class Caller:
             acceptance=accepted,
             runs={Probe.BASE: base},
             explicit=self.kernel.explicit,
+            lacking=self.kernel.arguments.lacking(derived.case.tensors),
             hostile=asked.hostile,
             nonfinite=asked.nonfinite,
         )
-        return view, _unsupported(base)
+        return view, unsupported_because(base)
 
     def apart(self) -> Callable[[Derived], View | None]:
         """Return what runs cases one after the other in memory that none has met.
@@ -211,7 +212,7 @@ class Caller:
             return Run(poison=poison, unreliable="no shape is known for its outputs")
         self.step()
         asked = Invocation(
-            self.kernel.on if instead is None else instead,
+            self.kernel.taking(derived.case.tensors) if instead is None else instead,
             derived.case,
             expected,
             alignment=claims.alignment,
@@ -278,11 +279,16 @@ def without_edge(derived: Derived) -> Derived:
     return replace(derived, case=replace(derived.case, edge=None))
 
 
-def _unsupported(run: Run) -> str | None:
+def unsupported_because(run: Run) -> str | None:
     """Return why the backend, not the kernel, is to blame for this run."""
     if run.unreliable:
         return run.unreliable
     if run.raised is not None and run.raised.backend:
         what = "Triton's interpreter" if interpreting() else "Triton"
         return f"{what} cannot run it: {run.raised.message}"
+    if run.raised is not None and run.raised.gpu:
+        return (
+            f"this kernel needs a GPU ({run.raised.gpu.rstrip('.')}): run it with "
+            "--device cuda on a machine that has one"
+        )
     return None

@@ -1,17 +1,28 @@
 """The core domain, which a kernel has to take: what of a case lies beyond it.
 
 Rank 2, of indices 1, contiguous, float32, sizes from 1 up, finite, the last dimension
-reduced; and whatever is declared explicitly.
+reduced, with every tensor that the kernel takes; and whatever is declared explicitly.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case, is_dtype
 
+# What the aspect of an optional tensor that a case is without begins with.
+WITHOUT: Final = "no "
+# And that of one which it has.
+GIVEN: Final = "optional tensor "
+
 
 def beyond_core(
-    case: Case, operator: Operator, explicit: Collection[str], *, finite: bool
+    case: Case,
+    operator: Operator,
+    explicit: Collection[str],
+    *,
+    finite: bool,
+    lacking: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return the aspects of a case that lie in the default breadth only, in words.
 
@@ -20,8 +31,9 @@ def beyond_core(
         operator: what it asks to compute.
         explicit: names of the claims that the author wrote down.
         finite: whether the inputs are.
+        lacking: the optional tensors that the kernel takes and the case is without.
     """
-    aspects = []
+    aspects = [f"{WITHOUT}{name}" for name in lacking]
     specs = case.tensors.values()
     data = [s for s in specs if s.numel or s.shape]
     if any(0 in s.shape for s in specs) and "shape_class" not in explicit:
@@ -64,3 +76,12 @@ def _unusual_ranks(case: Case, operator: Operator) -> list[str]:
         if parameter.variadic and rank != (1 if spec.below else usual):
             found.append(f"rank {rank}" + (f" of {name}" if spec.below else ""))
     return found[:1]
+
+
+def given_optionals(case: Case, operator: Operator) -> tuple[str, ...]:
+    """Return the aspects of a case that are its optional tensors, in words.
+
+    They are of the core domain where the kernel has a parameter for them.
+    """
+    tensors = operator.tensors
+    return tuple(f"{GIVEN}{name}" for name in case.tensors if tensors[name].optional)

@@ -15,8 +15,9 @@ from kfuzz.contracts.custom_ops import CustomOp
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.diagnosis import Diagnosis
 from kfuzz.contracts.gradients.asking import with_ways
-from kfuzz.contracts.judge import judge_alone
+from kfuzz.contracts.judge import judge_alone, suspected
 from kfuzz.contracts.keywords import keywords_of
+from kfuzz.contracts.language import Probe
 from kfuzz.contracts.left_open import poison_of
 from kfuzz.contracts.measuring import with_measuring
 from kfuzz.contracts.opchecking import opcheck
@@ -27,11 +28,13 @@ from kfuzz.contracts.relational import Apart
 from kfuzz.contracts.repeating import is_told, with_repeats
 from kfuzz.contracts.replaying import with_replays
 from kfuzz.contracts.scaling import with_scaling
-from kfuzz.contracts.second_call import with_second_call
+from kfuzz.contracts.second_call import second_data, with_second_call
+from kfuzz.contracts.shorter import shortened, with_shorter
 from kfuzz.contracts.under_load import with_loads
 from kfuzz.contracts.view import View
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Failure
 from kfuzz.execution import graphs
 from kfuzz.execution.autotuning import Measuring
 from kfuzz.execution.collectives import Collected
@@ -108,6 +111,31 @@ class FurtherCalls:
             view, self.derived, call, self.caller.accepted, thorough=self.thorough
         )
 
+    def with_shorter(self, view: View) -> View:
+        """Return the view of a conforming case with shorter calls in between."""
+        if "K-REF-01" not in self.classes:
+            return view
+
+        def call(part: Derived, wanted: Mapping[str, Acceptance]) -> Run:
+            return self._call(part, wanted, apart=False)
+
+        return with_shorter(view, self._plain, self.caller.accepted, call)
+
+    def suspected(self, view: View) -> tuple[Derived, Failure] | None:
+        """Return the data of a later call that a fresh process has to settle.
+
+        With what it shows if it conforms there; None where nothing is suspected.
+        """
+        found = suspected(view, self.classes)
+        if found is None:
+            return None
+        probe, failure = found
+        if probe is Probe.SECOND:
+            values = second_data(view.operator, self.derived.values)
+            return replace(self.derived, values=values), failure
+        part = shortened(view.operator, view.declaration, self._plain)
+        return None if part is None else (part, failure)
+
     def with_other_calls(self, view: View) -> View:
         """Return the view of a conforming case with other batches and calls at once."""
         admit = self.caller.accepted
@@ -171,7 +199,7 @@ class FurtherCalls:
         expected = expected_metadata(view.acceptance)
         told = opcheck(
             operator,
-            [derived.values[name] for name in kernel.arguments.tensors],
+            [derived.values.get(name) for name in kernel.arguments.tensors],
             keywords_of(kernel, derived.case, self.caller.config),
             {name: expected[name] for name in kernel.arguments.destinations},
             self.caller.memory.device,
@@ -239,7 +267,8 @@ class FurtherCalls:
         expected, plain = expected_metadata(view.acceptance), self._plain
         kernel, config = self.caller.kernel, self.caller.config
         return Overlapping(
-            kernel.on, plain.case, expected, self.caller.memory.device,
+            kernel.taking(plain.case.tensors), plain.case, expected,
+            self.caller.memory.device,
             alignment=kernel.declaration.alignment,
             around=self._poison, fresh=self._poison,
             scalars=keywords_of(kernel, plain.case, config),

@@ -90,6 +90,12 @@ _PROBES: Final[dict[Probe, str]] = {
     Probe.MIDDLE: "the first data, the middle of each argument in reverse order",
     Probe.ELEMENT: "the first data, but for one element of each argument",
     Probe.LAST_ARGUMENT: "the first data, but for the last argument",
+    Probe.CHANGED_HALVED: "the data changed in that part, halved",
+    Probe.SHORTER: "the first data with one dimension shorter, called right after the "
+    "first data: the one that is reduced, else the last one that can be; by one, or by "
+    "the least power of two that the domain allows",
+    Probe.SHORTER_AGAIN: "the same shorter call again, right after the second data",
+    Probe.SHORTER_REPEAT: "the same shorter call again, right after the first data",
     Probe.AGAIN: "the first data there, after the others, under another seed of "
     "torch's",
     Probe.AGAIN_REPEAT: "the same again",

@@ -9,7 +9,9 @@ from kfuzz.contracts.classes import (
     BY_OCCASION,
     CLASSES,
     FREE_OF_VALUES,
+    k_ref_01,
 )
+from kfuzz.contracts.language import Probe
 from kfuzz.contracts.view import View
 from kfuzz.core.verdict import Failure, Verdict
 from kfuzz.numerics.error_map import error_map
@@ -49,6 +51,20 @@ def judge(
         elif view.undecided and not view.decided:
             verdicts.setdefault(made.id, Verdict.UNDER_SPECIFIED)
     return verdicts, None
+
+
+def suspected(view: View, classes: Collection[str]) -> tuple[Probe, Failure] | None:
+    """Return a later call of a conforming case that a fresh process has to settle.
+
+    With what it shows if it conforms there.
+    """
+    if k_ref_01.ID not in classes or view.outside:
+        return None
+    found = k_ref_01.suspected(view)
+    if found is None:
+        return None
+    probe, failure = found
+    return probe, replace(failure, place=_place(view, failure.output))
 
 
 def judge_alone(view: View) -> Failure | None:

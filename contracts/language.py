@@ -34,6 +34,10 @@ class Probe(StrEnum):
         MIDDLE: the first data with their middle in reverse order, after the others.
         ELEMENT: with another element in the middle of each argument.
         LAST_ARGUMENT: with other data in the last argument alone.
+        CHANGED_HALVED: that changed data halved, which no call has had.
+        SHORTER: the first data with one dimension shorter, right after the first data.
+        SHORTER_AGAIN: the same again, right after the second data.
+        SHORTER_REPEAT: the same again, right after the first data.
         AGAIN: the first data, after the others, under another random seed.
         AGAIN_REPEAT: the same again.
         AFTERWARDS: the first data, after the others, under the first seed.
@@ -81,6 +85,10 @@ class Probe(StrEnum):
     MIDDLE = "middle"
     ELEMENT = "element"
     LAST_ARGUMENT = "last_argument"
+    CHANGED_HALVED = "changed_halved"
+    SHORTER = "shorter"
+    SHORTER_AGAIN = "shorter_again"
+    SHORTER_REPEAT = "shorter_repeat"
     AGAIN = "again"
     AGAIN_REPEAT = "again_repeat"
     AFTERWARDS = "afterwards"
@@ -130,7 +138,6 @@ class Structure(StrEnum):
     """What form a tolerance has."""
 
     INTERVAL = "interval"
-    BACKWARD_ERROR = "backward_error"
     INVARIANT = "invariant"
     EXACT = "exact"
     COMPOSITE = "composite"
@@ -258,7 +265,7 @@ class ContractClass:
     def bind(self, operator: "Operator") -> Contract:
         """Return the contract that this class makes about an operator."""
         return Contract(
-            identifier=f"{self.id}/{operator.subject}",
+            identifier=f"{self.id}/{operator.name_in_contracts}",
             scope=self.scope,
             precondition=f"{self.precondition} Domain of {operator.name}: "
             f"{operator.domain_text()}",

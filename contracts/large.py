@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.calling import unsupported_because
 from kfuzz.contracts.cutting import TRIED, Cut, Unsliceable, adds_up, cut_axis, row_axis
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import as_integers
@@ -193,7 +194,7 @@ class LargeJudge:
                 fill_poison(raw, elements.dtype, poison)
         self._step()
         run = large.run_large(
-            self.kernel.on,
+            self.kernel.taking(self.case.tensors),
             list(placement.tensors.values()),
             self._keywords,
             device=self.device,
@@ -246,6 +247,7 @@ class LargeJudge:
             acceptance=accepted,
             runs={Probe.BASE: Run(poison)},
             explicit=self.kernel.explicit,
+            lacking=self.kernel.arguments.lacking(self.case.tensors),
         )
 
     def _of_raised(
@@ -258,10 +260,11 @@ class LargeJudge:
         if raised.memory:
             text = f"a large case: out of memory: {raised.message}"
             return CaseReport({}, unsupported=text)
+        base = Run(poison_of(self.case), raised=raised)
+        if why := unsupported_because(base):
+            return CaseReport({}, unsupported=why, needs_gpu=bool(raised.gpu))
         self.lost = raised.lost
-        view = replace(
-            whole, runs={Probe.BASE: Run(poison_of(self.case), raised=raised)}
-        )
+        view = replace(whole, runs={Probe.BASE: base})
         failure = judge(view, classes & {"K-LIV-01"})[1]
         if failure is not None:
             return _failed(failure)

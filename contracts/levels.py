@@ -63,7 +63,7 @@ LEVELS: Final = (
     ),
     Level(
         3,
-        "any history, order and company of calls",
+        "calls before it and beside it, in the orders that are tried",
         ("K-MEM-04", "K-REF-01", "C-ORD-01", "C-ORD-02", "C-ORD-03", "C-CMP-02"),
         core=frozenset({"K-MEM-04", "K-REF-01", "C-ORD-02"}),
         decided=30,

@@ -53,7 +53,7 @@ class OpCheck:
 
 def opcheck(
     operator: CustomOp,
-    tensors: Sequence[Tensor],
+    tensors: Sequence[Tensor | None],
     scalars: Mapping[str, Any],
     outputs: Mapping[str, Expected],
     device: torch.device,
@@ -62,7 +62,7 @@ def opcheck(
 
     Args:
         operator: the operator.
-        tensors: what it is passed by position, dense.
+        tensors: what it is passed by position, dense; None for one that it is not.
         scalars: what it is passed by keyword.
         outputs: destinations that it is given by name.
         device: where it runs.
@@ -73,7 +73,8 @@ def opcheck(
             name: torch.zeros(e.shape, dtype=e.dtype, device=device)
             for name, e in outputs.items()
         }
-        return operator.packed(*(t.clone() for t in tensors), **given, **scalars)
+        copies = (None if t is None else t.clone() for t in tensors)
+        return operator.packed(*copies, **given, **scalars)
 
     _prepare()
     with by_kernel(), seeded(device, SEED), torch.no_grad():

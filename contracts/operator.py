@@ -1,6 +1,6 @@
 """Operators: what kernels compute, with domain, oracle and error model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -197,8 +197,12 @@ class Operator:
         object.__setattr__(self, "homogeneous", made)
 
     @property
-    def subject(self) -> str:
-        """Its name in identifiers of contracts: of gradients, the forward one's."""
+    def name_in_contracts(self) -> str:
+        """What follows the class in identifiers: "softmax" in "K-VAL-01/softmax".
+
+        Of gradients it is the forward operator's name: "K-GRD-01/softmax", of the
+        operator "softmax.backward".
+        """
         return self.name if self.forward is None else self.forward.name
 
     @property
@@ -297,6 +301,11 @@ class Operator:
             f"Special values: {self.special_values}."
         )
 
+    def oracle_on(self, given: Container[str]) -> Callable[..., Any]:
+        """Return the oracle as a function of these of the tensors, see `padded`."""
+        there = [name in given for name in self.tensors]
+        return self.oracle if all(there) else padded(self.oracle, there)
+
     def reduced_axis(self, case: Case) -> int | None:
         """Return the reduced axis of the case's leading tensor, negative, or None.
 
@@ -319,6 +328,20 @@ class Operator:
             return case.dims.get(self.reduced)
         axis = self.reduced_axis(case)
         return None if axis is None else case.lead.shape[axis]
+
+    def outer_sizes(self, case: Case) -> dict[str, int]:
+        """Return the sizes of the leading tensor's dimensions but the reduced one.
+
+        Of one that reduces nothing, all but the last, if it has several; of one that
+        selects by indices, those of the indices.
+        """
+        axes = self._remaining_axes(case)
+        indices = [s.axes for s in case.tensors.values() if s.below]
+        if indices and self.reduced_size(case) is None:
+            return {axis: case.dims[axis] for axis in indices[0]}
+        if len(axes) == len(case.lead.axes) > 1:
+            axes = axes[:-1]
+        return {axis: case.dims[axis] for axis in axes}
 
     def _remaining_axes(self, case: Case) -> tuple[str, ...]:
         """Return the leading tensor's axes but the reduced one."""
@@ -397,6 +420,26 @@ class Operator:
         if declaration.shape_class is not None:
             claims.append(declaration.shape_class)
         return not claims or all(c.admits(named_sizes(self, case)) for c in claims)
+
+
+def padded(function: Callable[..., Any], there: Sequence[bool]) -> Callable[..., Any]:
+    """Return a function of some of its tensors, the others being None.
+
+    Those that nothing follows are left out instead.
+
+    Args:
+        function: takes all by position.
+        there: of each, whether it is given.
+    """
+
+    def call(*given: Any, **scalars: Any) -> Any:
+        rest = iter(given)
+        every = [next(rest) if each else None for each in there]
+        while every and every[-1] is None:
+            every.pop()
+        return function(*every, **scalars)
+
+    return call
 
 
 def named_sizes(operator: Operator, case: Case) -> dict[str, int]:

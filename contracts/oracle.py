@@ -130,7 +130,8 @@ def _flushed(operator: Operator, problem: Problem) -> Problem:
 
 def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     if operator.error is None:
-        found = shadowed(operator.oracle, problem, name=operator.name)
+        oracle = operator.oracle_on(problem.tensors)
+        found = shadowed(oracle, problem, name=operator.name)
         _check_count(operator, len(found))
         return dict(zip(operator.outputs, found, strict=True))
     if isinstance(operator.error, Elementwise):
@@ -157,7 +158,8 @@ def _evaluated(operator: Operator, problem: Problem) -> tuple[Tensor, ...]:
 
 def _of_member(operator: Operator, problem: Problem, i: int) -> tuple[Tensor, ...]:
     row = [t[i] for t in problem.tensors.values()]
-    made = in_float64(operator.oracle, row, dict(problem.scalars), name=operator.name)
+    oracle = operator.oracle_on(problem.tensors)
+    made = in_float64(oracle, row, dict(problem.scalars), name=operator.name)
     _check_count(operator, len(made))
     return made
 
@@ -168,10 +170,11 @@ def _at_once(operator: Operator, problem: Problem) -> tuple[Tensor, ...] | None:
     `torch.vmap` shows it one member each; the first and the last one, run alone
     besides, must have the same bits.
     """
+    oracle = operator.oracle_on(problem.tensors)
 
     def every(*tensors: Tensor) -> Any:
         def one(*row: Tensor) -> Any:
-            return operator.oracle(*row, **problem.scalars)
+            return oracle(*row, **problem.scalars)
 
         return torch.vmap(one)(*tensors)
 

@@ -77,9 +77,6 @@ class Screen:
             if CLASSES[name].binds(operator, claims)
         )
         self._arena = BurstArena(device)
-        # What `on` does where it has no tensor to name, a frame less for each member.
-        direct = not kernel.arguments.destinations
-        self._call = kernel.function if direct else kernel.on
 
     def screen(self, burst: Burst) -> Screened:
         """Run and screen the members of a burst.
@@ -105,7 +102,7 @@ class Screen:
         first = {name: x[0] for name, x in values.items()}
         config = config_of(case)
         asked = Invocation(
-            self._call,
+            self.kernel.taking(case.tensors),
             case,
             expected,
             alignment=claims.alignment,

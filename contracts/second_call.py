@@ -57,6 +57,11 @@ def turned(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor
     return out
 
 
+def second_data(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the data of the second call: turned, and put back into the domain."""
+    return (operator.within or dict)(turned(operator, values))
+
+
 def partly_turned(
     operator: Operator, case: Case, values: Mapping[str, Tensor]
 ) -> dict[Probe, dict[str, Tensor]]:
@@ -124,7 +129,7 @@ def with_second_call(
     first, data = view.base, derived.values
     runs, others = dict(view.runs), dict(view.others)
     within = view.operator.within or dict
-    second = within(turned(view.operator, data))
+    second = second_data(view.operator, data)
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
         runs[probe] = call(values, after=first, seed=seed)
@@ -161,6 +166,13 @@ def with_second_call(
         if all(same_bits(x, data[name]).all() for name, x in changed.items()):
             continue
         admit(changed, probe)
-        if probe in others:
-            run(probe, changed)
+        if probe not in others:
+            continue
+        run(probe, changed)
+        view = grown()
+        if agree(view, Probe.BASE, probe) and not conforms(view, probe):
+            control = within(halved(changed))
+            admit(control, Probe.CHANGED_HALVED)
+            run(Probe.CHANGED_HALVED, control)
+            break
     return grown()

@@ -1,5 +1,6 @@
 """What the judge sees of one case: evidence beside acceptance, nothing else."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +16,11 @@ from kfuzz.contracts.derive import is_friendly
 from kfuzz.contracts.evidence import Batch, Miss, same_bits
 from kfuzz.contracts.hostile import HostileIndex
 from kfuzz.contracts.language import Probe
+from kfuzz.contracts.narrower import (
+    accumulates,
+    narrower_declarations,
+    other_algorithms,
+)
 from kfuzz.contracts.nonfinite import NonFinite
 from kfuzz.contracts.opchecking import OpCheck
 from kfuzz.contracts.operator import Operator
@@ -26,7 +32,6 @@ from kfuzz.core.verdict import Kind
 from kfuzz.execution.collectives import Collected
 from kfuzz.execution.run import Run
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.compare import KIND_OF, Comparison, Outcome
 from kfuzz.numerics.formats import FORMATS, is_subnormal
 
@@ -39,6 +44,10 @@ OTHER_DATA: Final = frozenset(
         Probe.SECOND,
         Probe.SECOND_ALONE,
         Probe.THIRD,
+        Probe.CHANGED_HALVED,
+        Probe.SHORTER,
+        Probe.SHORTER_AGAIN,
+        Probe.SHORTER_REPEAT,
         Probe.ALONE,
         Probe.OVERLAPPED,
         Probe.REPLAYED,
@@ -64,6 +73,7 @@ class View:
             of bounds and nothing is promised for it.
         runs: what each executed probe left.
         explicit: names of the claims that the author wrote down.
+        lacking: the optional tensors that the kernel takes and the case is without.
         friendly: "gone" if the failure vanishes at every friendly shape,
             "persists" if not, None if not probed or no shape is friendly.
         ordinary: whether the kernel passes the functional test at the case's own
@@ -80,6 +90,8 @@ class View:
             too, None if neither is known or no argument is subnormal.
         scaled: what scaled arguments gave.
         permuted: what other orders of the reduced dimension gave.
+        shorter: how the shorter calls differ from the case, in words; "" if there are
+            none.
         others: acceptance of the probes that run on other data than the case's.
         hostile: the first index that is out of bounds, None if there is none.
         nonfinite: the first NaN or infinity of the data where these are masked or
@@ -95,6 +107,7 @@ class View:
     acceptance: Mapping[str, Acceptance] | None
     runs: Mapping[Probe, Run]
     explicit: frozenset[str] = frozenset()
+    lacking: tuple[str, ...] = ()
     friendly: str | None = None
     ordinary: bool | None = None
     contiguous: bool | None = None
@@ -104,6 +117,7 @@ class View:
     permuted: tuple[Changed, ...] = ()
     configs: Mapping[str, bool] = field(default_factory=dict)
     batches: tuple[Batch, ...] = ()
+    shorter: str = ""
     others: Mapping[Probe, Mapping[str, Acceptance]] = field(default_factory=dict)
     hostile: HostileIndex | None = None
     nonfinite: NonFinite | None = None
@@ -195,6 +209,20 @@ class View:
                 return self._worst(name, made, probe)
         return None
 
+    def spacings_off(self, miss: Miss) -> float:
+        """Return how far a result lies from what is admitted.
+
+        In distances between neighbours of its format at the greater magnitude of both,
+        infinite where no finite number is held against another.
+        """
+        if miss.kind is not Kind.VALUE or miss.low is None or miss.high is None:
+            return math.inf
+        dtype = str(self.base.outputs[miss.output].dtype).removeprefix("torch.")
+        far = max(miss.low - miss.got, miss.got - miss.high)
+        greatest = max(abs(miss.got), abs(miss.low), abs(miss.high))
+        spacing = greatest * 2.0 ** (1 - FORMATS[dtype].precision)
+        return far / spacing if spacing else math.inf
+
     def _worst(self, name: str, made: Comparison, probe: Probe) -> Miss:
         outcomes = made.outcomes.flatten()
         severest = int(outcomes.max())
@@ -253,11 +281,23 @@ class View:
         return all(bool(torch.isfinite(t).all()) for t in tensors)
 
     @cached_property
+    def undeclared_algorithm(self) -> str | None:
+        """The algorithm that a kernel may declare and whose acceptance holds all."""
+        if self.problem is None:
+            return None
+        for text, claims in other_algorithms(self.operator, self.problem):
+            other = replace(self.problem, declaration=claims)
+            if self._explains(accept(self.operator, other)):
+                return text
+        return None
+
+    @cached_property
     def narrower(self) -> str | None:
         """The narrower arithmetic whose acceptance holds every miss, or None."""
         if self.problem is None:
             return None
-        for text, claims in narrower_declarations(self.problem):
+        sums = accumulates(self.operator, self.case)
+        for text, claims in narrower_declarations(self.problem, sums=sums):
             narrowed = replace(self.problem, declaration=claims, attribution=True)
             if self._explains(accept(self.operator, narrowed)):
                 return text
@@ -350,37 +390,11 @@ class View:
     def beyond_core(self) -> tuple[str, ...]:
         """The aspects of the case that lie in the default breadth only."""
         return beyond_core(
-            self.case, self.operator, self.explicit, finite=self.finite_recipe
-        )
+            self.case, self.operator, self.explicit,
+            finite=self.finite_recipe, lacking=self.lacking,
+        )  # fmt: skip
 
     @cached_property
     def finite_recipe(self) -> bool:
         """Whether the inputs are finite; True where the oracle has none."""
         return self.problem is None or self.inputs_finite
-
-
-def narrower_declarations(problem: Problem) -> list[tuple[str, Declaration]]:
-    """Return the arithmetics next narrower than the declared one, widest first.
-
-    Each comes with its description. For 16-bit data the candidates are an
-    accumulator, intermediates, or both in the data's own format; for float32
-    data TF32 operands, then the 16-bit formats.
-    """
-    claims = problem.declaration
-    held = Accumulation.declared(claims).held_bits(problem.format)
-    data = problem.format.name
-    candidates = ("tf32", "float16", "bfloat16")
-    names = [n for n in candidates if data in ("float32", n)]
-    out: list[tuple[str, Declaration]] = []
-    rounds = claims.intermediates == "float32" and problem.output.precision < 24
-    for name in names:
-        if FORMATS[name].precision < held:
-            narrow = replace(claims, accumulator=name)
-            out.append((f"a {name} accumulator", narrow))
-            if rounds:
-                both = replace(narrow, intermediates="output")
-                out.append((f"a {name} accumulator and intermediates", both))
-    if rounds:
-        coarse = replace(claims, intermediates="output")
-        out.insert(0, (f"{problem.output.name} intermediates", coarse))
-    return out

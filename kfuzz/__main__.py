@@ -2,7 +2,16 @@
 
 import sys
 
-from kfuzz.cli.app import main
+
+def main() -> int:
+    """Run the command line; Ctrl-C is heeded while it is imported, too."""
+    try:
+        from kfuzz.cli import app
+    except KeyboardInterrupt:
+        sys.stderr.write("kfuzz: aborted\n")
+        return 130
+    return app.main()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 
 from kfuzz.core.durable import exclusive, sync_folder
 from kfuzz.core.errors import DecodeError, StorageError, UsageError
-from kfuzz.core.finding import Finding, safe_name
+from kfuzz.core.finding import Finding, Target, safe_name
 from kfuzz.core.life import merged, with_marks
 from kfuzz.core.verdict import State
 from kfuzz.entry import (
@@ -258,12 +258,20 @@ class Corpus:
         """
         return self._each(read_summary)
 
+    def homes(self, kernel: str) -> list[Target]:
+        """Return where the entries of a kernel's name say that it lives, each once.
+
+        Raises:
+            UsageError: as for `entries`.
+        """
+        told = (summary for _, summary in self._each(read_summary, kernel))
+        homes = (each.target for each in told if isinstance(each, Summary))
+        return list(dict.fromkeys(homes))
+
     def _each(
         self, read: Callable[[Path], T], kernel: str = ""
     ) -> Iterator[tuple[Path, T | Problem]]:
-        for path in self._folders():
-            if kernel and path.parent.name != safe_name(kernel):
-                continue
+        for path in self._folders(kernel):
             try:
                 if path.is_symlink() or path.parent.is_symlink():
                     raise DecodeError("is a link, which is not followed")
@@ -314,14 +322,19 @@ class Corpus:
             return entry.finding.id
         return "-".join(entry.path.relative_to(self.root).parts)
 
-    def _folders(self) -> list[Path]:
+    def _folders(self, kernel: str = "") -> list[Path]:
         try:
             if not self.root.exists():
                 return []
+            if kernel and self.root.is_dir():  # not all of a large corpus
+                named = self.root / safe_name(kernel)
+                kernels = [named] if named.is_dir() else []
+            else:
+                kernels = sorted(_subfolders(self.root))
             found = []
-            for kernel in sorted(_subfolders(self.root)):
+            for folder in kernels:
                 with suppress(FileNotFoundError):  # its last finding has just gone
-                    found += sorted(_subfolders(kernel))
+                    found += sorted(_subfolders(folder))
             return found
         except OSError as error:
             raise UsageError(

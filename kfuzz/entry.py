@@ -19,7 +19,7 @@ import re
 import stat
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kfuzz.core import strict_json, tensorfile
@@ -31,6 +31,7 @@ from kfuzz.core.finding import Explanation, Finding, Mark, Target
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.tensorfile import StoredTensor
+from kfuzz.core.trust import unsafe_name, unsafe_reference
 from kfuzz.core.verdict import Failure, Signature, State
 
 T = TypeVar("T")
@@ -77,6 +78,7 @@ class Summary:
     Attributes:
         id, contract, kind, bucket, state: its own.
         kernel: node id of its kernel.
+        target: where that lives.
         message, ratio: of its failure.
         input_elements, nonzero_elements: of its minimal case, as `Finding` has them.
         mark: why it is known; None in other states.
@@ -84,6 +86,7 @@ class Summary:
 
     id: str
     kernel: str
+    target: Target
     contract: str
     kind: str
     bucket: str
@@ -141,6 +144,7 @@ def _summary(finding: Finding, elements: int, nonzero: int | None) -> Summary:
     return Summary(
         id=finding.id,
         kernel=finding.target.node_id,
+        target=finding.target,
         contract=finding.signature.contract,
         kind=str(finding.signature.kind),
         bucket=finding.bucket,
@@ -256,36 +260,13 @@ def _parse(folder: Path, content: bytes) -> Finding:
         raise DecodeError(problem[1], where=where + problem[0])
     # A lone finding.json, passed on in a message, is complete enough to replay.
     if os.path.lexists(folder / FIRST):
+        where = f"{folder / FIRST}: "
         first = _document(_read(folder / FIRST), folder / FIRST)
-        case = _decode(Case, first.get("case"), f"{folder / FIRST}: ", "case")
+        case = _decode(Case, first.get("case"), where, "case")
+        if problem := unsafe_name(case):
+            raise DecodeError(problem[1], where=where + problem[0])
         finding = replace(finding, first=case)
     return finding
-
-
-def unsafe_reference(finding: Finding) -> tuple[str, str] | None:
-    """Return (field, why) where a name or path must not be trusted."""
-    target, signature = finding.target, finding.signature
-    path = PurePosixPath(target.file)
-    if path.is_absolute() or ".." in path.parts or "\\" in target.file:
-        return "target.file", (
-            f"{target.file!r:.80} leads outside the project; it must be relative"
-        )
-    parts = target.module.split(".") if target.module else []
-    if not all(part.isidentifier() for part in parts):
-        return "target.module", f"{target.module!r:.80} is not a dotted module name"
-    mark = finding.mark or Mark("")
-    if mark.link and not mark.link.startswith(("http://", "https://")):
-        return "mark.link", f"{mark.link!r:.80} is no http or https address"
-    owners = ((target, "target"), (signature, "signature"), (mark, "mark"))
-    for owner, label in owners:
-        for field, text in _texts(owner):
-            if not text.isprintable():
-                return f"{label}.{field}", f"{text!r:.80} holds control characters"
-    return None
-
-
-def _texts(owner: Target | Signature | Mark) -> list[tuple[str, str]]:
-    return [(k, v) for k, v in vars(owner).items() if isinstance(v, str)]
 
 
 def _sha256(content: bytes) -> str:

@@ -260,6 +260,7 @@ def _search(item: pytest.Item, marker: pytest.Mark) -> None:
 def _shown(finding: "Finding", options: str, *, stored: bool = True) -> Iterator[str]:
     """Yield what a failing test shows of a finding below its message."""
     from kfuzz.report.drawing import draw_case, one_line
+    from kfuzz.report.finding_text import target_option
 
     s = finding.signature
     kernel = one_line(finding.target.node_id)
@@ -267,7 +268,7 @@ def _shown(finding: "Finding", options: str, *, stored: bool = True) -> Iterator
     yield f"minimal input ({finding.input_elements} elements):"
     yield from (f"  {line}" for line in draw_case(finding.case))
     if stored:
-        yield f"replay: kfuzz replay {finding.id}{options}"
+        yield f"replay: kfuzz replay {finding.id}{target_option(finding)}{options}"
 
 
 def _differences(result: "ReplayResult") -> str:

@@ -11,6 +11,7 @@ from typing import Final
 from kfuzz.core.durable import replace_file, sync_folder, write_file
 from kfuzz.core.errors import DecodeError, HarnessError
 from kfuzz.core.finding import Finding
+from kfuzz.core.trust import unsafe_reference
 from kfuzz.entry import (
     FINDING,
     FIRST,
@@ -20,7 +21,6 @@ from kfuzz.entry import (
     files_of,
     read_entry,
     staged_name,
-    unsafe_reference,
 )
 
 # How folders in the root begin that are no kernel's: entries half written or removed.

@@ -1,7 +1,7 @@
 """Whole cases: the parameters of an operator, drawn as recipes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies import layouts, values
 from kfuzz.strategies.favour import USUAL, Favour, favouring
+from kfuzz.strategies.optional import left_out, removable
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
@@ -45,6 +46,7 @@ def cases(
     families: Sequence[str] | None = None,
     subtracts_mean: bool = False,
     omitted: frozenset[str] = frozenset(),
+    nullable: frozenset[str] = frozenset(),
     named_sizes: Sequence[int] = (),
     favour: Favour = USUAL,
 ) -> st.SearchStrategy[Case]:
@@ -70,6 +72,8 @@ def cases(
             with a large one are drawn more often.
         omitted: scalars and optional tensors that the implementation does not
             take; they are absent from the cases and stay at their defaults.
+        nullable: optional tensors that it takes and can do without: they are absent
+            from some cases, each alone and together.
         named_sizes: sizes to draw besides those at which kernels mostly go wrong.
         favour: what is drawn more often.
 
@@ -97,6 +101,7 @@ def cases(
         workspaces=tuple(workspaces),
         families=values.allowed_families(declaration, families),
         subtracts_mean=subtracts_mean,
+        nullable=nullable,
         named_sizes=tuple(named_sizes),
         favour=favour,
     )
@@ -126,9 +131,9 @@ class _Domain:
     workspaces: tuple[str, ...]
     families: tuple[str, ...]
     subtracts_mean: bool
+    nullable: frozenset[str] = frozenset()
     named_sizes: tuple[int, ...] = ()
     favour: Favour = USUAL
-    plans: list[Plan] = field(default_factory=list)
 
     @cached_property
     def span(self) -> int:
@@ -146,6 +151,15 @@ class _Domain:
         """The index parameters that are passed."""
         items = self.tensors.items()
         return {n: p for n, p in items if isinstance(p, IndexParameter)}
+
+    @cached_property
+    def removable(self) -> tuple[str, ...]:
+        """The tensors that a case may be without."""
+        needed = set(self.shape_class.names) if self.shape_class else set()
+        needed |= {str(self.reduced), *(p.below for p in self.indices.values())}
+        needed |= {axis for dims in self.workspaces for axis in dims.split()}
+        fixed = {*self.declaration.inplace, self.dim[1].of if self.dim else ""}
+        return removable(self.tensors, self.nullable - fixed, needed)
 
     @cached_property
     def scalars(self) -> dict[str, Weighted[Scalar]]:
@@ -193,19 +207,30 @@ class _Domain:
         together.
         """
         frames: list[tuple[int, int]] = []
-        for rank in sorted(self._ranks, key=lambda r: -_RANK_WEIGHTS.get(r, 0)):
-            found = [(d, p) for d, p in self._choices(rank) if p.possible]
-            if found:
-                weight = _RANK_SLOTS * (1 + _RANK_WEIGHTS.get(rank, 0))
-                numbered = [(d, len(self.plans) + i) for i, (d, _) in enumerate(found)]
-                self.plans.extend(p for _, p in found)
-                frames += (numbered * weight)[:weight]
+        first = 0
+        for rank, found in self._possible.items():
+            weight = _RANK_SLOTS * (1 + _RANK_WEIGHTS.get(rank, 0))
+            numbered = [(d, first + i) for i, (d, _) in enumerate(found)]
+            first += len(found)
+            frames += (numbered * weight)[:weight]
         claims = self.declaration
         kinds = claims.index_dtypes if self.indices else ("",)
         drawn = favouring(claims.dtypes, self.favour.dtypes)
         dtypes = [(d, k) for d in drawn for k in kinds]
         every = [(*frame, *dtype) for frame in frames for dtype in dtypes]
         return weighted(every) if every else None
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans of `frames`, by number."""
+        return tuple(p for found in self._possible.values() for _, p in found)
+
+    @cached_property
+    def _possible(self) -> dict[int, list[tuple[int, Plan]]]:
+        """By rank, likely ones first, the values of dim at which shapes exist."""
+        ranks = sorted(self._ranks, key=lambda r: -_RANK_WEIGHTS.get(r, 0))
+        every = {r: [(d, p) for d, p in self._choices(r) if p.possible] for r in ranks}
+        return {rank: found for rank, found in every.items() if found}
 
     @property
     def _ranks(self) -> Sequence[int]:
@@ -277,7 +302,10 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
         elif isinstance(scalar, DimParameter):
             scalars[name] = dim
     choices: dict[str, _Choice] = {}
+    absent = left_out(domain.removable, (seed, sizes))
     for name in domain.tensors:
+        if name in absent:
+            continue
         shape = tuple(sizes[axis] for axis in shapes.axes[name])
         choices[name] = _choice(choose, domain, name, shape, choices)
     # One integer seeds all arguments: their own seeds differ in upper bits.

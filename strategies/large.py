@@ -112,9 +112,9 @@ def _made(
     for step in range(len(axes)):
         axis = axes[(turn + step) % len(axes)]
         for size in sizes(case, axis, turn):
-            grown = _grown(case, axis, size, tame=kind == "elements")
-            if admits(grown) and (kind == "grid" or sliceable(grown)):
-                return grown
+            made = grown(case, axis, size, tame=kind == "elements")
+            if admits(made) and (kind == "grid" or sliceable(made)):
+                return made
     return None
 
 
@@ -133,7 +133,7 @@ def _rows(case: Case, axis: str, turn: int) -> list[int]:
     return [n for n in sizes if n * rest <= _GRID_ELEMENTS]
 
 
-def _grown(case: Case, axis: str, size: int, *, tame: bool) -> Case:
+def grown(case: Case, axis: str, size: int, *, tame: bool = False) -> Case:
     """Return the contiguous case with another size of an axis.
 
     Args:
@@ -175,7 +175,7 @@ def _spread(
     ]
     for step in range(len(axes)):
         name, axis = axes[(turn + step) % len(axes)]
-        made = _grown(case, axis, _FAR_APART, tame=False)
+        made = grown(case, axis, _FAR_APART, tame=False)
         spec = made.tensors[name]
         if admits(made) and layouts.can_be_huge(spec.shape, declaration, span):
             strides, offset = layouts.build(

@@ -36,7 +36,7 @@ def layout_name(spec: TensorSpec) -> str:
     Returns:
         "contiguous", "0-d", "offset" (contiguous at a storage offset),
         "odd_size1" (contiguous, with unusual strides in size-1 dimensions),
-        "expanded" (a stride 0), "transposed" (axes in another order),
+        "expanded" (strides 0), "transposed" (axes in another order),
         "stepped" (every second or third index of some dimension) or "padded"
         (rows sliced from a wider buffer); "huge" where elements lie 2^31 and more
         apart.
@@ -203,7 +203,11 @@ def _padded(shape: Shape, variant: int, inner: bool) -> Layout:
 
 
 def _stepped(shape: Shape, variant: int, inner: bool) -> Layout:
-    axis = variant % (len(shape) - int(inner))
+    return _stepped_along(shape, variant % (len(shape) - int(inner)), variant)
+
+
+def _stepped_along(shape: Shape, axis: int, variant: int) -> tuple[Shape, int]:
+    """Return the strides and the start of every second or third index of an axis."""
     step = 2 + (variant >> 4) % 2
     buffer = (*shape[:axis], shape[axis] * step, *shape[axis + 1 :])
     strides = list(contiguous_strides(buffer))
@@ -214,10 +218,17 @@ def _stepped(shape: Shape, variant: int, inner: bool) -> Layout:
 
 def _expanded(shape: Shape, variant: int, inner: bool) -> Layout:
     wide = [axis for axis, n in enumerate(shape) if n > 1]
-    axis = wide[variant % len(wide)]
-    strides = list(contiguous_strides((*shape[:axis], 1, *shape[axis + 1 :])))
-    strides[axis] = 0
-    return tuple(strides), 0
+    more = variant >> 8
+    several = len(wide) > 1 and more % 6 == 0
+    axes = [wide[(variant + i) % len(wide)] for i in range(1 + several)]
+    stored = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
+    others = [axis for axis, n in enumerate(stored) if n > 1]
+    strides, start = contiguous_strides(stored), 0
+    if others and more % 6 == 1:
+        strides, start = _stepped_along(stored, others[more % len(others)], more)
+    elif more % 6 == 2:
+        start = _OFFSETS[more % len(_OFFSETS)]
+    return tuple(0 if a in axes else s for a, s in enumerate(strides)), start
 
 
 def _odd_size1(shape: Shape, variant: int, inner: bool) -> Layout:
@@ -258,9 +269,3 @@ _BUILDERS: Final[dict[str, Callable[[Shape, int, bool], Layout]]] = {
     "expanded": _expanded,
     "odd_size1": _odd_size1,
 }
-
-
-def span_limit(shape: Shape) -> int:
-    """Return the most elements that the span of a layout of `build` covers."""
-    rows = math.prod(max(n, 1) for n in shape[:-1])
-    return max(3 * math.prod(shape), rows * ((shape or (1,))[-1] + max(_PADS)))

@@ -18,14 +18,17 @@ ID = "C-PRC-01"
 
 
 def judge(view: "View") -> Failure | None:
-    """Return a miss that a narrower arithmetic explains entirely."""
+    """Return a miss that arithmetic other than the declared one explains entirely."""
     miss = view.miss
-    if miss is None or miss.kind is not Kind.VALUE:
+    if miss is None or miss.kind is not Kind.VALUE or view.shape_bound:
         return None
-    if view.shape_bound or view.narrower is None:
+    if view.undeclared_algorithm is not None:
+        why = f"as {view.undeclared_algorithm} admits, which is not declared"
+    elif view.narrower is not None:
+        claimed = view.declaration.accumulator
+        why = f"as {view.narrower} may give it, {claimed} is declared"
+    else:
         return None
-    claimed = view.declaration.accumulator
-    why = f"as {view.narrower} would give it, {claimed} is declared"
     return value_failure(ID, miss, why=why)
 
 
@@ -41,14 +44,16 @@ CLASS = ContractClass(
         confirmation="reproduces",
         text="Inputs on which a narrow accumulator stagnates and inputs whose sums are "
         "exact in the declared one. A miss belongs here if every missing element "
-        "lies in the acceptance of a narrower arithmetic, with n u for a vacuous "
-        "gamma(n, u): for float32 data TF32 operands, sums in float16 or bfloat16; "
-        "for 16-bit data sums in its format, intermediates in the output's, or both. "
+        "lies in the acceptance of another algorithm that the operator lets a kernel "
+        "declare, or of a narrower arithmetic, with n u for a vacuous gamma(n, u): for "
+        "float32 data TF32 operands, sums in float16 or bfloat16; for 16-bit data "
+        "sums in its format, intermediates in the output's, or both. Where nothing is "
+        "summed the narrower format is that of intermediate results. "
         "Unless the shape is at fault: it vanishes at friendly shapes, and ordinary "
         "data fails here.",
     ),
     signature=ViolationSignature(
-        kinds=(Kind.VALUE,), text="names the narrower arithmetic that explains it"
+        kinds=(Kind.VALUE,), text="names the arithmetic that explains it"
     ),
     judge=judge,
     decides=lambda view: view.decided > 0,

@@ -65,7 +65,9 @@ CLASS = ContractClass(
     title="terminates without fault; launch errors surface",
     scope="every kernel",
     precondition="Any case that can be materialised; for exceptions the core domain "
-    "(rank 2, contiguous, float32, sizes >= 1) and what is declared explicitly.",
+    "(rank 2, contiguous, float32, sizes >= 1, every tensor that the kernel takes) and "
+    "what is declared explicitly. What says that no GPU can be had, where there is "
+    "none, counts for nothing.",
     postcondition="The call returns, and its process lives. A launch that failed does "
     "not pass for one that was made.",
     tolerance=Tolerance(Structure.INVARIANT, "none", "a call returns or it does not"),

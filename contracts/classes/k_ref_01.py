@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 ID = "K-REF-01"
 
+SPACINGS: Final = 8.0
+"""Distances between neighbours of a format, beyond which a miss is no rounding: that of
+the result, of what it is held against, and of sums of few terms before it."""
+
 # What differs from the first data in a later call.
 _PARTS: Final = {
     Probe.MIDDLE: "only the middle of each argument",
@@ -35,6 +39,7 @@ def judge(view: "View") -> Failure | None:
         or _remembered(view)
         or _recognised(view)
         or _changed(view)
+        or _left_over(view)
         or _seeded(view)
         or _replayed(view)
     )
@@ -68,14 +73,19 @@ def _remembered(view: "View") -> Failure | None:
 
 
 def _recognised(view: "View") -> Failure | None:
-    """The first result again, though a part of the data has changed."""
-    if view.miss is not None:
+    """The first result again, though a part of the data has changed.
+
+    A kernel that leaves that part out of account repeats it too: it is wrong about the
+    changed data halved as well, which no call has had. One that is wrong by little
+    repeats it where both round alike: the miss is more than that.
+    """
+    if view.miss is not None or not conforms(view, Probe.CHANGED_HALVED):
         return None
     for probe, text in _PARTS.items():
         miss = view.miss_of(probe)
         if miss is None or not view.base.outputs[miss.output].is_floating_point():
             continue  # a wrong index may be the former one by chance
-        if agree(view, Probe.BASE, probe):
+        if agree(view, Probe.BASE, probe) and view.spacings_off(miss) >= SPACINGS:
             why = f"it is the result of an earlier call, from which {text} differs"
             return _stale(miss, why)
     return None
@@ -89,6 +99,53 @@ def _changed(view: "View") -> Failure | None:
     if view.miss_of(Probe.AGAIN) is None:
         return None
     return _stale(miss, "the same call was right the first time")
+
+
+def _left_over(view: "View") -> Failure | None:
+    """A shorter call that has in it what a longer call before it left behind.
+
+    Bits tell that the two orders differ, so the same order has to give the same bits
+    again; and one result has to be wrong, whatever the kernel promises of its bits.
+    """
+    claims = view.declaration
+    if claims.determinism == "none" or claims.store == "stochastic" or view.miss:
+        return None
+    first, other = Probe.SHORTER, Probe.SHORTER_AGAIN
+    if not (comparable(view, other) and agree(view, first, Probe.SHORTER_REPEAT)):
+        return None
+    miss = view.miss_of(first) or view.miss_of(other)
+    if miss is None or agree(view, first, other):
+        return None
+    why = f"with {view.shorter}, the same call gives other bits after a call on the "
+    return _stale(miss, why + "larger shape with other data")
+
+
+def suspected(view: "View") -> tuple[Probe, Failure] | None:
+    """Return a later call that misses, and what it shows if it is right by itself.
+
+    The process in which it misses cannot tell: a memo of the shapes that keeps a part
+    only, as a packed weight, is as wrong at other addresses.
+    """
+    if view.miss is not None:
+        return None
+    shorter = f"with {view.shorter}, alone the same call gives what it should; after "
+    for probe, again, why in (
+        (
+            Probe.SECOND,
+            Probe.SECOND_ALONE,
+            "alone the same call gives what it should; after a call on other data of "
+            "the same shapes it does not",
+        ),
+        (
+            Probe.SHORTER,
+            Probe.SHORTER_AGAIN,
+            shorter + "a call on the larger shape it does not",
+        ),
+    ):
+        miss = view.miss_of(probe)
+        if miss is not None and agree(view, probe, again):  # and not by chance
+            return probe, _stale(miss, why)
+    return None
 
 
 def _replayed(view: "View") -> Failure | None:
@@ -154,8 +211,9 @@ CLASS = ContractClass(
         Structure.COMPOSITE,
         "K-VAL-01's acceptance of each call's own data; equal bits between seeds",
         "a call is charged if its result is not admitted though the same data, alone "
-        "or earlier, gave one that is, or if it has the bits of the first result; "
-        "seeds, if results alternate with them bit for bit",
+        "or earlier, gave one that is, or if it has the bits of the first result, or "
+        "if its bits follow the data of the call before it; seeds, if results "
+        "alternate with them bit for bit",
     ),
     protocol=Protocol(
         probes=(Probe.BASE,),
@@ -168,8 +226,12 @@ CLASS = ContractClass(
             Probe.MIDDLE,
             Probe.ELEMENT,
             Probe.LAST_ARGUMENT,
+            Probe.CHANGED_HALVED,
             Probe.AFTERWARDS,
             Probe.AGAIN_REPEAT,
+            Probe.SHORTER,
+            Probe.SHORTER_AGAIN,
+            Probe.SHORTER_REPEAT,
             Probe.REPLAYED,
             Probe.REPLAYED_OWN,
         ),
@@ -182,7 +244,17 @@ CLASS = ContractClass(
         "is repeated under both. After a second result that is admitted follow calls "
         "on the first data with a part changed: the middle of each argument in reverse "
         "order, one element of each, or the last argument; all three on pinned cases, "
-        "else one of them. On a GPU one call in each such case is captured in a "
+        "else one of them. Where the first result comes again though it is not "
+        "admitted, by more than rounding, the changed data is halved: a kernel that is "
+        "right about that remembers. Then a shorter call is made twice, after the "
+        "first data and after the second. Where the bits differ and one result is not "
+        "admitted it is made after the first data once more: with the bits of the "
+        "first time, it has in it what the call before it left, as in a buffer that is "
+        "kept and only partly overwritten. A kernel that declares determinism none or "
+        "a stochastic store is not judged by it. A second or a shorter result that "
+        "misses and misses again, in other memory or after other data, is asked of a "
+        "fresh process as a case of its own: if it is admitted there, the calls before "
+        "it are why it was not. On a GPU one call in each such case is captured in a "
         "CUDA graph, after two warm-ups on its stream, and replayed on the other data, "
         "then on the first: a graph holds what the kernel kept on the host since an "
         "earlier call. That this is state is kfuzz's definition. A kernel that cannot "

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kfuzz.contracts.classes.k_grd_01 import ID
 from kfuzz.contracts.language import OF_GRADIENTS
-from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Verdict
 
 
 def in_force(classes: frozenset[str], every: frozenset[str]) -> frozenset[str]:
@@ -28,10 +28,16 @@ def charged(report: CaseReport, classes: frozenset[str]) -> CaseReport:
     value = report.verdicts.get("K-VAL-01")
     if ID in classes and value is not None:
         verdicts.setdefault(ID, value)
-    failure = report.failure
+    failure, suspicion = report.failure, report.suspicion
+    if suspicion is not None:
+        suspicion = replace(suspicion, failure=_under(suspicion.failure))
     if failure is None or failure.contract in OF_GRADIENTS:
-        return replace(report, verdicts=verdicts)
-    said = f"{failure.contract} in a gradient: {failure.message}"
-    charge = replace(failure, contract=ID, message=said)
+        return replace(report, verdicts=verdicts, suspicion=suspicion)
     verdicts[ID] = Verdict.VIOLATES
-    return replace(report, verdicts=verdicts, failure=charge)
+    return replace(report, verdicts=verdicts, failure=_under(failure))
+
+
+def _under(failure: Failure) -> Failure:
+    """Return a failure under K-GRD-01, with the class that it would be."""
+    said = f"{failure.contract} in a gradient: {failure.message}"
+    return replace(failure, contract=ID, message=said)

@@ -22,7 +22,13 @@ from kfuzz.cli.probe import probe
 from kfuzz.cli.replay import replay, shrink
 from kfuzz.cli.report import report
 from kfuzz.cli.run import run
-from kfuzz.cli.streams import ReaderGoneError, discard_stdout, open_standard_streams
+from kfuzz.cli.streams import (
+    OutputError,
+    ReaderGoneError,
+    discard_stdout,
+    noting_interrupts,
+    open_standard_streams,
+)
 
 app = typer.Typer(
     name="kfuzz",
@@ -78,7 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: those after the program's name; the process's by default.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    with noting_interrupts() as interrupted:
+        code = _obeyed(list(sys.argv[1:] if arguments is None else arguments))
+    if code == ExitCode.INTERRUPTED and interrupted.is_set():
+        print("kfuzz: aborted", file=sys.stderr)
+    return code
+
+
+def _obeyed(words: list[str]) -> int:
     open_standard_streams()
     # Wherever it stands: an error may come before options are parsed.
     verbose = bool({"-v", "--verbose"} & set(words))
@@ -94,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         discard_stdout()
         return ExitCode.INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
-        print("kfuzz: aborted", file=sys.stderr)
         return ExitCode.INTERRUPTED
     except Exception as error:
+        if isinstance(error, OutputError):
+            discard_stdout()
         return report_error(error, verbose=verbose)

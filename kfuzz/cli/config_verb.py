@@ -9,6 +9,7 @@ from kfuzz.cli.effective import Effective
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import as_plain, as_text
+from kfuzz.cli.streams import report_stream
 from kfuzz.core import strict_json
 from kfuzz.core.profiles import PROFILES
 
@@ -51,13 +52,16 @@ def config(
             },
             "unknown_variables": [name for name, _ in strangers],
         }
-        print(strict_json.dumps(document), end="")
+        with report_stream() as out:
+            print(strict_json.dumps(document), end="", file=out)
         return ExitCode.OK
     rows = [(key, as_text(value), source) for key, (value, source) in chosen.items()]
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:2]]
-    for key, value, source in rows:
-        print(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
-    print(f"file: {file or 'no pyproject.toml here or above'}")
-    for name, hint in strangers:
-        print(f"{name} is set and is no setting: {hint}")
+    with report_stream() as out:
+        for key, value, source in rows:
+            line = f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}"
+            print(line, file=out)
+        print(f"file: {file or 'no pyproject.toml here or above'}", file=out)
+        for name, hint in strangers:
+            print(f"{name} is set and is no setting: {hint}", file=out)
     return ExitCode.OK

@@ -55,7 +55,16 @@ def list_(
 
 @corpus_app.command()
 def check(
-    corpus: options.CorpusOption = None, format: options.FormatOption = "text"
+    corpus: options.CorpusOption = None,
+    format: options.FormatOption = "text",
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="First finish or clear away what killed writers left, and give "
+            "misplaced entries their place; what cannot be read stays.",
+        ),
+    ] = False,
 ) -> int:
     """Check that every stored finding can be read; exit 1 if one cannot."""
     from kfuzz.report import corpus_lists, json_report
@@ -63,7 +72,7 @@ def check(
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     project = open_project(corpus)
     _must_exist(corpus, project.corpus.is_dir())
-    problems = project.store().check()
+    problems = project.store().check(repair=repair)
     whole = sum(isinstance(entry, Stored) for entry in project.store().entries())
     with report_stream() as out:
         if as_json:
@@ -72,7 +81,9 @@ def check(
         else:
             for problem in problems:
                 print(corpus_lists.problem_line(problem), file=out)
-            print(f"{whole} readable, {len(problems)} problems", file=out)
+            n = len(problems)
+            word = "problem" if n == 1 else "problems"
+            print(f"{whole} readable, {n} {word}", file=out)
     return ExitCode.VIOLATION if problems else ExitCode.OK
 
 

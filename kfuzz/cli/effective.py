@@ -107,8 +107,10 @@ class Effective:
         return self._place(key, self.chosen[key])
 
     def _place(self, key: str, picked: Chosen) -> str:
-        in_file = f"{self._config.file}: {SECTION} {key}"
-        return {0: f"--{key}", 1: picked.source}.get(picked.rank, in_file)
+        if picked.rank < 2:
+            return f"--{key}" if picked.rank == 0 else picked.source
+        section = profile_section(self.profile) if picked.rank == 2 else SECTION
+        return f"{self._config.file}: {section} {key}"
 
     def _known(self, picked: Chosen) -> str:
         """Return the name of the profile.

@@ -35,6 +35,34 @@ _CODES: Final[dict[type[KfuzzError], ExitCode]] = {
 }
 
 
+def code_of_search(
+    *,
+    interrupted: bool,
+    violated: bool,
+    failed: bool,
+    ran: bool,
+    lacking: bool = False,
+) -> ExitCode:
+    """Return what a search ends with.
+
+    Args:
+        interrupted: whether a signal ended it: what else came of it is then not all.
+        violated: whether something is charged.
+        failed: whether kfuzz could not judge something.
+        ran: whether anything was judged: if nothing was, that is no success.
+        lacking: whether something could not be judged for want of a GPU.
+    """
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    if violated:
+        return ExitCode.VIOLATION
+    if failed:
+        return ExitCode.INTERNAL
+    if lacking:
+        return ExitCode.NO_BACKEND
+    return ExitCode.OK if ran else ExitCode.NOTHING_TO_RUN
+
+
 def exit_code_of(error: KfuzzError) -> ExitCode:
     """Return the code that an error ends kfuzz with; INTERNAL where none is named."""
     for kind in type(error).__mro__:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from kfuzz.cli import options
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.budget import Budget
@@ -137,7 +137,7 @@ def grade(
 
     Exit codes: 0 no violation, 1 a violation that is neither known nor a listed
     defect, 2 usage, 3 internal error, 4 nothing to run, 5 device missing, 130
-    interrupted (the statement says so).
+    interrupted, violation or not (the statement says so).
     """
     started = time.monotonic()
     options.choice(format, _FORMATS, "--format")
@@ -194,19 +194,16 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
         statement: what was made or read.
         fail_on_known: whether known findings and listed defects fail it, too.
     """
-    if statement.interrupted:
-        return ExitCode.INTERRUPTED
     faults = [f for k in statement.kernels for f in k.findings if f.state in CHARGED]
     if not fail_on_known:
         faults = [f for f in faults if f.state is not State.KNOWN and not f.listed]
-    if faults:
-        return ExitCode.VIOLATION
     graded = [g for k in statement.kernels for g in k.contracts.values()]
-    if any(g.verdict is Verdict.ERROR for g in graded):
-        return ExitCode.INTERNAL
-    if not any(kernel.cases for kernel in statement.kernels):
-        return ExitCode.NOTHING_TO_RUN
-    return ExitCode.OK
+    return code_of_search(
+        interrupted=statement.interrupted,
+        violated=bool(faults),
+        failed=any(g.verdict is Verdict.ERROR for g in graded),
+        ran=any(kernel.cases for kernel in statement.kernels),
+    )
 
 
 def _graded(

@@ -1,5 +1,6 @@
 """kfuzz judge: a machine-written candidate against a reference."""
 
+import shlex
 import sys
 import time
 from contextlib import ExitStack
@@ -9,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from kfuzz.cli import options
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.budget import Budget
@@ -21,12 +22,6 @@ from kfuzz.core.verdict import Verdict
 DEFAULT_TIME: Final = "50s"
 _SHAPES: Final = ("all", "benchmarked")
 _NONFINITE: Final = ("propagate", "undefined")
-_CODES: Final = {
-    Verdict.CONFORMS: ExitCode.OK,
-    Verdict.VIOLATES: ExitCode.VIOLATION,
-    Verdict.UNDER_SPECIFIED: ExitCode.USAGE,
-    Verdict.ERROR: ExitCode.INTERNAL,
-}
 
 
 def judge(
@@ -106,7 +101,8 @@ def judge(
 
     Exit codes: 0 conforms, 1 violates, 2 usage or under_specified (the problem decides
     nothing, or the candidate raised on most values), 3 error (the candidate cannot be
-    built, or kfuzz failed), 5 device missing, 130 interrupted.
+    built, or kfuzz failed), 5 device missing, 130 interrupted, violation or not (the
+    verdict is printed).
     """
     started = time.monotonic()
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
@@ -122,6 +118,9 @@ def judge(
         if not Path(path).is_file():
             raise UsageError("no such file", where=path, fix="check the path")
     project = open_project(corpus)
+    files = Path(reference).resolve(), Path(candidate).resolve()
+    inside = all(path.is_relative_to(project.root) for path in files)
+    outside = "" if inside else f"{reference}::{candidate}"  # what --target takes
 
     from kfuzz.engine.judge import JudgeConfig, Judging
 
@@ -147,8 +146,9 @@ def judge(
                 from kfuzz.report.terminal import TerminalReport
 
                 report = TerminalReport(
-                    sys.stderr, corpus=project.corpus_option, summary=False
-                )
+                    sys.stderr, corpus=project.corpus_option, summary=False,
+                    target=outside,
+                )  # fmt: skip
                 feed = stack.enter_context(report).feed
             consume(judging.events(stop=stop), feed, stop)
         made = judging.judgement()
@@ -160,16 +160,22 @@ def judge(
         else:
             from kfuzz.report.judgement import judgement_lines
 
-            for line in judgement_lines(made, corpus=project.options):
+            named = f" --target {shlex.quote(outside)}" if outside else ""
+            for line in judgement_lines(made, options=f"{named}{project.options}"):
                 print(line, file=out)
     return code_of(made)
 
 
 def code_of(made: Judgement) -> ExitCode:
     """Return the exit code that a judgement stands for."""
-    if made.interrupted and made.verdict is not Verdict.VIOLATES:
-        return ExitCode.INTERRUPTED
-    return _CODES[made.verdict]
+    code = code_of_search(
+        interrupted=made.interrupted,
+        violated=made.verdict is Verdict.VIOLATES,
+        failed=made.verdict is Verdict.ERROR,
+        ran=True,
+    )
+    undecided = made.verdict is Verdict.UNDER_SPECIFIED
+    return ExitCode.USAGE if undecided and code is ExitCode.OK else code
 
 
 def _ignored(event: Event) -> None:

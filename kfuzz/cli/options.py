@@ -82,7 +82,8 @@ def duration(text: str, option: str = "--max-time") -> float:
         )
     if not 0 < seconds <= MAX_SECONDS:
         raise UsageError(
-            f"{text} is not between 0 s and {MAX_SECONDS / 3600:.0f}h", where=option
+            f"{text} is not a time above 0 s, up to {MAX_SECONDS / 3600:.0f}h",
+            where=option,
         )
     return seconds
 

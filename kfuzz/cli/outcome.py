@@ -1,6 +1,6 @@
 """What a run ends with: a fold of its events to the exit code."""
 
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.core.event import Event, FindingReplayed, KernelFinished, RunFinished
 from kfuzz.core.verdict import CHARGED, FAILING, ReplayOutcome, Verdict
 
@@ -16,7 +16,7 @@ class Outcome:
         self._failing = CHARGED if fail_on_known else FAILING
         self._fail_on_known = fail_on_known
         self._violated = self._interrupted = False
-        self._error = False
+        self._error = self._lacking = False
         self._cases = 0
 
     def feed(self, event: Event) -> None:
@@ -27,7 +27,9 @@ class Outcome:
                 self._violated |= bool(states & self._failing)
                 self._cases += event.cases
                 tallies = event.contracts.values()
-                self._error |= any(t.verdict is Verdict.ERROR for t in tallies)
+                failed = any(t.verdict is Verdict.ERROR for t in tallies)
+                self._error |= failed and not event.needs_gpu
+                self._lacking |= event.needs_gpu
             case FindingReplayed():
                 known = self._fail_on_known and event.excused
                 self._violated |= event.fails or known
@@ -39,11 +41,11 @@ class Outcome:
                 pass
 
     def code(self) -> ExitCode:
-        """Return the exit code; a run in which nothing ran is not a success."""
-        if self._interrupted:
-            return ExitCode.INTERRUPTED
-        if self._violated:
-            return ExitCode.VIOLATION
-        if self._error:
-            return ExitCode.INTERNAL
-        return ExitCode.OK if self._cases else ExitCode.NOTHING_TO_RUN
+        """Return the exit code."""
+        return code_of_search(
+            interrupted=self._interrupted,
+            violated=self._violated,
+            failed=self._error,
+            ran=self._cases > 0,
+            lacking=self._lacking,
+        )

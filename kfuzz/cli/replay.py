@@ -1,6 +1,5 @@
 """kfuzz replay and kfuzz shrink: stored findings run again."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,6 +12,7 @@ from kfuzz.cli.project import open_project
 from kfuzz.cli.select import chosen
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.core.processors import processors
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.corpus import Problem, Stored
 from kfuzz.engine.config import (
@@ -55,7 +55,8 @@ def replay(
         typer.Option(
             "--target",
             metavar="TARGET",
-            help="Run this kernel in place of the stored one.",
+            help="Run this kernel in place of the stored one: path.py::name, a module "
+            "or package.module:name; without a name the one of the stored name.",
             show_default=False,
         ),
     ] = "",
@@ -105,8 +106,9 @@ def replay(
     was found is printed.
 
     Exit codes: 0 all fixed or known, 1 some fail or are flaky, 3 some could not be
-    judged, 4 nothing to replay, 130 interrupted. With --sanitizer: 0 no errors, 1
-    some, 3 the tool or the kernel did not run, 5 there is no such tool or device.
+    judged, 4 nothing to replay, 5 the machine has no such --device, 130 interrupted.
+    With --sanitizer: 0 no errors, 1 some, 3 the tool or the kernel did not run, 5 there
+    is no such tool or device.
     """
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     options.count(times, "--times")
@@ -122,7 +124,7 @@ def replay(
             fix = "give one of them"
             raise UsageError("--sanitizer and --script exclude each other", fix=fix)
     if script is not None:
-        return _write_script(entries, script, as_json=as_json)
+        return _write_script(entries, script, target, as_json=as_json)
     config = ReplayConfig(
         root=project.root,
         corpus=project.corpus,
@@ -143,13 +145,25 @@ def shrink(
     id: Annotated[str, typer.Argument(metavar="ID", help="The finding.")],
     device: _DeviceOption = None,
     corpus: options.CorpusOption = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            help="Where the kernel lives now, if it moved or the finding does not say: "
+            "path.py::name.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> int:
     """Reduce a stored finding further and explain it anew."""
     if device is not None:
         device = options.device(device)
     project = open_project(corpus)
     stored = project.store().find(id)
-    config = ReplayConfig(root=project.root, corpus=project.corpus, device=device)
+    config = ReplayConfig(
+        root=project.root, corpus=project.corpus, device=device, target=target
+    )
 
     from kfuzz.engine import shrink as engine
     from kfuzz.report.terminal import TerminalReport
@@ -157,7 +171,7 @@ def shrink(
     with (
         report_stream() as out,
         stopping() as stop,
-        TerminalReport(out, corpus=project.corpus_option) as report,
+        TerminalReport(out, corpus=project.corpus_option, target=target) as report,
     ):
         consume(engine.shrink(stored, config, stop=stop), report.feed, stop)
         return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
@@ -168,7 +182,7 @@ def _jobs_for(entries: Sequence[Stored | Problem], device: str | None) -> int:
     used = {device or e.finding.device for e in entries if isinstance(e, Stored)}
     if any(name.startswith(("cuda", "auto")) for name in used):
         return 1  # what else a GPU does may change what shows
-    return min(max(len(os.sched_getaffinity(0)) // 2, 1), MOST_JOBS, len(entries))
+    return min(max(processors() // 2, 1), MOST_JOBS, len(entries))
 
 
 def _replay(
@@ -244,10 +258,11 @@ def _sanitize(
 
 
 def _write_script(
-    entries: Sequence[Stored | Problem], name: str, *, as_json: bool
+    entries: Sequence[Stored | Problem], name: str, target: str, *, as_json: bool
 ) -> ExitCode:
     from kfuzz.engine.script import script
     from kfuzz.report import json_report
+    from kfuzz.report.writing import write_new
 
     if len(entries) != 1:
         raise UsageError(
@@ -258,12 +273,11 @@ def _write_script(
     stored = entries[0]
     if isinstance(stored, Problem):
         raise DecodeError(stored.what)
-    text = script(stored.finding)
+    text = script(stored.finding, target)
     path = Path(name)
     try:
         # Never over what is there: one slip would cost a kernel's source.
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        write_new(path, text)
     except FileExistsError:
         raise UsageError(
             "is there already",

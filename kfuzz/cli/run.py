@@ -18,6 +18,7 @@ from kfuzz.cli.settings import FRESH, number
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.burst import MEMBERS
+from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event
 from kfuzz.core.profiles import PROFILES, described
 from kfuzz.engine import learnt_store, zygotes
@@ -203,7 +204,8 @@ def run(
     as KFUZZ_MAX_TIME does for --max-time; `kfuzz config` prints what holds.
 
     Exit codes: 0 nothing found, 1 a violation, 2 usage, 3 internal error,
-    4 nothing to run, 5 device missing, 130 interrupted (everything is saved).
+    4 nothing to run, 5 device missing, or a kernel needs a GPU and there is none, 130
+    interrupted, violation or not (everything is saved).
     """
     started = time.monotonic()
     project = open_project(corpus)
@@ -329,7 +331,12 @@ def _search(
             files = ReportFiles(wanted, root=config.root, options=found)
         with reports.ending(files, f"{repeat} --seed {config.seed}") as codes:
             events = reports.told(campaign.run(config, stop=stop), files)
-            consume(events, feed, stop)
+            try:
+                consume(events, feed, stop)
+            except StorageError:  # raised last: all that was seen has been told
+                if document is not None:
+                    json_report.write(document.document(), out)
+                raise
             if document is not None:
                 json_report.write(document.document(), out)
             codes.append(outcome.code())

@@ -204,7 +204,7 @@ def _reports(value: Any, place: Place) -> tuple[ReportFile, ...]:
                 fix=suggestion(kind, reports.KINDS),
             )
         file = _file(path, Place(f"{place.label}.{kind}", place.base))
-        found.append(ReportFile(ReportKind(kind), file))
+        found.append(ReportFile(ReportKind(kind), file, with_folder=True))
     return tuple(found)
 
 

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event
 from types import FrameType
-from typing import Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
+
+from kfuzz.core.errors import HarnessError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 T = TypeVar("T")
 
@@ -25,11 +30,24 @@ class ReaderGoneError(Exception):
     """
 
 
+class OutputError(HarnessError):
+    """Standard output cannot be written to, other than for want of a reader."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            error.strerror or str(error),
+            where="standard output",
+            fix="Make room or send it elsewhere; findings are stored before they are "
+            "told, `kfuzz corpus list` lists them",
+        )
+
+
 def open_standard_streams() -> None:
     """Give closed standard streams a home.
 
     A descriptor left closed (`kfuzz … >&-`) would be given to the next file
-    opened, and what is printed would end in it.
+    opened, and what is printed would end in it. Characters that an encoding lacks are
+    escaped: they must end no verb.
     """
     for descriptor in range(_OPEN_DESCRIPTORS):
         try:
@@ -38,6 +56,8 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and _descriptor(sys.stdout) == 1:
+        sys.stdout = _written_to(1, sys.stdout, closefd=False)
 
 
 @contextmanager
@@ -48,6 +68,7 @@ def report_stream() -> Iterator[TextIO]:
 
     Raises:
         ReaderGoneError: where the block or its last flush meets a broken pipe.
+        OutputError: where it cannot be written to, as on a disk that is full.
     """
     try:
         with _reserved() as out:
@@ -72,38 +93,87 @@ def _reserved() -> Iterator[TextIO]:
     original.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
-    # Characters that a terminal's encoding lacks must not end a run.
-    out = open(  # noqa: SIM115
-        kept,
-        "w",
-        encoding=original.encoding,
-        errors="backslashreplace",
-        buffering=1,  # lines, also into a pipe: CI logs are read as they grow
-    )
+    out = _written_to(kept, original)
     try:
         yield out
     finally:
-        with suppress(OSError):
+        with suppress(OSError, OutputError):
             sys.stdout.flush()
         os.dup2(kept, 1)
-        with suppress(OSError):  # the buffer of a broken pipe
+        with suppress(OSError, OutputError):  # what could not be written is told
             out.close()
 
 
+class _Output(io.FileIO):
+    """Standard output, whose errors are told from those of other files."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error) from None
+
+
+def _written_to(descriptor: int, like: TextIO, *, closefd: bool = True) -> TextIO:
+    """Return a descriptor of standard output as text in another's encoding."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Output(descriptor, "w", closefd=closefd)),
+        encoding=like.encoding,
+        errors="backslashreplace",
+        line_buffering=True,  # also into a pipe: CI logs are read as they grow
+    )
+
+
 def discard_stdout() -> None:
-    """Send what is still buffered for a closed pipe to nowhere."""
+    """Send what is still buffered for what cannot be written to nowhere."""
     if _descriptor(sys.stdout) == 1:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.close(nowhere)
 
 
+# Whether Ctrl-C came while nothing could be stopped, or was to be stopped no longer.
+_aborted: Final = Event()
+
+
+@contextmanager
+def noting_interrupts() -> Iterator[Event]:
+    """Yield an event that Ctrl-C sets where it aborts: before `stopping`, or twice.
+
+    It raises KeyboardInterrupt as ever, which imports of torch swallow at times.
+    """
+    _aborted.clear()
+    if threading.current_thread() is not threading.main_thread():
+        yield _aborted
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        _aborted.set()
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield _aborted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @contextmanager
 def stopping() -> Iterator[Event]:
-    """Yield an event that SIGINT and SIGTERM set; a second SIGINT aborts.
+    """Yield an event that SIGINT, SIGTERM and SIGHUP set; a second SIGINT aborts.
 
-    The third kills the process, whatever it is doing.
+    The third kills the process, whatever it is doing. Who has SIGHUP ignored, as nohup
+    has, keeps it so.
+
+    Raises:
+        KeyboardInterrupt: if Ctrl-C came before, and something swallowed it.
     """
+    if _aborted.is_set():
+        raise KeyboardInterrupt
     stop = Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may handle signals
@@ -112,12 +182,16 @@ def stopping() -> Iterator[Event]:
     def obey(number: int, frame: FrameType | None) -> None:
         if stop.is_set() and number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            _aborted.set()
             raise KeyboardInterrupt
         stop.set()
         with suppress(OSError):
             os.write(2, _STOPPING)
 
-    before = {n: signal.signal(n, obey) for n in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {n: signal.signal(n, obey) for n in numbers}
     try:
         yield stop
     finally:

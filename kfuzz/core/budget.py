@@ -18,18 +18,21 @@ class SizeBudget:
         span: greatest number of bytes from the first to the last element of a
             view that leaves memory between them unused; 0 where that memory
             must exist.
+        tall: greatest number of rows, each tiny, that a few cases have beyond `rows`;
+            0 for no such cases.
     """
 
     elements: int
     rows: int
     span: int = 0
+    tall: int = 0
 
 
-# Interpreter 64 programs (about 1 ms each), CPU 2^16
+# Interpreter 64 programs (about 1 ms each, some 10 of attention), CPU 2^16
 # elements, GPU 2^22. On the CPU 256 GiB of address space cost nothing, and the
 # smallest address spaces have twice that.
 SIZE_BUDGETS: Final = {
-    "interpret": SizeBudget(elements=1 << 16, rows=64, span=1 << 38),
+    "interpret": SizeBudget(elements=1 << 16, rows=64, span=1 << 38, tall=1100),
     "cpu": SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
     "cuda": SizeBudget(elements=1 << 22, rows=1 << 16),
 }

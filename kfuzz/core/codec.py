@@ -28,10 +28,12 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.errors import DecodeError, KfuzzError
+from kfuzz.core.event import Notice
 from kfuzz.core.finding import Change, Target
 from kfuzz.core.fingerprint import Fingerprint
-from kfuzz.core.recipe import Case, Edge, Plant, TensorSpec
+from kfuzz.core.recipe import Case, Destination, Edge, Plant, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
+from kfuzz.core.statement import KernelStatement
 
 T = TypeVar("T")
 
@@ -84,7 +86,11 @@ def encode_field(owner: Any, name: str) -> Any:
         return MISSING
     if isinstance(owner, Change) and name == "marked" and not value:
         return MISSING
-    if name in ("errors", "first_errors", "mark") and value is None:
+    if isinstance(owner, Notice) and name == "trace" and not value:
+        return MISSING
+    if isinstance(owner, KernelStatement) and name == "forward" and not value:
+        return MISSING
+    if name in ("errors", "first_errors", "mark", "suspicion") and value is None:
         return MISSING
     return encode(value)
 
@@ -280,7 +286,7 @@ def _dataclass_decoder(cls: Any) -> _Decoder:
                 where, fix = _text(place), error.fix
                 raise DecodeError(error.what, where=where, fix=fix) from None
         made = cls(**values)
-        checked = isinstance(made, TensorSpec | ErrorMap)
+        checked = isinstance(made, TensorSpec | Destination | ErrorMap)
         if checked and (problem := made.problem()):
             raise DecodeError(problem, where=_text(place))
         return made

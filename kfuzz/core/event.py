@@ -18,6 +18,8 @@ class RunStarted:
         jobs: kernels searched side by side.
         learnt: id of what earlier runs have learnt, where the run begins with that;
             "" where with nothing.
+        outside: of kernels that lie outside the project, whose findings do not say
+            where, by node id: what `--target` takes for them.
     """
 
     seed: int
@@ -26,6 +28,7 @@ class RunStarted:
     when: str = ""
     jobs: int = 1
     learnt: str = ""
+    outside: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,11 +133,13 @@ class Notice:
         message: one line.
         about: for programs, what it warns of: "rejected" draws, input "unexercised",
             an "impostor" that passes, a contract "uncalibrated"; "" for all else.
+        trace: the traceback of an error of kfuzz's own; "" for all else.
     """
 
     kernel: str
     message: str
     about: str = ""
+    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -221,6 +226,9 @@ class KernelFinished:
         notes: what was suspicious and violates nothing.
         strata: kinds of cases visited.
         regions: where its errors are large, by sizes and family.
+        fenced: whether on a share of the cases its arguments lay beside pages that
+            fault when touched.
+        needs_gpu: whether nothing could be judged of it, for want of a GPU.
     """
 
     kernel: str
@@ -237,6 +245,8 @@ class KernelFinished:
     bursts: int = 0
     strata: int = 0
     regions: tuple[Region, ...] = ()
+    fenced: bool = False
+    needs_gpu: bool = False
 
 
 @dataclass(frozen=True)

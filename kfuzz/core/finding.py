@@ -206,7 +206,8 @@ class Finding:
 
 def short_hash(text: str) -> str:
     """Return 8 hexadecimal digits of the text's SHA-256."""
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    # A path's bytes that are no UTF-8 are surrogates here.
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]
 
 
 def safe_name(text: str) -> str:

@@ -180,6 +180,16 @@ class Destination:
     strides: tuple[int, ...]
     offset: int = 0
 
+    def problem(self) -> str | None:
+        """Return why there is no such memory, or None."""
+        if self.dtype not in DTYPES:
+            return f"unknown dtype {self.dtype!r:.80}"
+        if len(self.strides) != len(self.shape):
+            return f"{len(self.strides)} strides for {len(self.shape)} sizes"
+        if min((*self.shape, *self.strides, self.offset)) < 0:
+            return "negative size, stride or offset"
+        return None
+
     def spec(self) -> TensorSpec:
         """Return where its elements lie, without values."""
         axes = tuple(f"o{i}" for i in range(len(self.shape)))

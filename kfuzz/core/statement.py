@@ -89,6 +89,8 @@ class KernelStatement:
         refusals: what it declined.
         findings: what broke a contract.
         defects: what the platform's table says of it.
+        forward: the operator of which `operator` gives the gradients; "" for others,
+            and in files written before there was this field.
     """
 
     kernel: str
@@ -103,6 +105,12 @@ class KernelStatement:
     refusals: tuple[Refusal, ...] = ()
     findings: tuple[Fault, ...] = ()
     defects: tuple[KnownDefect, ...] = ()
+    forward: str = ""
+
+    @property
+    def name_in_contracts(self) -> str:
+        """What follows the class in identifiers: "softmax" in "K-GRD-01/softmax"."""
+        return self.forward or self.operator
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,7 @@ class Told:
         traceback: as Python prints it.
         memory: whether it says that memory ran out.
         fault: why the child's device can do nothing more, "" if it can.
+        gpu: what says that a GPU is needed where there is none, "" if nothing does.
     """
 
     type: str
@@ -132,6 +133,7 @@ class Told:
     traceback: str = field(default="", repr=False)
     memory: bool = False
     fault: str = ""
+    gpu: str = ""
 
 
 @dataclass(frozen=True)

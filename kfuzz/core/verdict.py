@@ -1,10 +1,11 @@
 """Verdicts, kinds of failure and signatures: the closed vocabularies of a judgement."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from kfuzz.core.error_map import ErrorMap
+from kfuzz.core.recipe import Case
 
 
 class Verdict(StrEnum):
@@ -233,6 +234,19 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Suspicion:
+    """A wrong result of a call after others, which one call in a fresh process settles.
+
+    Attributes:
+        case: that call's, with all values explicit.
+        failure: what is charged if the case by itself conforms.
+    """
+
+    case: Case
+    failure: Failure
+
+
+@dataclass(frozen=True)
 class CaseReport:
     """What one judged case taught, sent from the child to the campaign.
 
@@ -241,7 +255,10 @@ class CaseReport:
         failure: the violated promise, attributed; None if there is none.
         refusal: why the kernel declined the case, None if it did not.
         example: the exception's first line where the case was declined.
+        aspects: where the kernel took or declined the case, what of it is beyond the
+            core domain, and its optional tensors, in words.
         unsupported: why this backend cannot judge the case, None if it can.
+        needs_gpu: whether that is because the call needs a GPU and there is none.
         error: what failed in kfuzz or the machine, None if nothing did.
         ratio: largest |error| / tolerance over all outputs, 0 where exact.
         ratios: the same of each output, by name, where there are several.
@@ -253,13 +270,17 @@ class CaseReport:
             that faults, if it was made.
         impostors: of what was judged in place of the kernel's results, by kind, whether
             it was refused; empty on most cases.
+        suspicion: a later call that misses, by itself or for what came before, which
+            the case's own process cannot tell; None if there is none.
     """
 
     verdicts: dict[str, Verdict]
     failure: Failure | None = None
     refusal: str | None = None
     example: str = ""
+    aspects: tuple[str, ...] = ()
     unsupported: str | None = None
+    needs_gpu: bool = False
     error: str | None = None
     ratio: float = 0.0
     ratios: dict[str, float] = field(default_factory=dict)
@@ -267,6 +288,16 @@ class CaseReport:
     notes: tuple[str, ...] = ()
     beside: Allocation | None = None
     impostors: dict[str, bool] = field(default_factory=dict)
+    suspicion: Suspicion | None = None
+
+    def convicted(self) -> "CaseReport":
+        """Return the report with what was suspected as its failure."""
+        assert self.suspicion is not None
+        failure = self.suspicion.failure
+        verdicts = {failure.contract: Verdict.VIOLATES}
+        return replace(
+            self, verdicts=verdicts, failure=failure, notes=(), suspicion=None
+        )
 
     def shows(self, signature: Signature) -> bool:
         """Whether the case fails with a signature's symptom."""

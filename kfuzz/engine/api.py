@@ -9,7 +9,7 @@ from typing import Any
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import Budget, Scale
-from kfuzz.core.errors import HarnessError, UsageError, suggestion
+from kfuzz.core.errors import BackendError, HarnessError, UsageError, suggestion
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.verdict import Verdict
@@ -17,7 +17,13 @@ from kfuzz.corpus import Stored
 from kfuzz.engine.campaign import run_kernels
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.replay import replay as replay_all
-from kfuzz.targets.load import LoadedKernel, Source, importing, project_root
+from kfuzz.targets.load import (
+    LoadedKernel,
+    Source,
+    importing,
+    project_root,
+    target_of,
+)
 
 
 def falsify(
@@ -52,6 +58,7 @@ def falsify(
     Raises:
         UsageError: if the kernel is not bound, a limit is not positive, there is
             no limit at all, or the call comes while kfuzz imports its file.
+        BackendError: if the kernel needs a GPU and there is none.
         HarnessError: if not one case could be judged, as where the kernel's source
             cannot be built.
     """
@@ -84,6 +91,8 @@ def falsify(
                     found[event.finding.id] = event.finding
                 case Notice():
                     told.append(event.message)
+                case KernelFinished(needs_gpu=True) if not found:
+                    raise BackendError("; ".join(told), where=kernel.name)
                 case KernelFinished(cases=0):
                     verdicts = {t.verdict for t in event.contracts.values()}
                     if Verdict.ERROR in verdicts:
@@ -152,10 +161,8 @@ def _home_of(kernel: BoundKernel, root: Path) -> tuple[LoadedKernel, str]:
     ):
         target = Target(file="", name=kernel.name)
         return LoadedKernel(kernel, target, Source()), "none"
-    inside = bound_in.is_relative_to(root)
-    shown = bound_in.relative_to(root).as_posix() if inside else bound_in.name
     source = Source(file=bound_in, only=(kernel.name,))
-    return LoadedKernel(kernel, Target(shown, kernel.name), source), "auto"
+    return LoadedKernel(kernel, target_of(source, kernel, root), source), "auto"
 
 
 def _file_of_module(name: str) -> Path | None:

@@ -3,9 +3,26 @@
 import os
 from collections.abc import Callable
 
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
 from kfuzz.engine import zygotes
 from kfuzz.execution.devices import devices_of, resolve_device
 from kfuzz.execution.processes import Child
+from kfuzz.targets.triton_free import is_triton_free
+
+
+def budget_for(kernel: BoundKernel, backend: str) -> SizeBudget:
+    """Return the limits on the sizes of a kernel's cases.
+
+    Triton's interpreter has its limits for what it runs; a kernel of none of it has the
+    CPU's.
+
+    Args:
+        kernel: the kernel.
+        backend: "cpu", "interpret" or "cuda".
+    """
+    plain = backend == "interpret" and is_triton_free(kernel)
+    return SIZE_BUDGETS["cpu" if plain else backend]
 
 
 class Backend:

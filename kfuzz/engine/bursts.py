@@ -17,7 +17,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened, Suspect
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.engine.falsify import bursts_of, search_round
+from kfuzz.engine.drawing import bursts_of, search_round
 from kfuzz.engine.round import KernelTurns, Round
 from kfuzz.engine.runner import ENDS_CHILD
 from kfuzz.engine.served import Stopped

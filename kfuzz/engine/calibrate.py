@@ -104,7 +104,7 @@ def _without(
     """Yield contracts; those that a witness left out bears on are not sound."""
     open_still = set()
     for entry in left:
-        operator = entry.load().operator.subject
+        operator = entry.load().operator.name_in_contracts
         violating = entry.role is Role.VIOLATING
         bears = [entry.witness.contract] if violating else [c.id for c in ATTRIBUTION]
         open_still |= {f"{contract}/{operator}" for contract in bears}
@@ -168,7 +168,7 @@ def _selected(globs: Sequence[str], entries: Sequence[Entry]) -> list[str]:
         (OPERATORS.get(k.operator.name, k.operator), k.declaration) for k in kernels
     ]
     every = {
-        f"{c.id}/{operator.subject}"
+        f"{c.id}/{operator.name_in_contracts}"
         for operator, declaration in claims
         for c in ATTRIBUTION
         if c.binds(operator, declaration)
@@ -190,7 +190,7 @@ def _selected(globs: Sequence[str], entries: Sequence[Entry]) -> list[str]:
 
 def _bears(entry: Entry, identifiers: Sequence[str]) -> bool:
     """Whether a witness says something about one of the contracts."""
-    operator = entry.load().operator.subject
+    operator = entry.load().operator.name_in_contracts
     if entry.role is Role.VIOLATING:
         return f"{entry.witness.contract}/{operator}" in identifiers
     return any(i.endswith(f"/{operator}") for i in identifiers)

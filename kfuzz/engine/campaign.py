@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
-from kfuzz.core.budget import SIZE_BUDGETS, Scale, SizeBudget
+from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
@@ -30,7 +32,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.corpus import Corpus
 from kfuzz.engine import coverage
-from kfuzz.engine.backend import Backend
+from kfuzz.engine.backend import Backend, budget_for
 from kfuzz.engine.bursts import screen_round
 from kfuzz.engine.children import Place
 from kfuzz.engine.config import Engine, RunConfig
@@ -41,24 +43,32 @@ from kfuzz.engine.demands import (
     require_device,
     require_processes,
 )
-from kfuzz.engine.falsify import round_seed, search_round, settle, strategy_of
+from kfuzz.engine.drawing import round_seed, search_round, settle, strategy_of
 from kfuzz.engine.found import first_finding, taken_to_minimum
 from kfuzz.engine.guidance import Discovery, is_climbed
 from kfuzz.engine.jobs import Halt, streamed
 from kfuzz.engine.judge_runner import runner_of
 from kfuzz.engine.learning import Learning
+from kfuzz.engine.namesakes import require_own_entries
 from kfuzz.engine.record import Record
 from kfuzz.engine.replay_first import replay_first
 from kfuzz.engine.round import UNFENCED, KernelTurns, Round, unreached
 from kfuzz.engine.runner import HANG_SECONDS
-from kfuzz.engine.told import finished_of, line_of, progress_of
+from kfuzz.engine.told import (
+    finished_of,
+    line_of,
+    outside_notices,
+    outside_of,
+    progress_of,
+    trace_of,
+)
 from kfuzz.engine.turns import Turns
 from kfuzz.engine.watchful import Calibrations, watched
 from kfuzz.execution import collectives
 from kfuzz.execution.processes import Child
 from kfuzz.targets.load import LoadedKernel, load_all
 
-if TYPE_CHECKING:  # imported for good, its storage is chosen: see `falsify`
+if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 # The first round is short, so that a gross fault shows in a second; later ones
@@ -102,6 +112,7 @@ def run_kernels(
     classes = select_classes(config.contracts, config.exclude)
     coverage.require(config)
     require_processes(config)
+    require_own_entries(loaded, Corpus(config.corpus), config.root)
     backend = Backend(
         config.device, isolate=config.isolate, serve=coverage.served_by(config)
     )
@@ -116,7 +127,7 @@ class Campaign:
     """A search of kernels that are loaded, on a backend that is up.
 
     What judges a candidate is one with hooks of its own: `budget_of`, `opening`,
-    `strategy` and `count_findings`.
+    `strategy`, `count_findings`, `search_end` and `process`.
     """
 
     def __init__(
@@ -150,7 +161,7 @@ class Campaign:
             for number, kernel in enumerate(loaded)
         ]
         self.turns = Turns(
-            self.kernels, jobs=self.jobs, timed=limit is not None, over=self._over
+            self.kernels, jobs=self.jobs, timed=limit is not None, over=self.over
         )
         # Under a limit findings are taken to their minimum one after the other, so
         # that there are not more of them; a collective takes every GPU it needs.
@@ -172,7 +183,7 @@ class Campaign:
     ) -> KernelTurns:
         operator, claims = loaded.kernel.operator, loaded.kernel.declaration
         bound = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
-        budget = self.budget_of()
+        budget = self.budget_of(loaded.kernel)
         # An impossible domain shows here.
         strategy_of(loaded.kernel, budget, scale=self.config.scale)
         place = Place(
@@ -203,6 +214,7 @@ class Campaign:
     def events(self) -> Iterator[Event]:
         """Search, and yield what happens, ending with one `RunFinished`."""
         names = tuple(k.node_id for k in self.kernels)
+        outside = outside_of([k.loaded for k in self.kernels])
         yield RunStarted(
             self.config.seed,
             self.backend.name,
@@ -210,23 +222,28 @@ class Campaign:
             utc_now(),
             jobs=self.jobs,
             learnt=self.config.learnt,
+            outside=outside,
         )
+        yield from outside_notices(outside)
         for text in self.learning.notices():
             yield Notice("", text)
         if self.no_collective:
             text = f"C-ORD-03: collectives are not_applicable: {self.no_collective}"
             yield Notice("", text)
+        refused: StorageError | None = None
         try:
             if self.config.replay:
                 yield from replay_first(
                     self.kernels, self.config, self.backend,
-                    classes=self.classes, stop=self.stop, end=self._search_end(),
+                    classes=self.classes, stop=self.stop, end=self.search_end(),
                 )  # fmt: skip
             for each in self.kernels:
                 yield from self.opening(each)
             for told in streamed(self._next_turn, self.jobs, halt=self.halt.set):
                 # Counted where all is told, in order.
-                yield self._progress(told) if isinstance(told, KernelTurns) else told
+                yield self.progress(told) if isinstance(told, KernelTurns) else told
+        except StorageError as error:
+            refused = error  # what was seen is told all the same
         finally:
             for kernel in self.kernels:
                 self._close(kernel)
@@ -245,22 +262,30 @@ class Campaign:
         elapsed = time.monotonic() - self.start
         interrupted = self.stop.is_set()
         yield RunFinished(elapsed, interrupted, self.config.seed, self.backend.name)
+        if refused is not None:
+            raise refused
 
-    def budget_of(self) -> SizeBudget:
-        """Return the limits on the sizes of cases."""
-        return SIZE_BUDGETS[self.backend.name]
+    def budget_of(self, kernel: BoundKernel) -> SizeBudget:
+        """Return the limits on the sizes of a kernel's cases."""
+        return budget_for(kernel, self.backend.name)
 
     def opening(self, kernel: KernelTurns) -> Iterator[Event]:
         """Judge what comes before anything is drawn: nothing, here."""
         yield from ()
 
     def strategy(
-        self, kernel: KernelTurns, without: Collection[str]
+        self, kernel: KernelTurns, without: Collection[str], *, tall: bool = True
     ) -> "SearchStrategy[Case] | None":
-        """Return what the cases of a kernel are drawn from; None if nothing is left."""
+        """Return what the cases of a kernel are drawn from; None if nothing is left.
+
+        Args:
+            kernel: the kernel.
+            without: declared dtypes that are not to be drawn.
+            tall: whether a few have more rows than the others.
+        """
         return strategy_of(
             kernel.loaded.kernel,
-            kernel.budget,
+            kernel.budget if tall else replace(kernel.budget, tall=0),
             without=without,
             scale=self.config.scale,
             favour=kernel.discovery.favour,
@@ -269,8 +294,9 @@ class Campaign:
     def _expired(self) -> bool:
         return self.halt.is_set() or time.monotonic() >= self.deadline
 
-    def _over(self) -> bool:
-        over = self.halt.is_set() or time.monotonic() >= self._search_end()
+    def over(self) -> bool:
+        """Whether no further round begins."""
+        over = self.halt.is_set() or time.monotonic() >= self.search_end()
         return over or self._full()
 
     def _full(self) -> bool:
@@ -278,7 +304,7 @@ class Campaign:
         most = self.config.budget.max_findings
         return most is not None and self.count_findings() >= most
 
-    def _search_end(self) -> float:
+    def search_end(self) -> float:
         """The moment after which no round begins: a confirmation is kept back."""
         limit = self.config.budget.max_time
         if limit is None:
@@ -302,9 +328,10 @@ class Campaign:
         except Exception as error:
             kernel.done = True
             kernel.record.errors += 1
-            kernel.record.notice(f"given up: {line_of(error)}")
             for text in kernel.record.untold():
                 yield Notice(kernel.node_id, text)
+            text = f"given up: {line_of(error)}"
+            yield Notice(kernel.node_id, text, trace=trace_of(error))
             self._close(kernel)
         finally:
             self.learning.keep(kernel, now=False)
@@ -320,7 +347,8 @@ class Campaign:
         kernel.quiet = any(Kind.CRASH in symptom for symptom in kernel.symptoms)
         # A large case that was too large says nothing of its dtype.
         quick = self.config.scale is Scale.USUAL
-        strategy = self.strategy(kernel, kernel.record.useless_dtypes if quick else ())
+        useless = kernel.record.useless_dtypes if quick else ()
+        strategy = self.strategy(kernel, useless)
         if strategy is None:
             kernel.done = True
             return
@@ -337,6 +365,9 @@ class Campaign:
                 strategy, turn.judge, cases=cases, seed_value=number,
                 climb=climbs, draws=None if climbs else kernel.breadth.draws,
             )  # fmt: skip
+            if kernel.budget.tall:  # too slow in bursts
+                strategy = self.strategy(kernel, useless, tall=False)
+            assert strategy is not None
             self._screen(kernel, strategy, turn)
         if self.no_collective == "":
             with self._collective:
@@ -359,6 +390,7 @@ class Campaign:
             yield Notice(kernel.node_id, text)
         kernel.done = (
             turn.error is not None
+            or kernel.record.needs_gpu
             or (limit is not None and kernel.record.cases >= limit)
             or full
             or (self.config.budget.max_time is None and nothing)
@@ -390,8 +422,8 @@ class Campaign:
         """Return when this round must end, so that shares stay fair."""
         if self.config.budget.max_time is None:
             return math.inf
-        fair = self.turns.share(self._search_end() - now)
-        return min(self._search_end(), now + max(fair, 0.2))
+        fair = self.turns.share(self.search_end() - now)
+        return min(self.search_end(), now + max(fair, 0.2))
 
     def _counted(
         self, kernel: KernelTurns, case: Case, report: CaseReport
@@ -400,9 +432,9 @@ class Campaign:
         limited = self.config.budget.max_findings is not None
         with self._counting if limited else nullcontext():
             if not self._full():
-                yield from self._process(kernel, case, report)
+                yield from self.process(kernel, case, report)
 
-    def _process(
+    def process(
         self, kernel: KernelTurns, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
@@ -420,12 +452,16 @@ class Campaign:
         if self.deadline == math.inf:
             # Evaluations bound it; the clock is a safety stop.
             return REDUCE_UNLIMITED_SECONDS
-        # Half of what is left: others want to be found too.
         left = self.deadline - time.monotonic() - RESERVE_SECONDS
         if finding.signature.kind is Kind.HANG:
             # Its minimum is confirmed under the full limit.
             return min(REDUCE_SECONDS, max(left - CONFIRM_HANG_SECONDS, 0.0))
-        return min(REDUCE_SECONDS, max(left / 2, 0.0))
+        # Half of what is left: others want to be found too. While kernels wait for
+        # their first turn, no more than a fair part of it.
+        fair = left / 2
+        if any(not k.done and not k.rounds for k in self.kernels):
+            fair = min(fair, self.turns.share(left))
+        return min(REDUCE_SECONDS, max(fair, 0.0))
 
     def _retire(self, kernel: KernelTurns) -> None:
         """Close children beyond what may live at once, the current one last."""
@@ -444,11 +480,13 @@ class Campaign:
     def count_findings(self) -> int:
         """Return how many findings there are, of those that end a run.
 
-        Known ones do not: they would keep what is new from being found.
+        Known ones do not: they would keep what is new from being found. Nor do those
+        that were not confirmed: they do not fail the run either.
         """
-        return sum(k.unknown for k in self.kernels)
+        return sum(k.confirmed for k in self.kernels)
 
-    def _progress(self, kernel: KernelTurns) -> Progress:
+    def progress(self, kernel: KernelTurns) -> Progress:
+        """Return what is told after a turn of a kernel."""
         return progress_of(
             self.kernels,
             kernel,

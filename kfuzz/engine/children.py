@@ -63,6 +63,7 @@ class Children:
         device_name: name of the device, known after the first child is ready.
         flags: settings in the children that change results, known then too.
         unfenced: why a child that was to make fences cannot, "" where it can.
+        fenced: whether a child has said that it can.
 
     Every method that waits raises `Stopped` once `expired` says so.
     """
@@ -80,6 +81,7 @@ class Children:
         self.device_name = ""
         self.flags: tuple[str, ...] = ()
         self.unfenced = ""
+        self.fenced = False
         self._fork = fork
         self._expired = expired
         self._standing: Served | None = None
@@ -223,16 +225,17 @@ class Children:
         if reply.get("ailment"):
             return str(reply["ailment"])
         if "problem" in reply:
-            raise BindingError(reply["problem"], where=self.loaded.target.node_id)
+            raise BindingError(reply["problem"], where=self.loaded.node_id)
         self.device_name = str(reply["device"])
         self.flags = tuple(map(str, reply.get("flags", ())))
         self.unfenced = str(reply.get("unfenced", ""))
+        self.fenced = self.fences and not self.unfenced
         return ""
 
     def _unready(self, fault: KfuzzError) -> HarnessError:
         return HarnessError(
             f"the child that should run it did not get ready: {fault}",
-            where=self.loaded.target.node_id,
+            where=self.loaded.node_id,
             fix=_tail(fault),
         )
 

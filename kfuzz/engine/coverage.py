@@ -27,7 +27,7 @@ from kfuzz.engine.children import OPEN_SECONDS, Children
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.coverage_bytes import FRESH_BYTES
 from kfuzz.engine.coverage_inputs import KeptInputs, inputs_in, inputs_worth
-from kfuzz.engine.falsify import round_seed, search_round
+from kfuzz.engine.drawing import round_seed, search_round
 from kfuzz.engine.round import KernelTurns, Round
 from kfuzz.engine.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.served import Served, Stopped

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from hypothesis.strategies import SearchStrategy
 
-from kfuzz.contracts.bench import Depth
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.coverage_bytes import MOST_BYTES, Mutator, padded
-from kfuzz.engine.falsify import fuzz_target, strategy_of
+from kfuzz.engine.drawing import fuzz_target, strategy_of
 from kfuzz.targets.own_code import named_sizes, own_functions
 from kfuzz.targets.worker import Reply, Worker
 

@@ -133,14 +133,5 @@ class Descent:
         return place
 
 
-def one_by_one(fails: Callable[[Case], bool]) -> FirstFailing:
-    """Return the search for the first failing case that asks of each case alone."""
-
-    def first_failing(cases: Sequence[Case]) -> int | None:
-        return next((i for i, case in enumerate(cases) if fails(case)), None)
-
-    return first_failing
-
-
 def _digest(case: Case) -> str:
     return short_hash(case_key(case))

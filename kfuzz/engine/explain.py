@@ -20,15 +20,14 @@ from kfuzz.core.dtypes import (
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Feature
+from kfuzz.engine.fate import Fate, FateOf
 from kfuzz.engine.reduce import CONTIGUOUS
+from kfuzz.engine.shape_needs import shape_need
 from kfuzz.engine.simplify import numbers
 from kfuzz.engine.slices import filled
 
 # Magnitudes up to here are ordinary; above, or below its inverse, they may matter.
 ORDINARY: Final = 16.0
-
-# Powers of two above this are beyond one tile of most kernels.
-LARGE: Final = 256
 
 CLASS_OF: Final = {
     "float64": Feature.FLOAT64,
@@ -39,7 +38,14 @@ CLASS_OF: Final = {
     "float8_e4m3fn": Feature.EIGHT_BIT,
 }
 
-Fails = Callable[[Case], bool | None]
+_Test = Callable[[float], bool]
+_Change = Callable[[float], float]
+
+_WORDS: Final = {
+    Fate.PASSES: "passes",
+    Fate.FAILS: "fails also",
+    Fate.OTHERWISE: "fails otherwise",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ class _Variation:
     Attributes:
         feature: the feature.
         cases: the cases without it, by what was done in words; it is necessary
-            if all of them that can be run pass.
+            if all of them that can be run pass: one that fails otherwise shows
+            nothing of it.
     """
 
     feature: Feature
@@ -58,7 +65,7 @@ class _Variation:
 
 def explain(
     case: Case,
-    fails: Fails,
+    fate_of: FateOf,
     *,
     dtypes: tuple[str, ...],
     friendly: str | None,
@@ -68,34 +75,38 @@ def explain(
 
     Args:
         case: the pinned minimum.
-        fails: whether a case shows the same symptom; None if it cannot be run.
+        fate_of: what the kernel does on a case.
         dtypes: the dtypes that the kernel declares.
         friendly: "gone" if the failure vanishes at friendly shapes.
         deadline: `time.monotonic()` at which to stop.
     """
     features: list[Feature] = []
     lines: list[str] = []
-    if friendly == "gone" and not _layout_matters(case, fails):
-        feature = _shape_feature(case)
-        features.append(feature)
-        lines.append(f"passes at friendly shapes: needs this shape ({feature})")
+    if friendly == "gone" and not _layout_matters(case, fate_of):
+        feature, shapes = shape_need(case, fate_of, deadline)
+        features += [feature] if feature else []
+        lines.append(f"{shapes}: needs {feature or 'this shape'}")
+        if time.monotonic() >= deadline:  # shapes that were not tried might tell more
+            return Explanation(complete=False)
     for variation in _variations(case, dtypes):
         if time.monotonic() >= deadline:
             return Explanation(tuple(features), tuple(lines), complete=False)
-        outcomes = {what: fails(c) for what, c in variation.cases.items()}
-        failing = [what for what, fate in outcomes.items() if fate]
-        passing = [what for what, fate in outcomes.items() if fate is False]
-        if failing:
-            lines.append(f"fails also {', '.join(failing)}")
-        elif passing:
+        fates = {what: fate_of(c) for what, c in variation.cases.items()}
+        said = [
+            f"{words} {', '.join(names)}"
+            for fate, words in _WORDS.items()
+            if (names := [what for what, found in fates.items() if found is fate])
+        ]
+        if set(fates.values()) - {Fate.UNKNOWN} == {Fate.PASSES}:
             features.append(variation.feature)
-            passes = ", ".join(passing)
-            lines.append(f"passes {passes}: needs {variation.feature}")
+            lines.append(f"{said[0]}: needs {variation.feature}")
+        elif said:
+            lines.append("; ".join(said))
     ordered = tuple(f for f in Feature if f in features)
     return Explanation(ordered, tuple(lines))
 
 
-def _layout_matters(case: Case, fails: Fails) -> bool:
+def _layout_matters(case: Case, fate_of: FateOf) -> bool:
     """Whether contiguous tensors mend it.
 
     Then that the friendly shapes are contiguous, not their sizes, made it pass.
@@ -105,15 +116,7 @@ def _layout_matters(case: Case, fails: Fails) -> bool:
     if laid and all(s.is_contiguous and not s.offset for s in specs):
         return False
     plain = _each(case, lambda s: replace(s, strides=None, offset=0))
-    return fails(plain if laid else replace(plain, layout=CONTIGUOUS)) is False
-
-
-def _shape_feature(case: Case) -> Feature:
-    """Return TAIL, or BEYOND_TILE for powers of two above the largest tile."""
-    sizes = case.dims.values()
-    whole = all(n & (n - 1) == 0 for n in sizes)
-    large = max(sizes, default=0) > LARGE
-    return Feature.BEYOND_TILE if whole and large else Feature.TAIL
+    return fate_of(plain if laid else replace(plain, layout=CONTIGUOUS)) is Fate.PASSES
 
 
 def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
@@ -140,9 +143,9 @@ def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
             grown = filled(grown, axis)
         yield _Variation(Feature.ZERO_SIZE, {"with one element": grown})
     values = [n for s in specs if _is_float(s) for n in numbers(s)]
-    for feature, what, test, value in _value_classes():
+    for feature, what, test, ordinary in _value_classes():
         if any(map(test, values)):
-            mapped = _map_values(case, _substitute(test, value))
+            mapped = _map_values(case, _substitute(test, ordinary))
             if mapped is not None:
                 yield _Variation(feature, {what: mapped})
     finite = [abs(n) for n in values if math.isfinite(n) and n]
@@ -166,21 +169,21 @@ def _dtype_variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variatio
         yield _Variation(mine, others)
 
 
-def _value_classes() -> Iterator[tuple[Feature, str, Callable[[float], bool], float]]:
-    yield Feature.NAN, "without NaN", math.isnan, 1.0
-    yield Feature.INF, "without infinities", math.isinf, 1.0
+def _value_classes() -> Iterator[tuple[Feature, str, _Test, _Change]]:
+    """Yield features of values, how to know them, and what is put in their place."""
+    yield Feature.NAN, "without NaN", math.isnan, lambda n: 1.0
+    # The sign is kept: of a mask's -Inf only a number below the others is like it.
+    yield Feature.INF, "without infinities", math.isinf, lambda n: math.copysign(1.0, n)
     yield (
         Feature.SUBNORMAL,
         "without tiny values",
         lambda n: 0 < abs(n) < 2.0**-126,
-        0.0,
+        lambda n: 0.0,
     )
 
 
-def _substitute(
-    test: Callable[[float], bool], value: float
-) -> Callable[[float], float]:
-    return lambda n: value if test(n) else n
+def _substitute(test: _Test, ordinary: _Change) -> _Change:
+    return lambda n: ordinary(n) if test(n) else n
 
 
 def _each(case: Case, change: Callable[[TensorSpec], TensorSpec]) -> Case:
@@ -191,7 +194,7 @@ def _is_float(spec: TensorSpec) -> bool:
     return DTYPES[spec.dtype].kind == "float"
 
 
-def _map_values(case: Case, change: Callable[[float], float]) -> Case | None:
+def _map_values(case: Case, change: _Change) -> Case | None:
     """Return the case with every float changed; None if one is not held."""
     tensors = dict(case.tensors)
     for name, spec in case.tensors.items():

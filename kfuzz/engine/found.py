@@ -1,8 +1,11 @@
 """What a round has found, taken to its minimum and kept."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from kfuzz.core.codec import encode
+from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.life import enter
@@ -30,7 +33,7 @@ def first_finding(
     finding = Finding(
         signature=report.failure.signature(kernel.name),
         target=kernel.loaded.target,
-        operator=kernel.loaded.kernel.operator.subject,
+        operator=kernel.loaded.kernel.operator.name_in_contracts,
         device=kernel.runner.place.backend,
         case=case,
         first=case,
@@ -51,7 +54,7 @@ def taken_to_minimum(
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
 ) -> Iterator[Event]:
-    """Save, confirm, reduce, confirm, explain; nothing is told before it is saved.
+    """Save, confirm, reduce, confirm, explain; what cannot be saved is told in words.
 
     Args:
         kernel: whose finding it is; gets it as it is stored in the end.
@@ -61,10 +64,15 @@ def taken_to_minimum(
         stopped: whether the run is over.
 
     Raises:
-        StorageError: if it cannot be kept; what was told is still there.
+        StorageError: if it cannot be kept; what was told as saved is still there.
     """
     kernel.seen.add(finding.signature)
-    entry = FiledFinding(corpus, finding)
+    try:
+        entry = FiledFinding(corpus, finding)
+    except StorageError:
+        kernel.findings[finding.id] = finding  # told at the end, with no path
+        yield Notice(kernel.node_id, _unsaved(finding))
+        raise
     path, is_new = str(entry.path), not entry.is_known
     yield FindingSaved(kernel.node_id, finding, path, is_new, "found")
     kernel.quiet = True
@@ -86,3 +94,10 @@ def taken_to_minimum(
     is_new = entry.is_new and final.id not in kernel.findings
     kernel.keep(final, entry.path)
     yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
+
+
+def _unsaved(finding: Finding) -> str:
+    """Return what is known of a finding that no disk holds: its case is a recipe."""
+    what = f"{finding.signature.contract}: {finding.failure.message}"
+    case = json.dumps(encode(finding.case))
+    return f"found, and NOT SAVED: {what}; seed {finding.seed}, case {case}"

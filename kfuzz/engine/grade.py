@@ -1,7 +1,7 @@
 """Grading: one campaign, folded to a conformance statement."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
@@ -27,7 +27,6 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.engine.campaign import run_kernels
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.watchful import UNCALIBRATED
-from kfuzz.execution import pages
 from kfuzz.execution.devices import device_name, devices_of, resolve_device
 from kfuzz.execution.machine import describe
 from kfuzz.targets.identity import identity
@@ -68,7 +67,9 @@ def resting_on(statement: Statement, calibration: Calibration) -> Statement:
             contracts={
                 name: replace(
                     graded,
-                    calibration=calibration.state_of(f"{name}/{kernel.operator}"),
+                    calibration=calibration.state_of(
+                        f"{name}/{kernel.name_in_contracts}"
+                    ),
                 )
                 for name, graded in kernel.contracts.items()
             },
@@ -117,7 +118,7 @@ class Grading:
             KfuzzError: as `kfuzz.engine.campaign.run`.
         """
         loaded = load_all(self._config.targets, root=self._config.root)
-        self._kernels = {kernel.target.node_id: kernel for kernel in loaded}
+        self._kernels = {kernel.node_id: kernel for kernel in loaded}
         for event in run_kernels(self._config, loaded, stop=stop):
             match event:
                 case KernelFinished():
@@ -147,7 +148,7 @@ class Grading:
             elapsed_s=round(ended.elapsed_s, 1) if ended else 0.0,
             classes=tuple(c.id for c in ATTRIBUTION if c.id in in_force),
             kernels=tuple(map(self._stated, self._finished)),
-            instruments=_instruments(self._backend, config.isolate),
+            instruments=_instruments(self._backend, self._finished),
             platform=self._platform,
             calibration=_calibrated(self._calibration),
             interrupted=ended is None or ended.interrupted,
@@ -164,6 +165,7 @@ class Grading:
             kernel=event.kernel,
             name=kernel.name,
             operator=operator.name,
+            forward="" if operator.forward is None else operator.forward.name,
             source=identity(kernel.function),
             claims=_claims(claims),
             bound=f"{bound.structure}: {bound.bound}; {bound.derivation}",
@@ -174,7 +176,7 @@ class Grading:
                     tally.verdict,
                     tally.decided,
                     tally.undecided,
-                    self._soundness(f"{name}/{operator.subject}"),
+                    self._soundness(f"{name}/{operator.name_in_contracts}"),
                 )
                 for name, tally in event.contracts.items()
                 if name in binding or tally.verdict is not Verdict.NOT_APPLICABLE
@@ -243,10 +245,13 @@ def _fault(finding: Finding, listed: tuple[KnownDefect, ...]) -> Fault:
     )
 
 
-def _instruments(backend: str, isolate: str) -> tuple[Instrument, ...]:
-    """Return what looks at kernels on a backend besides their results."""
+def _instruments(
+    backend: str, finished: Sequence[KernelFinished]
+) -> tuple[Instrument, ...]:
+    """Return what looked at all kernels that were searched, besides their results."""
     found = [Instrument.GUARD_ZONES]
-    if backend == "cpu" and isolate != "none" and pages.available():
+    fenced = [kernel.fenced for kernel in finished if kernel.cases]
+    if fenced and all(fenced):
         found.append(Instrument.PAGE_GUARDS)
     if backend == "interpret":
         found += [Instrument.ADDRESS_CHECK, Instrument.RACE_CHECK]

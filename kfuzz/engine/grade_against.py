@@ -203,7 +203,7 @@ def _difference(
             why = f"it does not bind {place.device}'s, which differs in {keywords}"
     return Difference(
         kernel=here.name,
-        contract=f"{name}/{here.operator}",
+        contract=f"{name}/{here.name_in_contracts}",
         outcome=outcome,
         here=said[0],
         there=said[1],

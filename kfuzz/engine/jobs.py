@@ -7,7 +7,8 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -54,7 +55,7 @@ def streamed(
     jobs: int,
     *,
     halt: Callable[[], None] = lambda: None,
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """Yield what pieces of work yield, of which several are done at once.
 
     What one piece yields comes in its order. With one job all is done in the caller's
@@ -115,9 +116,20 @@ def streamed(
 
 
 def in_order(
-    work: Callable[[T], Made], items: Sequence[T], jobs: int
-) -> Iterator[Made]:
-    """Yield what comes of each item, in order, some being worked on at once."""
+    work: Callable[[T], Made],
+    items: Sequence[T],
+    jobs: int,
+    *,
+    halt: Callable[[], None],
+) -> Generator[Made, None, None]:
+    """Yield what comes of each item, in order, some being worked on at once.
+
+    Args:
+        work: is called with each item.
+        items: what is to be worked on.
+        jobs: items worked on at once.
+        halt: as for `streamed`.
+    """
     numbered = iter(enumerate(items))
     turn = threading.Lock()
 
@@ -131,8 +143,9 @@ def in_order(
 
     early: dict[int, Made] = {}
     due = 0
-    for number, result in streamed(take, jobs):
-        early[number] = result
-        while due in early:
-            yield early.pop(due)
-            due += 1
+    with closing(streamed(take, jobs, halt=halt)) as results:
+        for number, result in results:
+            early[number] = result
+            while due in early:
+                yield early.pop(due)
+                due += 1

@@ -4,7 +4,6 @@ First what the problem is worth; then the candidate on the file's own values at 
 benchmarked shape; then value families and other shapes, drawn as for any kernel.
 """
 
-import hashlib
 import threading
 import time
 from collections.abc import Iterator
@@ -26,7 +25,11 @@ from kfuzz.core.untrusted import Containment
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.judge_loading import judged_classes, loaded_candidate
+from kfuzz.engine.judge_loading import (
+    candidate_name,
+    judged_classes,
+    loaded_candidate,
+)
 from kfuzz.engine.judge_search import Search
 from kfuzz.execution.devices import device_name, resolve_device
 from kfuzz.targets.candidate import OpenCandidate, open_candidate
@@ -128,7 +131,8 @@ class Judging:
         try:
             loaded = loaded_candidate(
                 reference, config.candidate, config.reference, claims,
-                name=_named(config), root=config.root,
+                name=candidate_name(config.reference, config.candidate, config.root),
+                root=config.root,
                 backend=self._backend, limits=config.limits,
                 opened=self._opened,
             )  # fmt: skip
@@ -248,7 +252,7 @@ class Judging:
         """Return the verdict where nothing is charged, or nothing about numbers."""
         tallies, tried = finished.contracts.values(), judged.tried
         if any(t.verdict is Verdict.ERROR for t in tallies):
-            why = next((n for n in self._notices if "could not be judged" in n), "")
+            why = next((n for n in self._notices if _keeps_from_judging(n)), "")
             return Verdict.ERROR, why or "some case could not be judged"
         open_ = [f for f in finished.findings if f.state not in CHARGED]
         if open_:
@@ -280,6 +284,10 @@ class Judging:
         return Verdict.CONFORMS, "nothing found"
 
 
+def _keeps_from_judging(notice: str) -> bool:
+    return "could not be judged" in notice or "not judged on this backend" in notice
+
+
 def _told_of_numbers(verdict: Verdict, why: str) -> str:
     """Return what holds of a candidate that is wrong about NaN and infinities."""
     if verdict is Verdict.CONFORMS:
@@ -302,18 +310,3 @@ def _coverage(judged: Judged | None) -> Coverage:
         beyond=tried.beyond,
         undecided=tried.undecided,
     )
-
-
-def _named(config: JudgeConfig) -> str:
-    """Return a candidate's name in findings.
-
-    Files of one name in two folders, or against two references, are not the same
-    candidate: what is stored of one says nothing of the other.
-    """
-    told = []
-    for path in (config.reference, config.candidate):
-        full = path.resolve()
-        inside = full.is_relative_to(config.root)
-        told.append((full.relative_to(config.root) if inside else full).as_posix())
-    digest = hashlib.sha256("::".join(told).encode()).hexdigest()
-    return f"{config.candidate.stem}_{digest[:6]}"

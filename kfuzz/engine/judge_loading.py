@@ -1,5 +1,6 @@
 """A candidate and its reference, loaded to be judged, or to be replayed."""
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from kfuzz.core.limits import Limits
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.execution.devices import resolve_device
 from kfuzz.targets.candidate import OpenCandidate, open_candidate
-from kfuzz.targets.judged import Judged, JudgedKernel
+from kfuzz.targets.judged import SHAPES, Judged, JudgedKernel
 from kfuzz.targets.kernelbench_audit import open_problem
 from kfuzz.targets.kernelbench_operator import Reference
 from kfuzz.targets.load import Source
@@ -48,7 +49,8 @@ def judged_again(
         name=finding.signature.kernel, root=config.root, backend=backend,
         limits=Limits(), opened=opened,
     )  # fmt: skip
-    made.judged.tried.passed = True  # it was, when it was found
+    # Only then it was right at the benchmarked shape when it was found.
+    made.judged.tried.passed = finding.signature.contract == SHAPES
     return made
 
 
@@ -56,7 +58,7 @@ def _files(finding: Finding, config: ReplayConfig) -> tuple[Path, Path]:
     """Return where reference and candidate of a finding lie.
 
     Raises:
-        UsageError: if one is not there.
+        UsageError: if one is not there, or is not the one that was judged.
     """
     reference, candidate = finding.target.reference, finding.target.file
     if config.target:
@@ -67,13 +69,34 @@ def _files(finding: Finding, config: ReplayConfig) -> tuple[Path, Path]:
                 fix="give --target REFERENCE.py::CANDIDATE.py",
             )  # fmt: skip
     base = Path() if config.target else config.root
+    fix = "name both: --target REFERENCE.py::CANDIDATE.py"
     for path in (base / reference, base / candidate):
         if not path.is_file():
-            raise UsageError(
-                "no such file", where=str(path),
-                fix="name both: --target REFERENCE.py::CANDIDATE.py",
-            )  # fmt: skip
-    return (base / reference).resolve(), (base / candidate).resolve()
+            raise UsageError("no such file", where=str(path), fix=fix)
+    files = (base / reference).resolve(), (base / candidate).resolve()
+    there = candidate_name(*files, config.root).rpartition("_")[2]
+    if not config.target and there != finding.target.name.rpartition("_")[2]:
+        # Of a path outside the project its last part is stored: this is another file.
+        where = finding.target.node_id
+        raise UsageError("what was judged lay elsewhere", where=where, fix=fix)
+    return files
+
+
+def candidate_name(reference: Path, candidate: Path, root: Path) -> str:
+    """Return a candidate's name in findings, which ends with a hash of both paths.
+
+    Files of one name in two folders, or against two references, are not the same
+    candidate: what is stored of one says nothing of the other.
+    """
+    told = []
+    for path in (reference, candidate):
+        full = path.resolve()
+        inside = full.is_relative_to(root)
+        told.append((full.relative_to(root) if inside else full).as_posix())
+    digest = hashlib.sha256(
+        "::".join(told).encode(errors="surrogateescape")
+    ).hexdigest()
+    return f"{candidate.stem}_{digest[:6]}"
 
 
 def loaded_candidate(

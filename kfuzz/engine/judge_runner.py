@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Signature
 from kfuzz.engine.children import Place
@@ -25,7 +26,7 @@ class JudgedRunner(Runner):
         # Whether it hangs: then no further run is made for a smaller case.
         self._hung = False
 
-    def judge(self, case: Case, depth: str) -> CaseReport:
+    def judge(self, case: Case, depth: Depth) -> CaseReport:
         """Run and judge one case.
 
         Raises:
@@ -36,12 +37,12 @@ class JudgedRunner(Runner):
         report = self._judged.judge(case, depth)
         # It was established in two fresh children: see `RemoteKernel`.
         self._hung = self._hung or is_hang(report)
-        if depth == "search" and not case.pinned:
+        if depth == Depth.SEARCH and not case.pinned:
             self._judged.count(case, report)
         return report
 
     def judge_each(
-        self, cases: Sequence[Case], depth: str, until: Signature
+        self, cases: Sequence[Case], depth: Depth, until: Signature
     ) -> list[CaseReport]:
         """Judge cases in order, up to the first that shows a symptom."""
         reports: list[CaseReport] = []
@@ -51,7 +52,7 @@ class JudgedRunner(Runner):
                 break
         return reports
 
-    def judge_fresh(self, case: Case, depths: Sequence[str]) -> list[CaseReport]:
+    def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
         """Run and judge one case in fresh children, one after the other."""
         reports = []
         for depth in depths:

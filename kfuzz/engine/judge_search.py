@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.second_call import is_due
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import Event, Notice
 from kfuzz.core.recipe import Case
@@ -70,15 +72,15 @@ class Search(Campaign):
         for kernel in self.kernels:
             kernel.record.notices = {UNSEEN: False}
 
-    def budget_of(self) -> SizeBudget:
+    def budget_of(self, kernel: BoundKernel) -> SizeBudget:
         """Return the limits on cases: those of small ones, unless none is as small."""
         return budget_of(self._reference, self.backend.name)
 
     def strategy(
-        self, kernel: KernelTurns, without: Collection[str]
+        self, kernel: KernelTurns, without: Collection[str], *, tall: bool = False
     ) -> "SearchStrategy[Case] | None":
         """Return what cases are drawn from, with the file's own values among them."""
-        made = super().strategy(kernel, without)
+        made = super().strategy(kernel, without, tall=False)
         if made is None:
             return None
         made = made.filter(self._is_near)
@@ -94,20 +96,20 @@ class Search(Campaign):
     def opening(self, kernel: KernelTurns) -> Iterator[Event]:
         """Judge the benchmarked shape: the file's own values first, then others."""
         limit = self.config.budget.max_time
-        end = self._search_end()
+        end = self.search_end()
         if limit is not None:
             now = time.monotonic()
             end = now + _OPENING * max(end - now, 0.0)
         turn = Round(kernel, stop=self.stop, deadline=end)
         for number, case in enumerate(self._first_cases()):
             # The first one is judged however little time there is.
-            if number and (turn.over or self._over()):
+            if number and (turn.over or self.over()):
                 break
             if self._not_numbers and not is_finite(case):
                 continue
             began = time.monotonic()
             if not number:
-                turn = Round(kernel, stop=self.stop, deadline=self._search_end())
+                turn = Round(kernel, stop=self.stop, deadline=self.search_end())
             turn.judge(case)
             kernel.seconds += time.monotonic() - began
             for text in kernel.record.untold():
@@ -115,10 +117,10 @@ class Search(Campaign):
             if isinstance(turn.error, KfuzzError):
                 raise turn.error
             if turn.found is not None:
-                yield from self._process(kernel, *turn.found)
+                yield from self.process(kernel, *turn.found)
             if not number or turn.found is not None:
                 turn = Round(kernel, stop=self.stop, deadline=end)
-        yield self._progress(kernel)
+        yield self.progress(kernel)
 
     def _is_near(self, case: Case) -> bool:
         """Whether no dimension is so large that compilers of others gave up.
@@ -150,20 +152,20 @@ class Search(Campaign):
         for family in (*list(SCALED)[1:], SHIFTED, *FAMILIES, *special):
             yield reference.case(family, next(seeds))
 
-    def _process(
+    def process(
         self, kernel: KernelTurns, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Take a finding to its minimum, from a smaller shape where one shows it."""
         assert report.failure is not None
         wanted = report.failure.signature(kernel.name)
         pinned = kernel.runner.pin(case)
-        if not pinned.pinned and not self._over():
+        if not pinned.pinned and not self.over():
             for small in self._judged.smaller(case):
-                told = self._judged.judge(small, "full")
+                told = self._judged.judge(small, Depth.FULL)
                 if told.failure is not None and told.shows(wanted):
                     case, report = small, told
                     break
-        yield from super()._process(kernel, case, report)
+        yield from super().process(kernel, case, report)
         self._not_numbers = {
             f.id
             for f in kernel.findings.values()
@@ -178,9 +180,10 @@ class Search(Campaign):
         found = [f for k in self.kernels for f in k.findings.values()]
         return sum(f.state in CHARGED and f.id not in self._not_numbers for f in found)
 
-    def _search_end(self) -> float:
+    def search_end(self) -> float:
+        """The moment after which no round begins: time to confirm is kept."""
         limit = self.config.budget.max_time
-        end = super()._search_end()
+        end = super().search_end()
         return end if limit is None else min(end, self.start + _SEARCHING * limit)
 
 

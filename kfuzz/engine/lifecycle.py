@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Explanation, Finding, Reduction
 from kfuzz.core.life import enter
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.explain import explain
+from kfuzz.engine.fate import Fate
 from kfuzz.engine.faults import is_beside_page, is_flush
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.runner import ENDS_CHILD, Runner
@@ -25,9 +27,6 @@ WITNESS_CHILDREN: Final = 20
 # takes a fresh one, or may end the one that stays.
 AHEAD: Final = 3
 LARGE: Final = "a large case is kept as it was found"
-BASE: Final = "base"
-SEARCH: Final = "search"
-FULL: Final = "full"
 
 # Kinds in which what a child called before may have a part.
 _OF_HISTORY: Final = frozenset({Kind.STALE_RESULT, Kind.ALIASES_OUTPUT})
@@ -58,7 +57,8 @@ class Confirmation:
         failure: the failure as attributed now, None if it did not show.
         friendly: whether it vanishes at friendly shapes, where probed.
         note: in how many children it showed.
-        instead: a failure by chance that showed in place of the one looked for.
+        instead: a failure by chance, or for what calls leave behind, that showed in
+            place of the one looked for.
     """
 
     state: State
@@ -82,7 +82,10 @@ def confirm(
     """
     if is_by_chance(signature):
         return _witnessed(runner, case, signature)
-    depths = [SEARCH if told else FULL, *[SEARCH] * (CONFIRMATIONS - 1)]
+    depths = [
+        Depth.SEARCH if told else Depth.FULL,
+        *[Depth.SEARCH] * (CONFIRMATIONS - 1),
+    ]
     reports = runner.judge_fresh(case, depths)
     same = [r for r in reports if r.shows(signature)]
     note = f"{len(same)} of {len(reports)} fresh children"
@@ -95,10 +98,14 @@ def confirm(
         State.FLAKY if same else State.UNREPRODUCED,
         same[0].failure if same else None,
         note=note,
-        instead=next(
-            (f for f in failures if is_by_chance(f.signature(signature.kernel))), None
-        ),
+        instead=next(filter(_is_deeper, failures), None),
     )
+
+
+def _is_deeper(failure: Failure) -> bool:
+    """Whether a failure may have shown as another one where the case was found."""
+    by_chance = failure.kind in CLASSES[failure.contract].protocol.by_chance
+    return by_chance or failure.kind is Kind.STALE_RESULT
 
 
 def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation:
@@ -106,7 +113,7 @@ def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation
     same: list[CaseReport] = []
     tried = 0
     while tried < WITNESS_CHILDREN and len(same) < WITNESSES:
-        reports = runner.judge_fresh(case, [FULL, FULL])
+        reports = runner.judge_fresh(case, [Depth.FULL, Depth.FULL])
         tried += len(reports)
         same += [r for r in reports if r.shows(signature)]
     note = f"{len(same)} of {tried} fresh children"
@@ -152,7 +159,7 @@ def process(
         # The search has told the classes apart on this very case, in one child.
         first = confirm(runner, finding.case, finding.signature, told=True)
         if first.state is not State.CONFIRMED and first.instead is not None:
-            # Found as a wrong value; it is wrong at times only.
+            # Found as a wrong value; it is wrong at times only, or after other calls.
             signature = first.instead.signature(finding.signature.kernel)
             finding = replace(finding, signature=signature, failure=first.instead)
             first = confirm(runner, finding.case, signature)
@@ -220,7 +227,7 @@ def _minimise(
         finding = _charged(finding, settled.failure)
     explained = explain(
         finding.case,
-        lambda case: shown.fate(case) if runner.admits(case) else None,
+        lambda case: shown.fate(case) if runner.admits(case) else Fate.UNKNOWN,
         dtypes=kernel.declaration.dtypes,
         friendly=settled.friendly,
         deadline=max(deadline, time.monotonic() + 1.0),
@@ -250,10 +257,10 @@ class _Shown:
     signature: Signature
     stopped: Callable[[], bool]
 
-    def fate(self, case: Case) -> bool | None:
-        """Return whether a case shows the symptom; None if that cannot be said."""
+    def fate(self, case: Case) -> Fate:
+        """Return what the kernel does on a case."""
         if self.stopped():
-            return None
+            return Fate.UNKNOWN
         if self._takes_children:
             self.runner.prepare(AHEAD)
         if self.signature.kind in _OF_HISTORY:
@@ -266,13 +273,14 @@ class _Shown:
     def first(self, cases: Sequence[Case]) -> int | None:
         """Return the place of the first case that shows the symptom."""
         if self._takes_children:
-            return next((i for i, case in enumerate(cases) if self.fate(case)), None)
+            fates = enumerate(map(self.fate, cases))
+            return next((i for i, fate in fates if fate is Fate.FAILS), None)
         done = 0
         while done < len(cases) and not self.stopped():
             left = cases[done:]
             reports = self.runner.judge_each(left, self._depth, self.signature)
             for i, report in enumerate(reports):
-                if self._fate_of(left[i], report):
+                if self._fate_of(left[i], report) is Fate.FAILS:
                     return done + i
             done += len(reports)
         return None
@@ -284,16 +292,18 @@ class _Shown:
         return self.signature.kind in of_child or self.runner.fault is not None
 
     @property
-    def _depth(self) -> str:
-        return SEARCH if self.signature.kind in BEYOND_BASE else BASE
+    def _depth(self) -> Depth:
+        return Depth.SEARCH if self.signature.kind in BEYOND_BASE else Depth.BASE
 
-    def _fate_of(self, case: Case, report: CaseReport) -> bool | None:
+    def _fate_of(self, case: Case, report: CaseReport) -> Fate:
         if report.error or report.unsupported or report.refusal:
-            return None
+            return Fate.UNKNOWN
         fault = self.runner.fault
         if fault and not report.failure and not _is_flush(self.runner, case):
-            return None
-        return report.shows(self.signature)
+            return Fate.UNKNOWN
+        if report.failure is None:
+            return Fate.PASSES
+        return Fate.FAILS if report.shows(self.signature) else Fate.OTHERWISE
 
 
 def _is_flush(runner: Runner, case: Case) -> bool:

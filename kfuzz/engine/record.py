@@ -1,7 +1,6 @@
 """What a run has learnt of one kernel: counts per contract, refusals, notices."""
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.event import ContractTally, Note, Refusal
@@ -9,15 +8,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
-
-_REMEDIES: Final = {
-    "non-contiguous input": 'layouts="contiguous"',
-    "non-contiguous destination": 'layouts="contiguous"',
-    "storage offset": 'layouts="contiguous" (or "inner_contiguous")',
-    "zero-size input": 'shape_class="N >= 1 and M >= 1"',
-    "dim other than the last": "dims={-1}",
-    "non-finite input": 'nonfinite="raise" (or "undefined")',
-}
+from kfuzz.engine.refusals import Refusals
 
 
 @dataclass
@@ -46,15 +37,29 @@ class Record:
     _kept: dict[str, int] = field(default_factory=dict)
     _broken: dict[str, int] = field(default_factory=dict)
     _undecided: dict[str, int] = field(default_factory=dict)
-    _refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _refusals: Refusals = field(init=False)
     _notes: dict[str, int] = field(default_factory=dict)
     _judged: set[str] = field(default_factory=set)
     _unsupported: set[str] = field(default_factory=set)
+    _lacks_gpu: bool = False
+    _on_elements: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin without refusals."""
+        self._refusals = Refusals(self.dtypes)
 
     @property
     def useless_dtypes(self) -> frozenset[str]:
         """The dtypes that this backend could never judge."""
         return frozenset(self._unsupported - self._judged)
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether calls need a GPU that is not there, and none on elements was judged.
+
+        What returns at once where there are no elements says nothing of the kernel.
+        """
+        return self._lacks_gpu and not self._on_elements
 
     def take(self, case: Case, report: CaseReport) -> None:
         """Count what one case teaches."""
@@ -65,12 +70,13 @@ class Record:
             self.notice(f"could not be judged: {report.error}")
         if report.unsupported is not None:
             self._unsupported.add(dtype)
+            self._lacks_gpu |= report.needs_gpu
             self.notice(f"not judged on this backend: {report.unsupported}")
         else:
             self._judged.add(dtype)
-        if report.refusal is not None:
-            count, example = self._refusals.get(report.refusal, (0, report.example))
-            self._refusals[report.refusal] = (count + 1, example)
+            told = report.verdicts and report.refusal is None
+            self._on_elements |= bool(told) and _has_elements(case)
+        self._refusals.take(report)
         for note in report.notes:
             self.note(note)
         for name, verdict in report.verdicts.items():
@@ -90,6 +96,7 @@ class Record:
         self.screened += made.passed
         self.bursts += 1
         self._judged.add(case.data.dtype)
+        self._on_elements |= made.passed > 0 and _has_elements(case)
         counted = ((made.conforms, self._kept), (made.undecided, self._undecided))
         for told, counts in counted:
             for name, n in told.items():
@@ -112,10 +119,7 @@ class Record:
 
     def refusals(self) -> tuple[Refusal, ...]:
         """Return what the kernel declined, each with its remedy."""
-        return tuple(
-            Refusal(reason, count, self._remedy(reason), example)
-            for reason, (count, example) in sorted(self._refusals.items())
-        )
+        return self._refusals.told()
 
     def notes(self) -> tuple[Note, ...]:
         """Return what was suspicious, each with how often it was."""
@@ -137,7 +141,7 @@ class Record:
             verdict = Verdict.VIOLATES
         elif name not in self.classes:
             return ContractTally(Verdict.NOT_APPLICABLE)
-        elif self.errors:
+        elif self.errors or self.needs_gpu:
             verdict = Verdict.ERROR
         elif kept and not unsettled:
             verdict = Verdict.CONFORMS
@@ -148,9 +152,6 @@ class Record:
             verdict = Verdict.NOT_APPLICABLE
         return ContractTally(verdict, kept + broken, undecided)
 
-    def _remedy(self, reason: str) -> str:
-        """Return the declaration that makes a refusal explicit, "" if none does."""
-        if reason.startswith("dtype "):
-            kept = tuple(d for d in self.dtypes if f"dtype {d}" not in self._refusals)
-            return f"dtypes={kept!r}" if kept else ""
-        return _REMEDIES.get(reason, "")
+
+def _has_elements(case: Case) -> bool:
+    return all(0 not in spec.shape for spec in case.tensors.values())

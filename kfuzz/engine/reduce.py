@@ -7,7 +7,7 @@ slicing the explicit values, never by generating new ones; where that ends, valu
 get more digits for a size less.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -29,6 +29,10 @@ from kfuzz.engine.reduce_dims import (
 )
 from kfuzz.engine.reduce_values import patterns_of, simplify_values, with_patterns
 from kfuzz.engine.slices import filled, without_axis
+
+# Elements between rows of a layout that is told to be padded: the fewest, and as many
+# as keep 16-bit rows aligned.
+_GAPS: Final = (0, 1, 8)
 
 # The layout that destinations have in simple cases.
 CONTIGUOUS: Final = "contiguous"
@@ -142,6 +146,35 @@ def _simpler_layouts(spec: TensorSpec) -> Iterator[TensorSpec]:
             flipped = tuple(reversed(contiguous_strides(tuple(reversed(spec.shape)))))
             if flipped != spec.strides:
                 yield replace(spec, strides=flipped)
+        for strides in _closer_strides(spec):
+            yield replace(spec, strides=strides)
+
+
+def _closer_strides(spec: TensorSpec) -> Iterator[tuple[int, ...]]:
+    """Yield strides in the same order of axes with less between the elements.
+
+    Of all dimensions, then of one; without gaps where only the order is to blame, else
+    with few elements: gigabytes between them would suggest that offsets overflow.
+    """
+    rank, far = len(spec.shape), sum(spec.element_strides)
+    tried = {contiguous_strides(spec.shape)}
+    for axes in (range(rank), *([axis] for axis in range(rank))):
+        for gap in _GAPS:
+            strides = _with_gaps(spec, axes, gap)
+            if strides not in tried and sum(strides) < far:
+                tried.add(strides)
+                yield strides
+
+
+def _with_gaps(spec: TensorSpec, axes: Collection[int], gap: int) -> tuple[int, ...]:
+    """Return the strides with those of some axes the least that leave the gap."""
+    strides = list(spec.element_strides)
+    needed = 1
+    for axis in sorted(range(len(strides)), key=lambda a: (strides[a], -a)):
+        if axis in axes and strides[axis] > needed:
+            strides[axis] = needed + gap
+        needed = max(needed, strides[axis] * max(spec.shape[axis], 1))
+    return tuple(strides)
 
 
 def _widen_dtype(descent: Descent) -> None:

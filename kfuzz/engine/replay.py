@@ -1,31 +1,33 @@
 """Replaying stored findings: does it still fail, the same way?"""
 
-import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.life import REGRESSED, covering, enter, under
 from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
 from kfuzz.corpus import Corpus, Problem, Stored
-from kfuzz.engine.backend import Backend
+from kfuzz.engine.backend import Backend, budget_for
 from kfuzz.engine.children import Place
 from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.faults import is_beside_page
 from kfuzz.engine.jobs import Halt, in_order
 from kfuzz.engine.judge_loading import judged_again
 from kfuzz.engine.judge_runner import runner_of
-from kfuzz.engine.lifecycle import SEARCH, is_by_chance
+from kfuzz.engine.lifecycle import is_by_chance
 from kfuzz.engine.runner import Runner
 from kfuzz.engine.served import Stopped
+from kfuzz.execution.devices import resolve_device
 from kfuzz.execution.processes import Child
-from kfuzz.targets.load import LoadedKernel, Source, load, resolve
+from kfuzz.targets.load import LoadedKernel, Source, load, resolve_one
 
 
 def replay(
@@ -34,6 +36,7 @@ def replay(
     *,
     stop: threading.Event,
     backend: Backend | None = None,
+    loaded: Mapping[str, LoadedKernel] = MappingProxyType({}),
 ) -> Iterator[ReplayResult]:
     """Run each finding's minimal case in fresh children.
 
@@ -42,27 +45,42 @@ def replay(
         config: how; several side by side share one zygote.
         stop: set from outside to end after the current findings.
         backend: one that is up, for the findings of its device.
+        loaded: kernels by name, whose findings need not say where they live.
 
     Yields:
         One result per entry, in order.
+
+    Raises:
+        UsageError: before the first result, if the target of `config` names no one
+            kernel.
+        BackendError: before the first result, if the device of `config` is not there.
     """
-    work = _Replays(config, stop, backend)
-    try:
-        for result in in_order(work.of, stored, config.jobs):
+    require_target(stored, config)
+    if config.device is not None and backend is None:
+        resolve_device(config.device)
+    # All work has ended before its backends do, also where a caller takes no more.
+    with (
+        closing(_Replays(config, stop, backend, loaded)) as work,
+        closing(in_order(work.of, stored, config.jobs, halt=work.halt)) as results,
+    ):
+        for result in results:
             if result is None:
                 return
             yield result
-    finally:
-        work.close()
 
 
 class _Replays:
     """Replays findings for several threads, which share what is slow to begin."""
 
     def __init__(
-        self, config: ReplayConfig, stop: threading.Event, lent: Backend | None
+        self,
+        config: ReplayConfig,
+        stop: threading.Event,
+        lent: Backend | None,
+        loaded: Mapping[str, LoadedKernel],
     ) -> None:
         self._config, self._stop = config, Halt(stop, config.until)
+        self._loaded = loaded
         self._corpus = Corpus(config.corpus)
         self._lent = lent
         self._backends = {} if lent is None else {lent.name: lent}
@@ -71,6 +89,10 @@ class _Replays:
         self._starting = threading.Lock()
         # What runs in this process, or sets up what contains a candidate, is alone.
         self._alone = threading.Lock()
+
+    def halt(self) -> None:
+        """Have replays under way end soon."""
+        self._stop.set()
 
     def close(self) -> None:
         """End every child."""
@@ -89,14 +111,14 @@ class _Replays:
         try:
             with self._starting:
                 known = covering(self._marks_of(finding.signature.kernel), finding)
-                loaded = locate(finding, self._config)
+                loaded = self._kernel_of(finding)
                 backend = backend_for(finding, self._config, self._backends)
         except KfuzzError as error:
             outcome = ReplayOutcome.ERROR
             return ReplayResult(finding, entry.path, outcome, 0, 0, str(error))
         apart = backend.isolated and not finding.target.reference
         try:
-            with contextlib.nullcontext() if apart else self._alone:
+            with nullcontext() if apart else self._alone:
                 made = _replayed(entry, loaded, backend, self._config, self._stop)
         except Stopped:
             return None
@@ -106,6 +128,13 @@ class _Replays:
         if again and not self._config.target:
             made = self._regressed(entry, made)
         return replace(made, by_chance=is_by_chance(finding.signature))
+
+    def _kernel_of(self, finding: Finding) -> LoadedKernel:
+        loaded = self._loaded.get(finding.signature.kernel)
+        if loaded is None:
+            return locate(finding, self._config)
+        require_operator(finding, loaded)
+        return loaded
 
     def _marks_of(self, kernel: str) -> list[Finding]:
         if kernel not in self._marks:
@@ -131,28 +160,57 @@ class _Replays:
 
 
 def locate(finding: Finding, config: ReplayConfig) -> LoadedKernel:
-    """Load the kernel that a finding speaks of.
+    """Load the kernel that a finding speaks of, or the one given in its place.
 
     Raises:
-        KfuzzError: if its file, module or name is gone.
+        KfuzzError: if its file, module or name is gone, or it is bound to another
+            operator than the finding's.
     """
     target = finding.target
     if target.reference:
         return judged_again(finding, config)
     if config.target:
-        sources = resolve(config.target)
+        source = resolve_one(config.target, target.name)
     elif target.module:
-        sources = [Source(module=target.module)]
+        source = Source(module=target.module, only=(target.name,))
     elif target.file:
-        sources = resolve(target.file, base=config.root)
+        source = resolve_one(target.file, target.name, base=config.root)
     else:
         raise KfuzzError(
-            "the finding's kernel has no importable home",
-            where=finding.id,
+            "the finding's kernel has no importable home, or one outside the project",
             fix="name it: --target path.py::name",
         )
-    source = Source(sources[0].file, sources[0].module, (target.name,))
-    return load(source, root=config.root)[0]
+    loaded = load(source, root=config.root)[0]
+    require_operator(finding, loaded)
+    return loaded
+
+
+def require_operator(finding: Finding, loaded: LoadedKernel) -> None:
+    """Check that a kernel is to compute what the finding is about.
+
+    Raises:
+        BindingError: if it is not: whether it passes says nothing of the finding.
+    """
+    operator = loaded.kernel.operator
+    if finding.operator not in (operator.name_in_contracts, operator.name):
+        raise BindingError(
+            f"{loaded.node_id} is bound to {operator.name}, the finding is of "
+            f"{finding.operator}",
+            fix="name a kernel of that operator with --target, or remove the finding",
+        )
+
+
+def require_target(stored: Sequence[Stored | Problem], config: ReplayConfig) -> None:
+    """Check once, not for each finding, that what is given in its place is one kernel.
+
+    Candidates are named in another way, and looked for when they are replayed.
+
+    Raises:
+        UsageError: if it is not.
+    """
+    findings = [entry.finding for entry in stored if isinstance(entry, Stored)]
+    if config.target and any(not f.target.reference for f in findings):
+        resolve_one(config.target, "kernel")
 
 
 def runner_for(
@@ -165,7 +223,7 @@ def runner_for(
     place = Place(
         device=backend.device,
         backend=backend.name,
-        budget=SIZE_BUDGETS[backend.name],
+        budget=budget_for(loaded.kernel, backend.name),
         classes=tuple(sorted(CLASSES)),
         root=config.root,
     )
@@ -211,10 +269,9 @@ def _replayed(
             text = "it shows beside a page of its own allocation's, on a GPU only"
             return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
         try:
-            reports = runner.judge_fresh(finding.case, [SEARCH] * config.times)
+            reports = runner.judge_fresh(finding.case, [Depth.SEARCH] * config.times)
         finally:
-            if finding.target.reference:
-                runner.close()
+            runner.close()
         if is_beside_page(finding) and runner.unfenced:
             text = f"it shows beside a page that faults only: {runner.unfenced}"
             return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)

@@ -62,7 +62,8 @@ def replay_first(
     owners = {entry.path: kernel for kernel, entry in stored}
     entries = [entry for _, entry in stored]
     done = 0
-    for result in replay(entries, asked, stop=stop, backend=backend):
+    loaded = {kernel.name: kernel.loaded for kernel in kernels}
+    for result in replay(entries, asked, stop=stop, backend=backend, loaded=loaded):
         done += 1
         yield from _told(owners[result.path], result)
     if done < len(entries) and not stop.is_set():
@@ -101,8 +102,7 @@ def _told(kernel: KernelTurns, result: ReplayResult) -> Iterator[Event]:
     yield replace(result.event(), kernel=kernel.node_id)
     if finding is not None and result.reproduces and result.failures:
         kernel.stored.add(finding.id)
-        kernel.findings[finding.id] = finding
-        kernel.paths[finding.id] = path
+        kernel.keep(finding, result.path)
         yield FindingSaved(kernel.node_id, finding, path, is_new=False, stage="done")
 
 

@@ -8,10 +8,18 @@ from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Signature, State, Verdict
+from kfuzz.core.verdict import (
+    FAILING,
+    CaseReport,
+    Failure,
+    Signature,
+    State,
+    Verdict,
+)
 from kfuzz.engine.breadth import Breadth
 from kfuzz.engine.deaths import is_fault
 from kfuzz.engine.faults import charged
@@ -87,7 +95,7 @@ class KernelTurns:
     @property
     def node_id(self) -> str:
         """The one name of the kernel."""
-        return self.loaded.target.node_id
+        return self.loaded.node_id
 
     @property
     def device(self) -> str:
@@ -107,10 +115,18 @@ class KernelTurns:
     @property
     def unknown(self) -> int:
         """How many findings there are that nobody knew of before this run."""
+        return sum(f.state is not State.KNOWN for f in self._new)
+
+    @property
+    def confirmed(self) -> int:
+        """How many of them are confirmed, and fail the run."""
+        return sum(f.state in FAILING for f in self._new)
+
+    @property
+    def _new(self) -> list[Finding]:
         # A copy: the thread that has the kernel may add one meanwhile.
         found = list(self.findings.values())
-        new = (f for f in found if f.id not in self.stored)
-        return sum(f.state is not State.KNOWN for f in new)
+        return [f for f in found if f.id not in self.stored]
 
 
 def unreached(kernel: KernelTurns) -> str:
@@ -158,20 +174,28 @@ class Round:
         ended = self.found is not None or self.error is not None
         return ended or self._stop.is_set() or time.monotonic() >= self._deadline
 
-    def judge(self, case: Case, *, suspect: bool = False) -> CaseReport | None:
+    def judge(
+        self, case: Case, *, suspect: bool = False, settled: bool = False
+    ) -> CaseReport | None:
         """Judge a case, or return None once the round is over; never raises.
 
         Args:
             case: the case.
             suspect: whether a burst pointed to it. Its symptoms are counted apart:
                 they take no diagnosis from those that are found without.
+            settled: whether no fresh child is asked about what the case suspects.
         """
         if self.over:
             return None
+        runner = self._kernel.runner
         try:
-            report = self._kernel.runner.judge(case, "search")
-            if why := self._kernel.runner.unfenced:
+            report = runner.judge(case, Depth.SEARCH)
+            if why := runner.unfenced:
                 self._kernel.record.notice(f"{UNFENCED}: {why}")
+            accused = None if settled else self._accused(report)
+            alone = None if accused is None else runner.conforms_alone(accused)
+            if alone:
+                report = report.convicted()
             failure = report.failure
             due = failure is not None and self._is_due(failure, suspect=suspect)
             if due and is_fault(report):
@@ -184,6 +208,8 @@ class Round:
         except KfuzzError as error:
             self.error = error
             return None
+        if accused is not None and alone is False and report.failure is None:
+            self.judge(accused, settled=True)  # wrong by itself: a case like any other
         return report
 
     def take(self, case: Case, report: CaseReport) -> None:
@@ -204,7 +230,7 @@ class Round:
                     self._kernel.symptoms[symptom] = times + 1
                 return
             self._kernel.symptoms[symptom] = times + 1
-        if report.error is not None:
+        if report.error is not None or report.suspicion is not None:
             self.judge(case)
             return
         self._learn(case, report)
@@ -220,6 +246,18 @@ class Round:
             return
         kernel.collected = True
         self.judge(replace(self.passed, collective=True))
+
+    def _accused(self, report: CaseReport) -> Case | None:
+        """Return the call that a report suspects, if a fresh child is to be asked.
+
+        As seldom as one symptom is diagnosed: a child costs more than most cases.
+        """
+        if report.suspicion is None:
+            return None
+        symptom = report.suspicion.failure.signature(self._kernel.name).symptom
+        times = self._kernel.symptoms.get((*symptom, "suspected"), 0) + 1
+        self._kernel.symptoms[(*symptom, "suspected")] = times
+        return report.suspicion.case if _is_diagnosed(times) else None
 
     def _is_due(self, failure: Failure, *, suspect: bool) -> bool:
         """Count an occurrence of a symptom and return whether it is diagnosed."""
@@ -256,7 +294,7 @@ class Round:
         if report.failure.signature(kernel.name) not in kernel.seen:
             kernel.runner.prepare(CONFIRMATIONS)  # they will confirm it
         if report.failure.contract in _DIAGNOSABLE:
-            full = kernel.runner.judge(case, "full")
+            full = kernel.runner.judge(case, Depth.FULL)
             report = full if full.failure is not None else report
         assert report.failure is not None
         if report.failure.signature(kernel.name) not in kernel.seen:

@@ -8,17 +8,19 @@ not stand still.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kfuzz.core.branches import Branches, Reached
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
 from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
 from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
 from kfuzz.engine import faults
 from kfuzz.engine.children import OPEN_SECONDS, Children, Place
 from kfuzz.engine.deaths import (
@@ -44,6 +46,9 @@ SUSPECT_FACTOR: Final = 20.0
 # Once a hang is established, its reduction need not wait long; the minimum is
 # confirmed under the full limit.
 REDUCING_SECONDS: Final = 1.0
+HANGS_AT_TIMES: Final = "a call returned in time in one of two fresh children only"
+# The classes under which a result that misses is charged at the latest.
+_OF_VALUES: Final = ("K-VAL-01", "K-GRD-01")
 # Kinds of failure after which a child is not there any more.
 ENDS_CHILD: Final = frozenset({Kind.CRASH, Kind.HANG, Kind.DEVICE_FAULT})
 
@@ -108,7 +113,12 @@ class Runner:
         """Why a child that was to make fences cannot, "" where it can."""
         return self._children.unfenced
 
-    def judge(self, case: Case, depth: str) -> CaseReport:
+    @property
+    def fenced(self) -> bool:
+        """Whether a child has said that its arguments lie beside such pages."""
+        return self._children.fenced
+
+    def judge(self, case: Case, depth: Depth) -> CaseReport:
         """Run and judge one case.
 
         Raises:
@@ -124,7 +134,7 @@ class Runner:
         return report
 
     def judge_each(
-        self, cases: Sequence[Case], depth: str, until: Signature
+        self, cases: Sequence[Case], depth: Depth, until: Signature
     ) -> list[CaseReport]:
         """Judge cases in order, up to the first that shows a symptom.
 
@@ -144,7 +154,7 @@ class Runner:
             reports.append(self.judge(cases[len(reports)], depth))
         return reports
 
-    def judge_fresh(self, case: Case, depths: Sequence[str]) -> list[CaseReport]:
+    def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
         """Run and judge one case in fresh children, at the full time limit.
 
         The children run side by side where there are processes, on a device in turn
@@ -160,13 +170,34 @@ class Runner:
             return [self._judge(m, self._hang_limit()) for m in messages]
         reports = self._side_by_side(messages, warm=self.hanging)
         if not any(map(is_fault, reports)):
-            return reports
+            return self._settled(reports)
         found = self.locate(case)
         if found is None:
             return reports
         alignment = self.loaded.kernel.declaration.alignment
         failure = faults.measure(*found, self._ask, alignment)
         return [faults.charged(r, failure) if is_fault(r) else r for r in reports]
+
+    def _settled(self, reports: Sequence[CaseReport]) -> list[CaseReport]:
+        """Return the reports of one case with what they suspect settled, asked once."""
+        found = next((r.suspicion for r in reports if r.suspicion), None)
+        if found is None or not self.conforms_alone(found.case):
+            return list(reports)
+        # Equal calls on equal data: whoever suspects anything suspects the same.
+        return [
+            r.convicted() if r.suspicion and r.suspicion.case == found.case else r
+            for r in reports
+        ]
+
+    def conforms_alone(self, case: Case) -> bool | None:
+        """Whether a case conforms in a fresh child; None where that cannot be said."""
+        if not self._children.apart:
+            return None
+        [report] = self._side_by_side([_question(case, Depth.BASE)], warm=False)
+        if report.failure is not None:
+            return False
+        values = (report.verdicts.get(id) for id in _OF_VALUES)
+        return True if Verdict.CONFORMS in values else None
 
     def prepare(self, children: int) -> None:
         """Have fresh children get ready on a device, for questions soon to come.
@@ -191,7 +222,7 @@ class Runner:
 
     def _ask(self, case: Case) -> faults.Answer:
         """Return what a fresh child shows of a case."""
-        [report] = self._side_by_side([_question(case, "base")], warm=False)
+        [report] = self._side_by_side([_question(case, Depth.BASE)], warm=False)
         return faults.answer_of(case, report)
 
     def admits(self, case: Case) -> bool:
@@ -205,10 +236,12 @@ class Runner:
         Raises:
             HarnessError: if the values cannot be made.
         """
-        self._screening = None
-        peer = self._children.standing()
-        peer.send({"do": "pin", "case": encode(case)})
-        reply = peer.wait(OPEN_SECONDS)
+        peer = self._send({"do": "pin", "case": encode(case)})
+        try:
+            reply = peer.wait(OPEN_SECONDS)
+        except (ChildDied, ChildTimeout, ChildRaised) as fault:
+            self._children.replace(peer)
+            raise HarnessError(f"the values cannot be made: {fault}") from fault
         return decode(Case, reply["case"], "case")
 
     def observe(self, case: Case, times: int = 1) -> Observed:
@@ -307,7 +340,7 @@ class Runner:
         return report
 
     def _judge_together(
-        self, cases: Sequence[Case], depth: str, until: Signature
+        self, cases: Sequence[Case], depth: Depth, until: Signature
     ) -> list[CaseReport]:
         """Return what one message for several cases brings, as far as it goes.
 
@@ -358,9 +391,12 @@ class Runner:
             return hung[0]
         if any(r.unsupported is not None for r in reports):
             return next(r for r in reports if r.unsupported is not None)
+        other = next(r for r in reports if not is_hang(r))
+        if hung:
+            return replace(other, notes=(*other.notes, HANGS_AT_TIMES))
         # Only slow: expect that from now on.
         self.predicted = max(self.predicted, spent / SUSPECT_FACTOR)
-        return next(r for r in reports if not is_hang(r))
+        return other
 
     def _side_by_side(
         self, messages: Sequence[dict[str, Any]], *, warm: bool
@@ -478,7 +514,7 @@ class Runner:
 _SUSPECT: Final = "suspected hang"
 
 
-def _question(case: Case, depth: str) -> dict[str, Any]:
+def _question(case: Case, depth: Depth) -> dict[str, Any]:
     """Return the request to judge a case."""
     question = {"do": "judge", "case": encode(case), "depth": depth}
     return {**question, "large": True} if case.large else question

@@ -17,7 +17,7 @@ from kfuzz.core.codec import encode
 from kfuzz.core.errors import HarnessError, KfuzzError, UsageError
 from kfuzz.corpus import Problem, Stored
 from kfuzz.engine.config import ReplayConfig, Sanitized
-from kfuzz.engine.replay import locate
+from kfuzz.engine.replay import locate, require_target
 from kfuzz.entry import attach
 from kfuzz.execution import sanitizer
 from kfuzz.execution.devices import resolve_device
@@ -49,9 +49,11 @@ def sanitize(
         One result per entry, in order, until `stop` is set.
 
     Raises:
-        UsageError: before the first, if a finding is none of a CUDA device.
+        UsageError: before the first, if a finding is none of a CUDA device, or the
+            target of `config` names no one kernel.
         BackendError: likewise, if there is no such device or no compute-sanitizer.
     """
+    require_target(entries, config)
     devices = [_device_of(entry, config) for entry in entries]
     executable = sanitizer.find()
     for entry, device in zip(entries, devices, strict=True):
@@ -125,7 +127,7 @@ def _run(
         output = _wait_for(command, Path(folder, "output.txt"), stop)
         if output is None:
             return None
-        said = json.loads(result.read_text()) if result.exists() else {}
+        said = _said(result, finding.id)
         text = log.read_text(errors="replace") if log.exists() else output
     if "problem" in said:
         raise HarnessError(said["problem"], where=finding.id)
@@ -138,6 +140,25 @@ def _run(
         ) from None
     file = attach(entry.path, f"sanitizer-{tool}.txt", text.encode())
     return Sanitized(entry.path, finding, report, file, said.get("raised", ""))
+
+
+def _said(result: Path, where: str) -> dict[str, str]:
+    """Return what the program wrote of itself, {} where it wrote nothing.
+
+    Raises:
+        HarnessError: if it was ended while it wrote.
+    """
+    if not result.exists():
+        return {}
+    try:
+        said: dict[str, str] = json.loads(result.read_text())
+    except ValueError:
+        raise HarnessError(
+            "the program that ran the kernel left half of what it saw",
+            where=where,
+            fix="run it again",
+        ) from None
+    return said
 
 
 def _wait_for(command: list[str], log: Path, stop: threading.Event) -> str | None:

@@ -1,15 +1,20 @@
 """A finding as one self-contained Python file: torch and the kernel, no kfuzz."""
 
+import math
+import os
 from collections.abc import Mapping
 from string import Template
 from typing import Final
 
 from kfuzz.core.dtypes import bits_to_number, unpack_bits
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.finding import Finding
+from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
 from kfuzz.engine.script_checks import check
 from kfuzz.engine.script_destinations import given
+from kfuzz.engine.script_optional import gap
+from kfuzz.engine.script_text import in_comment, in_docstring
+from kfuzz.targets.load import resolve_one
 
 # Details of K-GRD-01: how gradients are asked for.
 _WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
@@ -68,33 +73,40 @@ def find(name):
 
 
 kernel = find($name)$asked
-
+$takes
 arguments = [
 $arguments
 ]
 scalars = $scalars
-$given
+$given$some
 $call
 ''')
 
 _LOAD_FILE: Final = Template("""\
-sys.path.insert(0, str(pathlib.Path("$file").resolve().parent))
-spec = importlib.util.spec_from_file_location("kernel_file", "$file")
+sys.path.insert(0, str(pathlib.Path($file).resolve().parent))
+spec = importlib.util.spec_from_file_location("kernel_file", $file)
 module = importlib.util.module_from_spec(spec)
 sys.modules["kernel_file"] = module
 spec.loader.exec_module(module)""")
 
 _LOAD_MODULE: Final = Template("""\
 sys.path.insert(0, ".")
-module = importlib.import_module("$module")""")
+module = importlib.import_module($module)""")
 
 
-def script(finding: Finding) -> str:
+def script(finding: Finding, target: str = "") -> str:
     """Return a file that repeats a finding's minimal case.
 
-    Run it from the project's folder; its one argument is the device.
+    Run it from the project's folder; its one argument is the device. Findings come
+    from strangers too: what one holds is a literal in it or part of a comment.
+
+    Args:
+        finding: the finding.
+        target: the kernel to run in place of the stored one, as on the command line;
+            "" for that one.
 
     Raises:
+        UsageError: if the target names no one kernel.
         KfuzzError: if the finding holds no explicit values or no kernel home.
     """
     if not finding.case.pinned:
@@ -103,19 +115,25 @@ def script(finding: Finding) -> str:
             where=finding.id,
             fix=f"shrink it first: kfuzz shrink {finding.id}",
         )
-    target = finding.target
-    if target.reference:
+    home = finding.target
+    if home.reference:
         raise KfuzzError(
             "a candidate that nobody vouches for runs in its sandbox only",
             where=finding.id,
             fix=f"kfuzz replay {finding.id}",
         )
-    if not target.file and not target.module:
-        raise KfuzzError("the kernel has no importable home", where=finding.id)
-    load = _LOAD_MODULE.substitute(module=target.module)
-    if target.file:
-        load = _LOAD_FILE.substitute(file=target.file)
-    imports = "import pathlib\n" if target.file else ""
+    if target:
+        home = _given(target, home)
+    if not home.file and not home.module:
+        raise KfuzzError(
+            "the finding's kernel has no importable home, or one outside the project",
+            where=finding.id,
+            fix="name it: --target path.py::name",
+        )
+    load = _LOAD_MODULE.substitute(module=repr(home.module))
+    if home.file:
+        load = _LOAD_FILE.substitute(file=repr(home.file))
+    imports = "import pathlib\n" if home.file else ""
     out = finding.declaration.out
     if out:
         imports = f"import inspect\n{imports}"
@@ -126,15 +144,16 @@ def script(finding: Finding) -> str:
             + '\nos.environ.setdefault("TRITON_INTERPRET", "1")\n'
         )
     call, codes = check(finding)
+    takes, some = gap(finding)
     return _TEMPLATE.substitute(
         codes=codes,
         id=f"Finding {finding.id}",
-        message=finding.failure.message.replace("\\", "\\\\").replace('"""', "'''"),
+        message=in_docstring(finding.failure.message),
         imports=imports,
         poison=_poison(finding),
         device="cuda" if finding.device == "cuda" else "cpu",
         load=load,
-        name=repr(finding.target.name),
+        name=repr(home.name),
         asked=_asked(finding),
         arguments="\n".join(
             f"    {_argument(spec)},  # {_summary(name, spec)}"
@@ -146,9 +165,18 @@ def script(finding: Finding) -> str:
                 **finding.declaration.config(finding.case.config or 0),
             }
         ),
+        takes=takes,
         given=f"{given(finding, _poison(finding))}\n\n" if out else "",
+        some=some,
         call=call,
     )
+
+
+def _given(target: str, home: Target) -> Target:
+    """Return what a target on the command line names, its path as it was given."""
+    source = resolve_one(target, home.name)
+    file = "" if source.file is None else os.path.relpath(source.file)
+    return Target(file, source.only[0], source.module)
 
 
 def _poison(finding: Finding) -> str:
@@ -168,11 +196,16 @@ def _asked(finding: Finding) -> str:
 
 
 def _scalars(scalars: Mapping[str, Scalar]) -> str:
-    items = (
-        f"{name!r}: {f'torch.{value}' if is_dtype(value) else repr(value)}"
-        for name, value in scalars.items()
-    )
+    items = (f"{name!r}: {_scalar(value)}" for name, value in scalars.items())
     return f"{{{', '.join(items)}}}"
+
+
+def _scalar(value: Scalar) -> str:
+    if is_dtype(value):
+        return f"torch.{value}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
 
 
 def _argument(spec: TensorSpec) -> str:
@@ -188,4 +221,4 @@ def _summary(name: str, spec: TensorSpec) -> str:
     patterns = unpack_bits(spec.values, spec.dtype)
     shown = ", ".join(f"{bits_to_number(p, spec.dtype):.9g}" for p in patterns[:8])
     more = ", …" if len(patterns) > 8 else ""
-    return f"{name}: {spec.dtype}{list(spec.shape)} [{shown}{more}]"
+    return f"{in_comment(name)}: {spec.dtype}{list(spec.shape)} [{shown}{more}]"

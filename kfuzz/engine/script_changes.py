@@ -42,7 +42,7 @@ for argument, values in zip(arguments, own):
     rewrite(argument, values)
 $change
 got, wanted = run(), plain * 2.0**$shift
-print("$output[$shown] =", got, "not scaled", plain, "times 2^$shift is", wanted)
+print($label, got, "not scaled", plain, "times 2^$shift is", wanted)
 fails = got != wanted
 print("FAILS" if fails else "passes")
 sys.exit(1 if fails else 0)""")
@@ -89,7 +89,6 @@ def changed_check(finding: Finding, pick: str, value_check: str) -> str | None:
         index=repr(index),
         change=change,
         shift=shift,
-        output=failure.output,
-        shown=", ".join(map(str, index)),
+        label=repr(f"{failure.output}[{', '.join(map(str, index))}] ="),
     )
     return f"{_REWRITE}\n\n{made}"

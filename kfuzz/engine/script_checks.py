@@ -43,7 +43,7 @@ _VALUE: Final = Template("""\
 result = kernel(*arguments, **scalars)
 $pick
 got = result[$index].item() if result.dim() else result.item()
-print("$output[$shown] =", got)
+print($label, got)
 print("expected $expected, admissible $low to $high")
 nan = float("nan")
 inf = float("inf")
@@ -54,7 +54,7 @@ elif got != got:
     fails = True
 else:
     fails = not low <= got <= high$zero
-print("FAILS" if fails else "$passes")
+print("FAILS" if fails else $passes)
 sys.exit(1 if fails else $code)""")
 
 # What a kernel should have returned in place of one tensor.
@@ -149,8 +149,9 @@ class Calls(TorchDispatchMode):
 
 with torch.no_grad(), Calls():
     kernel(*arguments, **scalars)
-fails = $name in called
-print(f"FAILS: it computes with {$name}" if fails else "passes")
+name = $name
+fails = name in called
+print(f"FAILS: it computes with {name}" if fails else "passes")
 sys.exit(1 if fails else 0)""")
 
 _ALIASES: Final = Template("""\
@@ -257,8 +258,8 @@ def _check(finding: Finding) -> str | None:
                 return None
             return changed_check(finding, _taken(finding), _value_check(finding))
         case Kind.HANG | Kind.CRASH | Kind.DEVICE_FAULT:
-            shown = f"{failure.kind} {failure.detail}"
-            return f'print("this call should show: {shown}")\n{_CALL}\nprint("passes")'
+            shown = f"this call should show: {failure.kind} {failure.detail}"
+            return f'print({shown!r})\n{_CALL}\nprint("passes")'
         case Kind.WRONG_TYPE | Kind.WRONG_SHAPE | Kind.WRONG_DTYPE | Kind.WRONG_DEVICE:
             return _metadata_check(finding)
         case _:
@@ -299,7 +300,9 @@ def _metadata_check(finding: Finding) -> str:
     pick = _picked(finding)
     count = _COUNT.search(message)
     if kind is Kind.WRONG_TYPE and count:
-        wrong = f"not isinstance(result, (tuple, list)) or len(result) != {count[1]}"
+        wrong = (
+            f"not isinstance(result, (tuple, list)) or len(result) != {int(count[1])}"
+        )
     elif kind is Kind.WRONG_TYPE:
         wrong = (
             "not isinstance(result, torch.Tensor) or result.layout is not torch.strided"
@@ -329,12 +332,11 @@ def _value_check(finding: Finding) -> str:
         passes = f"passes on fresh NaN; check it with: kfuzz replay {finding.id}"
         code = 2
     return _VALUE.substitute(
-        passes=passes,
+        passes=repr(passes),
         code=code,
         pick=pick,
         index=repr(tuple(index)),
-        output=failure.output,
-        shown=", ".join(map(str, index)),
+        label=repr(f"{failure.output}[{', '.join(map(str, index))}] ="),
         expected=_literal(failure.expected),
         low=_literal(failure.low),
         high=_literal(failure.high),

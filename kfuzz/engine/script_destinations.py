@@ -3,8 +3,10 @@
 from string import Template
 from typing import Final
 
+from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
+from kfuzz.engine.script_text import in_comment
 
 _GIVEN: Final = Template('''
 
@@ -28,7 +30,7 @@ returned = None
 def kernel(*given, **scalars):
     """Call it with its destinations where it names them; they are its results."""
     global returned
-    tensors, named = list(given[:inputs]), dict(zip(names, given[inputs:]))
+    tensors, named = list(given[: -len(names)]), dict(zip(names, given[-len(names) :]))
     positional = []
     for p in inspect.signature(bound).parameters.values():
         if p.kind is p.VAR_POSITIONAL:
@@ -38,7 +40,7 @@ def kernel(*given, **scalars):
         elif p.name not in names and tensors:
             positional.append(tensors.pop(0))
     returned = bound(*positional, *tensors, **named, **scalars)
-    return given[inputs:] if len(names) > 1 else given[inputs]
+    return given[-len(names) :] if len(names) > 1 else given[-1]
 ''')
 
 HANDED_BACK: Final = """\
@@ -76,8 +78,8 @@ def given(finding: Finding, poison: str) -> str:
             fix=f"run it by kfuzz replay {finding.id}",
         )
     lines = [
-        f"    destination({d.shape!r}, {d.strides!r}, {d.offset}, torch.{d.dtype}),"
-        f"  # {name}"
+        f"    destination({d.shape!r}, {d.strides!r}, {d.offset},"
+        f" torch.{DTYPES[d.dtype].name}),  # {in_comment(name)}"
         for name, d in places.items()
     ]
     text = _GIVEN.substitute(

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.life import merged
@@ -29,15 +30,22 @@ def shrink(
 
     Raises:
         KfuzzError: if the entry's kernel cannot be loaded.
+        UsageError: if what `config` gives in its place bears another name.
     """
     corpus = Corpus(config.corpus)
     finding = stored.finding
     loaded = locate(finding, config)
+    if loaded.kernel.name != finding.signature.kernel:
+        raise UsageError(
+            f"the finding is of {finding.signature.kernel!r}, and is stored anew as it "
+            "shrinks",
+            where=f"--target {config.target}",
+            fix="name the kernel of that name, where it lives now",
+        )
     backends: dict[str, Backend] = {}
     try:
         backend = backend_for(finding, config, backends)
         runner = runner_for(loaded, backend, config, stop)
-        case = finding.case if finding.case.pinned else runner.pin(finding.case)
         last, path = finding, stored.path
         saved: list[Finding] = []
 
@@ -54,6 +62,7 @@ def shrink(
             return kept
 
         try:
+            case = finding.case if finding.case.pinned else runner.pin(finding.case)
             final = process(
                 runner,
                 replace(finding, case=case),
@@ -63,8 +72,9 @@ def shrink(
             )
         except Stopped:
             return
-        runner.close()
-        node_id = loaded.target.node_id
+        finally:
+            runner.close()
+        node_id = loaded.node_id
         if not saved:
             text = f"{finding.id} does not fail any more: {final.state}"
             if changed := finding.fingerprint.differences(runner.fingerprint()):

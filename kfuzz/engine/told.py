@@ -1,12 +1,13 @@
 """What a campaign tells of its kernels: how far they are, and what they came to."""
 
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.event import KernelFinished, Progress
+from kfuzz.core.event import KernelFinished, Notice, Progress
 from kfuzz.engine.round import KernelTurns
+from kfuzz.targets.load import LoadedKernel
 
 
 def progress_of(
@@ -35,6 +36,25 @@ def progress_of(
     )
 
 
+def outside_of(kernels: Sequence[LoadedKernel]) -> dict[str, str]:
+    """Return what `--target` takes for the kernels outside the project, by node id."""
+    return {k.node_id: k.outside for k in kernels if k.outside}
+
+
+def outside_notices(outside: Mapping[str, str]) -> Iterator[Notice]:
+    """Yield what a person should know of kernels outside the project.
+
+    Args:
+        outside: as `outside_of` returns it.
+    """
+    if outside:
+        first, *others = outside
+        shown = f"{first} and {len(others)} more" if others else first
+        verb = "lie" if others else "lies"
+        text = f"{shown} {verb} outside the project: findings do not say where, so that"
+        yield Notice("", f"{text} replaying one takes the --target printed with it")
+
+
 def finished_of(kernel: KernelTurns, classes: Collection[str]) -> KernelFinished:
     """Return what a kernel came to.
 
@@ -58,7 +78,19 @@ def finished_of(kernel: KernelTurns, classes: Collection[str]) -> KernelFinished
         bursts=record.bursts,
         strata=len(kernel.discovery.ledger.visits),
         regions=kernel.discovery.ledger.regions(),
+        fenced=kernel.runner.fenced,
+        needs_gpu=record.needs_gpu,
     )
+
+
+def trace_of(error: Exception) -> str:
+    """Return the traceback of what kfuzz did not expect; "" of an error that it made.
+
+    One that it made says what is wrong, and where, by itself.
+    """
+    if isinstance(error, KfuzzError):
+        return ""
+    return "".join(traceback.format_exception(error))
 
 
 def line_of(error: Exception) -> str:

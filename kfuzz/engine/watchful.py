@@ -1,6 +1,7 @@
 """What a run warns of in itself: where its verdicts rest on less than they seem to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -100,15 +101,15 @@ class Calibrations:
 
     def __init__(self, device: str, file: Path | None) -> None:
         self._read = None if file is None else read_calibration(file)
-        self._kept = _kept(device) if file is None else {}
+        self._kept = _Kept({}) if file is not None else _kept(device, _installed())
 
     def state_of(self, contract: str, operator: Operator) -> str:
         """Return what is known about a class on an operator; sound if nothing is."""
         if self._read is not None:
-            return self._read.state_of(f"{contract}/{operator.subject}")
-        if operator.subject not in OPERATORS:
+            return self._read.state_of(f"{contract}/{operator.name_in_contracts}")
+        if operator.name_in_contracts not in OPERATORS:
             return Soundness.UNCALIBRATED  # a user's: there are no witnesses
-        return self._kept.get((operator.name, contract), Soundness.SOUND)
+        return self._kept.states.get((operator.name, contract), Soundness.SOUND)
 
     def warn(
         self, kernels: Sequence[KernelTurns], finished: Sequence[KernelFinished]
@@ -120,14 +121,17 @@ class Calibrations:
             finished: their results, in the same order.
         """
         found: dict[str, dict[str, None]] = {}
+        asked = False  # whether the statement that kfuzz ships was
         for kernel, result in zip(kernels, finished, strict=True):
             operator = kernel.loaded.kernel.operator
             if kernel.loaded.target.reference:
                 continue  # its operator is made of another's model
             for name, tally in result.contracts.items():
-                decided = tally.verdict in (Verdict.CONFORMS, Verdict.VIOLATES)
-                if decided and self.state_of(name, operator) != Soundness.SOUND:
-                    found.setdefault(operator.subject, {})[name] = None
+                if tally.verdict not in (Verdict.CONFORMS, Verdict.VIOLATES):
+                    continue
+                asked |= operator.name_in_contracts in OPERATORS
+                if self.state_of(name, operator) != Soundness.SOUND:
+                    found.setdefault(operator.name_in_contracts, {})[name] = None
         if found:
             texts = [
                 f"{name} ({_some(list(c)) if name in OPERATORS else 'your own'})"
@@ -139,25 +143,63 @@ class Calibrations:
                 "kernels show that these contracts tell one from the other",
                 UNCALIBRATED,
             )
+        if asked and self._kept.instead_of:
+            yield Notice(
+                "",
+                "which contracts are calibrated is what kfuzz ships for torch "
+                f"{self._kept.version}, for there is none for {self._kept.instead_of}: "
+                "`kfuzz calibrate` and --calibration tell of this one",
+                UNCALIBRATED,
+            )
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a statement that kfuzz ships says.
+
+    Attributes:
+        states: of contracts, by operator and class.
+        version: torch's, "2.13", with which it was made.
+        instead_of: that which is installed, if it is another.
+    """
+
+    states: Mapping[tuple[str, str], str]
+    version: str = ""
+    instead_of: str = ""
+
+
+def _installed() -> str:
+    """Return torch's version here, as statements are named: "2.13"."""
+    return ".".join(version_of("torch").partition("+")[0].split(".")[:2])
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
+def _kept(device: str, installed: str) -> _Kept:
+    """Return what the statement for a version, or else the latest one, says."""
+    kind = "cuda" if device == "cuda" else "cpu"
+    files = {f.name.split("-")[1]: f for f in _KEPT.glob(f"torch-*-{kind}.json")}
+    if not files:
+        return _Kept({})
+    version = installed if installed in files else max(files, key=_numbers)
+    states = _states(files[version])
+    return _Kept(states, version, "" if version == installed else installed)
 
 
 @cache
-def _kept(device: str) -> dict[tuple[str, str], str]:
-    """Return what the statement that fits best says of contracts, by operator.
+def _states(file: Path) -> dict[tuple[str, str], str]:
+    """Return what a statement says of contracts, by operator and class.
 
     An operator in which no fault of a class can be planted says nothing against the
     class where it is sound for others.
     """
-    kind = "cuda" if device == "cuda" else "cpu"
-    version = version_of("torch").partition("+")[0].rpartition(".")[0]
-    files = sorted(_KEPT.glob(f"torch-*-{kind}.json"), reverse=True)
-    files.sort(key=lambda file: file.name != f"torch-{version}-{kind}.json")
     states: dict[tuple[str, str], str] = {}
-    for file in files[:1]:
-        document: Any = strict_json.loads(file.read_bytes(), where=file.name)
-        for kernel in document["statement"]["kernels"]:
-            for name, graded in kernel["contracts"].items():
-                states[kernel["operator"], name] = graded["calibration"]
+    document: Any = strict_json.loads(file.read_bytes(), where=file.name)
+    for kernel in document["statement"]["kernels"]:
+        for name, graded in kernel["contracts"].items():
+            states[kernel["operator"], name] = graded["calibration"]
     shown = {name for (_, name), state in states.items() if state == Soundness.SOUND}
     return {
         at: Soundness.SOUND if state == Soundness.UNCALIBRATED and at[1] in shown

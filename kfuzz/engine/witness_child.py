@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.functional import Witness, passes_functional
 from kfuzz.contracts.witnesses.roster import Entry
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.witness_search import Found, outcome_of, search
@@ -33,10 +34,10 @@ def answer(message: Message) -> Message:
         setting_of(device, SIZE_BUDGETS[backend], [c.id for c in ATTRIBUTION]),
     )
 
-    def judge(case: Case, depth: str) -> CaseReport:
+    def judge(case: Case, depth: Depth) -> CaseReport:
         if bench.spent:
             return CaseReport({}, error="the device answers no more")
-        return bench.judge(case, Depth(depth))
+        return bench.judge(case, depth)
 
     found = Found()
     if message["cases"]:

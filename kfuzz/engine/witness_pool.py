@@ -1,6 +1,5 @@
 """Children that search witnesses, and look at those alone that end their child."""
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -12,8 +11,10 @@ from kfuzz.contracts.witnesses.roster import Entry
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Outcome
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Target
+from kfuzz.core.processors import processors
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine import zygotes
@@ -55,7 +56,7 @@ class Pool:
         self._cases = cases
         self._seed = seed
         on_cpu = not device.startswith("cuda")
-        self._jobs = jobs or (os.cpu_count() or 1 if on_cpu else 1)
+        self._jobs = jobs or (processors() if on_cpu else 1)
         # Natively on the CPU, Triton is not to interpret: some classes would not bind.
         self._names = ("cpu", "interpret") if on_cpu else ("cuda",)
         self._zygotes: dict[str, Zygote] = {}
@@ -162,7 +163,7 @@ class Pool:
         )  # fmt: skip
         runner = Runner(loaded, place, backend.fork, expired=stop.is_set)
 
-        def judge(case: Case, depth: str) -> CaseReport:
+        def judge(case: Case, depth: Depth) -> CaseReport:
             if stop.is_set():
                 raise Stopped
             report = runner.judge(case, depth)
@@ -179,9 +180,14 @@ class Pool:
             child = self._zygotes[entry.backend].fork()
             with child:
                 child.send({**self._message(entry), "cases": 0})
-                functional = bool(child.wait(WITNESS_SECONDS)["functional"])
+                functional = bool(_reply(child, stop)["functional"])
         except Stopped:
             return None
+        except ChildTimeout:
+            if stop.is_set():
+                return None
+            what = f"the functional test takes over {WITNESS_SECONDS:.0f} s"
+            found, functional = Found(problem=what), False
         except KfuzzError as error:
             found, functional = Found(problem=str(error)), False
         finally:

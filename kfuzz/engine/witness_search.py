@@ -10,9 +10,10 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Outcome, Role
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
-from kfuzz.engine.falsify import round_seed, search_round, strategy_of
+from kfuzz.engine.drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.served import Stopped
 
 # As a campaign's: a gross fault shows in the first round.
@@ -26,7 +27,7 @@ DIAGNOSED: Final = 8
 CONFORMING_SHARE: Final = 4
 INTERPRETED_SHARE: Final = 16
 
-Judge = Callable[[Case, str], CaseReport]
+Judge = Callable[[Case, Depth], CaseReport]
 
 
 @dataclass
@@ -58,7 +59,7 @@ def outcome_of(entry: Entry, found: Found, *, functional: bool) -> Outcome:
     """Return what a search says about a witness."""
     return Outcome(
         kernel=entry.witness.kernel,
-        operator=entry.load().operator.subject,
+        operator=entry.load().operator.name_in_contracts,
         role=entry.role,
         contract=entry.witness.contract,
         backend=entry.backend,
@@ -111,7 +112,7 @@ def search(
             return None
 
     def judged(case: Case) -> CaseReport:
-        report = judge(case, "search")
+        report = judge(case, Depth.SEARCH)
         found.cases += 1
         found.problem = report.error or ""
         for contract, verdict in report.verdicts.items():
@@ -146,7 +147,7 @@ def _diagnosed(case: Case, failure: Failure, judge: Judge) -> Failure:
     """Return the failure once the probes that tell classes apart have run."""
     if failure.contract not in _TOLD_APART:
         return failure
-    return judge(case, "full").failure or failure
+    return judge(case, Depth.FULL).failure or failure
 
 
 _TOLD_APART: Final = frozenset(

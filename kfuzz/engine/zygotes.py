@@ -22,9 +22,7 @@ PRELOAD: Final = {
 # Whatever of these is there, torch is likely to find a GPU.
 _DEVICE_FILES: Final = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 # Set while this process runs, and of no meaning to a child.
-_OF_THIS_PROCESS: Final = frozenset(
-    {"HYPOTHESIS_STORAGE_DIRECTORY", "PYTEST_CURRENT_TEST"}
-)
+_OF_THIS_PROCESS: Final = frozenset({"PYTEST_CURRENT_TEST"})
 # An idle one holds some hundred megabytes, most of them shared with the others.
 KEPT: Final = 2
 

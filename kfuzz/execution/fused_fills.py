@@ -83,20 +83,6 @@ class Fills:
                 start += len(job.held)
 
 
-def fill_members(
-    values: Tensor,
-    runs: Sequence[tuple[int, int, str]],
-    streams: Streams,
-    *,
-    axis: int,
-    plants: NDArray[np.int64] | None = None,
-) -> None:
-    """Write the values of all members of one argument; see `Fills.add`."""
-    fills = Fills()
-    fills.add(values, runs, streams, axis=axis, plants=plants)
-    fills.send()
-
-
 def _held(
     values: Tensor,
     runs: Sequence[tuple[int, int, str]],

@@ -8,6 +8,7 @@ import torch
 
 from kfuzz.core.errors import BuildError
 from kfuzz.execution.devices import fault_of
+from kfuzz.execution.gpuless import lack_of_gpu
 from kfuzz.execution.interpreter import interpreting, is_interpreter_failure
 from kfuzz.execution.traps import explanation
 
@@ -30,6 +31,8 @@ class Raised:
             `devices.fault_of` names it; "" if it can.
         build: what could not be built for the call, as the `BuildError` says it;
             "" if that is not why.
+        gpu: what says that the call needs a GPU, where it was made without one; "" if
+            nothing does.
     """
 
     type: str
@@ -39,6 +42,7 @@ class Raised:
     memory: bool = False
     fault: str = ""
     build: str = ""
+    gpu: str = ""
 
     @property
     def lost(self) -> bool:
@@ -79,6 +83,7 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
         memory=out_of_memory,
         fault=fault,
         build=_unbuilt(error),
+        gpu=lack_of_gpu(error, device),
     )
 
 

@@ -7,6 +7,7 @@ import torch
 
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.devices import fault_of
+from kfuzz.execution.gpuless import lack_of_gpu
 from kfuzz.execution.interpreter import (
     Launches,
     interpreting,
@@ -79,6 +80,7 @@ class Suspects:
             around.forget_errors()
         self.in_a_row += 1
         trap = explanation(error, interpreted=interpreting())
+        trap = trap or lack_of_gpu(error, self._device)
         if trap or is_interpreter_failure(error):
             self._distrust(number, trap or _first_line(error))
         else:

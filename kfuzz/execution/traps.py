@@ -37,12 +37,13 @@ _INSIDE: Final = {
 }
 
 
-# Where nothing is interpreted, too: the kernel was defined for a GPU that is not there.
+# Where nothing is interpreted, too: the kernel was defined for a GPU that is not there,
+# or asks its driver.
 _NO_DRIVER: Final = "0 active drivers"
 _UNINTERPRETED: Final = (
-    "Triton looked for a GPU: TRITON_INTERPRET was not set when the kernel was "
-    "defined; leave it to kfuzz, which sets it in its child processes (--device auto, "
-    "--isolate auto)"
+    "Triton looked for a GPU, and there is none: the wrapper asks for one itself, or "
+    "TRITON_INTERPRET was not set when the kernel was defined; leave that to kfuzz, "
+    "which sets it in its child processes (--device auto, --isolate auto)"
 )
 
 

@@ -96,8 +96,9 @@ def monitor(
         on_violation: called with each `Violation`, in the checking thread.
         corpus: folder in which violating inputs are stored as findings, which
             `kfuzz shrink` and `kfuzz replay` take; three of each kind at most.
-        keep: how much of the data leaves the monitor: "full", "summary" or
-            "statistics"; findings need all of it.
+        keep: how much of the data a violation holds: "full"; "summary", the numbers at
+            the worst element, the extremes and the scalars; or "statistics", with no
+            element and no scalar. Findings need all of it.
         detectors: what flags calls by statistics of their arguments.
         device_gate: what flags calls on a GPU there, without waiting for it.
         arguments: from the function's arguments to the contract's, by name or in

@@ -25,7 +25,7 @@ class Checker:
     def __init__(
         self,
         *,
-        failed: Callable[[Exception], None],
+        failed: Callable[[BaseException], None],
         due: Callable[[], None],
         every: float,
         often: Callable[[], object] = lambda: None,
@@ -33,7 +33,7 @@ class Checker:
         """Make a queue; the thread begins with the first item.
 
         Args:
-            failed: told what an item raised.
+            failed: told what an item, `due` or `often` raised.
             due: called in the thread now and then.
             every: seconds between two such calls.
             often: called after each item, and each second.
@@ -57,12 +57,13 @@ class Checker:
     def put(self, item: Item) -> None:
         """Have an item done; waits for nothing."""
         with self._lock:
-            self._put_in += 1
-            if self._thread is None:
+            # Not alive where telling of a failure failed.
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._work, name="kfuzz-monitor", daemon=True
                 )
                 self._thread.start()
+            self._put_in += 1
         self._queue.put(item)
 
     def flush(self, timeout: float | None) -> bool:
@@ -93,18 +94,21 @@ class Checker:
                     self._count()
                     return
                 try:
-                    self._do(item)
-                except Exception as error:
-                    self._failed(error)
-                del item  # nothing of a call stays once a flush returns
-                self._count()
-            try:
-                self._often()
-            except Exception as error:
-                self._failed(error)
+                    self._try(self._do, item)
+                finally:
+                    del item  # nothing of a call stays once a flush returns
+                    self._count()
+            self._try(self._often)
             if time.monotonic() > due:
                 due = time.monotonic() + self._every
-                self._due()
+                self._try(self._due)
+
+    def _try(self, what: Callable[..., object], *given: Any) -> None:
+        """Call something and tell what it raises; sys.exit in a callback does too."""
+        try:
+            what(*given)
+        except BaseException as error:
+            self._failed(error)
 
     def _count(self) -> None:
         with self._settled:

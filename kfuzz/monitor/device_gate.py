@@ -9,7 +9,6 @@ and never waits. Without Triton, tensors on a GPU are not looked at here.
 
 import random
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -20,6 +19,7 @@ from torch import Tensor
 from kfuzz.core.errors import UsageError
 from kfuzz.monitor.detectors import statistics_of
 from kfuzz.monitor.gate import checked_rate
+from kfuzz.monitor.living import Living
 from kfuzz.monitor.seen import Parts
 from kfuzz.monitor.usual import Running
 
@@ -211,12 +211,12 @@ def current_stream(device: torch.device) -> int:
     return int(torch._C._cuda_getCurrentRawStream(device.index))
 
 
-_GATES: "Final[weakref.WeakSet[DeviceGate]]" = weakref.WeakSet()
+_GATES: "Final[Living[DeviceGate]]" = Living()
 
 
 def poll_all() -> bool:
     """Tell what the devices decided by now; whether no call is under way."""
-    return all([gate.poll() for gate in list(_GATES)])
+    return all([gate.poll() for gate in _GATES.all()])
 
 
 @dataclass

@@ -72,7 +72,7 @@ class OperatorSubject(Subject):
         self.name = name
         self.kernel = kernel
         self.operator = operator
-        self.operator_name = operator.subject
+        self.operator_name = operator.name_in_contracts
         self.explicit = explicit
         self._claims = declaration
         self._arguments = arguments
@@ -150,7 +150,11 @@ class OperatorSubject(Subject):
         takes = self.kernel.arguments
         given = tuple(case.tensors)
         passed = set(scalars) <= {*takes.scalars, *_defaults(self.operator, scalars)}
-        return takes.tensors[: len(given)] == given and passed
+        # Those at the end stay at their defaults, whatever these are.
+        complete = takes.tensors[: len(given)] == given
+        if not complete and set(given) <= set(takes.tensors):
+            complete = takes.nullable.issuperset(takes.lacking(given))
+        return complete and passed
 
 
 def _defaults(operator: Operator, scalars: Mapping[str, Scalar]) -> set[str]:

@@ -4,7 +4,6 @@ import atexit
 import logging
 import os
 import time
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from kfuzz.core.life import utc_now
 from kfuzz.core.monitoring import Counts, ProcessCounts, append_counts
 from kfuzz.monitor.checker import Checker
 from kfuzz.monitor.device_gate import poll_all
+from kfuzz.monitor.living import Living
 from kfuzz.monitor.snapshot import Rooms, Streams
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.settings = Settings()
-        self.monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
+        self.monitors: Living[Monitor] = Living()
         self.running = True
         self._left: list[object] = []
         self._begin_anew()
@@ -125,7 +125,7 @@ class Runtime:
             self.settings = settings
             self._begin_anew()
         self.running = True
-        for monitor in list(self.monitors):
+        for monitor in self.monitors.all():
             monitor.gate.active = True
 
     def stop(self, timeout: float | None = None) -> bool:
@@ -135,7 +135,7 @@ class Runtime:
             Whether everything was checked within the time.
         """
         self.running = False
-        for monitor in list(self.monitors):
+        for monitor in self.monitors.all():
             monitor.gate.active = False
         settled = self.flush(timeout)
         self.checker.end(timeout if settled else 0.0)
@@ -174,7 +174,8 @@ class Runtime:
 
     def statistics(self) -> tuple[Counts, ...]:
         """Return the counts of every monitored function, sorted by name."""
-        return tuple(sorted((m.statistics() for m in self.monitors), key=_by_name))
+        counts = (m.statistics() for m in self.monitors.all())
+        return tuple(sorted(counts, key=_by_name))
 
     def after_fork(self) -> None:
         """Start clean in a forked child: the thread, and what it was to do, is gone.
@@ -184,7 +185,7 @@ class Runtime:
         """
         self._left.append((self.checker, self.rooms, self.streams, self._child))
         self._begin_anew()
-        for monitor in list(self.monitors):
+        for monitor in self.monitors.all():
             monitor.begin_anew()
 
 
@@ -197,7 +198,7 @@ def _decided(until: float | None) -> bool:
     return True
 
 
-def _log_failure(error: Exception) -> None:
+def _log_failure(error: BaseException) -> None:
     """Log what a check did not catch itself: a fault of kfuzz's own."""
     log.error("a check failed", exc_info=error)
 

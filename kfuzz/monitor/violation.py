@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -17,12 +17,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+# Of two elements mean and deviation give both away, of a few a good guess.
+FEWEST: Final = 32
+"""Finite elements that statistics are of, at least, where no element may be told."""
+
+
 class Keep(StrEnum):
     """How much of a call's data leaves the monitor.
 
     FULL: the inputs themselves; only then are findings stored.
-    SUMMARY: shapes, scalars, statistics, and the numbers at the worst element.
-    STATISTICS: shapes and statistics; no element, and no scalar.
+    SUMMARY: shapes, scalars, statistics, the least and the greatest element of each
+        argument, and the numbers at the worst element.
+    STATISTICS: shapes, how many elements are NaN or infinite, how many miss and by how
+        many times the tolerance; of arguments with `FEWEST` finite elements or more
+        their mean, deviation and number of zeros. No element, no index and no scalar.
+        That is no anonymity: elements that are all alike, or one far above the others,
+        show in a mean.
     """
 
     FULL = "full"
@@ -32,16 +42,19 @@ class Keep(StrEnum):
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """What is told of a tensor without its elements.
+    """What is told of a tensor in place of its elements.
 
     Attributes:
         shape: sizes.
         dtype: torch's name without the prefix.
         strides: in elements.
         device: where it lay.
-        mean, deviation, least, greatest: of its finite elements; None where it has
-            none, or holds no numbers.
-        nan, infinite, zero: how many elements are so.
+        mean, deviation: of its finite elements; None where it has none, holds no
+            numbers, or they may not be told.
+        least, greatest: two of its finite elements; None likewise, and always where
+            statistics alone are kept.
+        nan, infinite: how many elements are so.
+        zero: likewise; None where it may not be told.
     """
 
     shape: tuple[int, ...]
@@ -54,7 +67,7 @@ class TensorSummary:
     greatest: float | None = None
     nan: int = 0
     infinite: int = 0
-    zero: int = 0
+    zero: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -161,7 +174,10 @@ def violation_of(
         message=failure.message,
         elements=failure.elements,
         ratio=failure.ratio,
-        inputs={name: summary_of(copy) for name, copy in seen.tensors.items()},
+        inputs={
+            name: summary_of(copy, elements=keep is not Keep.STATISTICS)
+            for name, copy in seen.tensors.items()
+        },
         call=call,
         why=why,
         when=when,
@@ -187,8 +203,13 @@ def violation_of(
     return made
 
 
-def summary_of(copy: TensorCopy) -> TensorSummary:
-    """Return what is told of a tensor without its elements."""
+def summary_of(copy: TensorCopy, *, elements: bool) -> TensorSummary:
+    """Return what is told of a tensor.
+
+    Args:
+        copy: the tensor.
+        elements: whether single elements may be told.
+    """
     dtype = str(copy.dtype).removeprefix("torch.")
     device = str(copy.device)
     x = copy.values
@@ -198,15 +219,16 @@ def summary_of(copy: TensorCopy) -> TensorSummary:
     finite = wide[torch.isfinite(wide)]
     made = TensorSummary(
         copy.shape, dtype, copy.strides, device,
-        nan=int(wide.isnan().sum()), infinite=int(wide.isinf().sum()),
-        zero=int((wide == 0).sum()),
+        nan=int(wide.isnan().sum()), infinite=int(wide.isinf().sum()), zero=None,
     )  # fmt: skip
+    if not elements and finite.numel() < FEWEST:
+        return made
+    made = replace(made, zero=int((finite == 0).sum()))
     if not finite.numel():
         return made
-    return replace(
-        made,
-        mean=float(finite.mean()),
-        deviation=float(finite.std(unbiased=False)),
-        least=float(finite.min()),
-        greatest=float(finite.max()),
+    made = replace(
+        made, mean=float(finite.mean()), deviation=float(finite.std(unbiased=False))
     )
+    if not elements:
+        return made
+    return replace(made, least=float(finite.min()), greatest=float(finite.max()))

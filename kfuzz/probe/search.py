@@ -30,9 +30,11 @@ from kfuzz.engine.backend import Backend
 from kfuzz.engine.children import Place
 from kfuzz.engine.found import first_finding, taken_to_minimum
 from kfuzz.engine.judge_runner import runner_of
+from kfuzz.engine.namesakes import require_own_entries
 from kfuzz.engine.record import Record
 from kfuzz.engine.round import KernelTurns, Round
 from kfuzz.engine.served import Stopped
+from kfuzz.engine.told import outside_notices, outside_of
 from kfuzz.execution.processes import Child
 from kfuzz.probe.catalogue import NAMES, readings
 from kfuzz.probe.subject import Subject
@@ -109,8 +111,11 @@ class Probing:
             _require_dtypes(loaded, config.dtypes)
             corpus = Corpus(config.corpus)
             corpus.require_writable()
-            names = tuple(k.target.node_id for k in loaded)
-            yield RunStarted(0, backend.name, names, utc_now())
+            require_own_entries(loaded, corpus, config.root)
+            names = tuple(k.node_id for k in loaded)
+            outside = outside_of(loaded)
+            yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
+            yield from outside_notices(outside)
             for kernel in loaded:
                 turns = self._turns(kernel, backend)
                 try:

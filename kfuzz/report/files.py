@@ -38,7 +38,9 @@ class ReportFiles:
     ) -> None:
         paths = [os.path.realpath(report.path) for report in wanted]
         for report, path in zip(wanted, paths, strict=True):
-            require_writable(report.path, where=str(report))
+            require_writable(
+                report.path, where=str(report), with_folder=report.with_folder
+            )
             if paths.count(path) > 1:
                 raise UsageError("two reports have this file", where=str(report))
         self._wanted = wanted

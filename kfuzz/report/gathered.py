@@ -37,6 +37,8 @@ class Shown:
         path: its folder, "" where it is unknown.
         is_new: False if the corpus already held it.
         whole: whether the run came to its end with it: reduced and explained.
+        outside: what `--target` takes for its kernel, where that lies outside the
+            project; "" where it does not, or this is unknown.
     """
 
     kernel: str
@@ -44,6 +46,7 @@ class Shown:
     path: str
     is_new: bool = True
     whole: bool = True
+    outside: str = ""
 
     @property
     def fails(self) -> bool:
@@ -88,6 +91,7 @@ class Gathered:
     kernels: dict[str, KernelFinished] = field(default_factory=dict)
     _shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
     _pending: dict[str, Shown] = field(default_factory=dict)
+    _outside: dict[str, str] = field(default_factory=dict)
     _skipped: int = 0
     _stride: int = 1
 
@@ -97,6 +101,7 @@ class Gathered:
             case RunStarted():
                 self.started, self.finished, self.exited = event, None, None
                 self.timeline, self._stride, self._skipped = [], 1, 0
+                self._outside |= event.outside
             case Progress():
                 self._point(event)
             case FindingReplayed():
@@ -181,7 +186,10 @@ class Gathered:
 
     def _save(self, event: FindingSaved) -> None:
         whole = event.stage == "done"
-        shown = Shown(event.kernel, event.finding, event.path, event.is_new, whole)
+        shown = Shown(
+            event.kernel, event.finding, event.path, event.is_new, whole,
+            self._outside.get(event.kernel, ""),
+        )  # fmt: skip
         if not whole:
             self._pending[event.kernel] = shown
             return
@@ -200,7 +208,10 @@ class Gathered:
             old = self._shown.get(key)
             is_new = old is None or old.is_new
             path = event.paths.get(finding.id, old.path if old else "")
-            self._shown[key] = Shown(event.kernel, finding, path, is_new)
+            outside = self._outside.get(event.kernel, "")
+            self._shown[key] = Shown(
+                event.kernel, finding, path, is_new, outside=outside
+            )
 
 
 def by_contract(findings: Iterable[Shown]) -> dict[tuple[str, str], list[Shown]]:

@@ -68,7 +68,7 @@ class RunReport:
             case FindingReplayed():
                 self._replayed.append(_replayed(event))
             case Notice():
-                self._notices.append(asdict(event))
+                self._notices.append(encode(event))
             case KernelFinished():
                 self._kernels[event.kernel] = _kernel(event)
             case RunFinished():

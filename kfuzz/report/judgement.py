@@ -60,12 +60,12 @@ def judgement_document(made: Judgement) -> dict[str, Any]:
     }
 
 
-def judgement_lines(made: Judgement, *, corpus: str = "") -> list[str]:
+def judgement_lines(made: Judgement, *, options: str = "") -> list[str]:
     """Return a judgement as text, the verdict first.
 
     Args:
         made: the judgement.
-        corpus: what a printed command needs besides, e.g. " --corpus DIR".
+        options: what a printed command needs besides, e.g. " --corpus DIR".
     """
     lines = [f"{made.verdict}: {one_line(made.candidate)}: {one_line(made.reason)}"]
     lines.append(f"  against {one_line(made.reference)}")
@@ -82,7 +82,7 @@ def judgement_lines(made: Judgement, *, corpus: str = "") -> list[str]:
         lines += [f"    {one_line(line)}" for line in draw_case(finding.case)]
         if path:
             lines.append(f"    stored: {one_line(shown_path(path))}")
-        lines.append(f"    replay: kfuzz replay {finding.id}{corpus}")
+        lines.append(f"    replay: kfuzz replay {finding.id}{options}")
     lines += [f"  problem: {one_line(text)}" for text in made.audit.faults[1:]]
     lines += [f"  problem: {one_line(text)}" for text in made.audit.notes]
     lines += [f"  inputs: {one_line(text)}" for text in made.audit.inputs]

@@ -27,10 +27,14 @@ class ReportFile:
     Attributes:
         kind: what it is.
         path: where it goes, as given.
+        with_folder: whether its folder is made where it is not there: what a file
+            configures holds in a fresh checkout too, while on a command line a folder
+            that is not there is mostly a slip.
     """
 
     kind: ReportKind
     path: Path
+    with_folder: bool = False
 
     def __str__(self) -> str:
         return f"report {self.kind}={self.path}"

@@ -85,7 +85,8 @@ def _headline(failing: list[Shown], findings: list[Shown]) -> str:
         if not s.fails and not s.known and s.finding.state is not State.FIXED
     ]
     words = [f"{len(failing)} violation{'s' if len(failing) != 1 else ''}"]
-    words = words if failing else ["no violation"]
+    none = "no violation confirmed" if rest else "no violation"
+    words = words if failing else [none]
     words += [f"{known} known"] if known else []
     words += [f"{len(rest)} not confirmed"] if rest else []
     return ", ".join(words)

@@ -23,6 +23,7 @@ from kfuzz.report.drawing import (
     shown_path,
     tensor_head,
 )
+from kfuzz.report.finding_text import target_option
 from kfuzz.report.promises import bound_contract, parts, whole
 
 # A part of a contract on the page of a finding; `contracts show` has it whole.
@@ -74,10 +75,11 @@ def finding_page(finding: Finding, path: Path, *, options: str = "") -> list[str
     lines += _section("environment", texts)
     history = (f"{c.when} {c.state} {c.note}" for c in finding.history)
     lines += _section("history", [one_line(text) for text in history])
+    named = f"{finding.id}{plain(target_option(finding))}{options}"
     commands = (
-        f"kfuzz replay {finding.id}{options}",
-        f"kfuzz replay {finding.id}{options} --script repro.py",
-        f"kfuzz shrink {finding.id}{options}",
+        f"kfuzz replay {named}",
+        f"kfuzz replay {named} --script repro.py",
+        f"kfuzz shrink {named}",
     )
     lines += _section("stored", [one_line(shown_path(path))])
     return lines + _section("next", list(commands))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from kfuzz.core.event import ContractTally, KernelFinished, Note, Refusal
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.report.drawing import one_line
 
 
@@ -41,10 +41,12 @@ def kernel_lines(kernel: KernelFinished) -> list[str]:
     """Return a kernel's verdicts, each with its contracts, its refusals and notes."""
     lines = [one_line(kernel.kernel)]
     width = max(map(len, Verdict))
+    unsettled = (f for f in kernel.findings if f.state not in CHARGED)
+    open_ = {finding.signature.contract for finding in unsettled}
     for verdict in Verdict:
         tallies = {n: t for n, t in kernel.contracts.items() if t.verdict is verdict}
         if tallies:
-            texts = ", ".join(_tally(n, t) for n, t in tallies.items())
+            texts = ", ".join(_tally(n, t, n in open_) for n, t in tallies.items())
             lines.append(f"  {verdict:<{width}}  {texts}")
     if not any(t.decided for t in kernel.contracts.values()):
         lines.append("  nothing was decided: this run says nothing about this kernel")
@@ -59,12 +61,14 @@ def kernel_lines(kernel: KernelFinished) -> list[str]:
     return lines
 
 
-def _tally(name: str, tally: ContractTally) -> str:
+def _tally(name: str, tally: ContractTally, is_open: bool) -> str:
     if tally.verdict is Verdict.NOT_APPLICABLE:
         return name
     text = f"{tally.decided} decided"
     if tally.undecided:
         text += f", {tally.undecided} undecided"
+    if is_open and tally.verdict is Verdict.UNDER_SPECIFIED:
+        text += "; a failure was not confirmed"
     return f"{name} ({text})"
 
 

@@ -23,6 +23,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.accesses import unsaid_place
 from kfuzz.report.drawing import draw_case, draw_failure, one_line, plain, shown_path
+from kfuzz.report.finding_text import gpu_hint, target_option
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.progress import LiveLine, PlainLines
 from kfuzz.report.summary import kernel_lines, overview
@@ -56,6 +57,7 @@ class TerminalReport:
         repeat: the command line that repeats the run, without its seed; "" to
             leave that out.
         summary: whether the kernels' verdicts stand at the end.
+        target: what `--target` was given, for the commands printed.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class TerminalReport:
         corpus: str = "",
         repeat: str = "",
         summary: bool = True,
+        target: str = "",
     ) -> None:
         # No wrapping: lines are copied from terminals and searched in logs.
         self._console = _Console(
@@ -80,13 +83,15 @@ class TerminalReport:
         )
         self._quiet, self._verbose = quiet, verbose
         self._options = f" --corpus {shlex.quote(corpus)}" if corpus else ""
-        self._repeat, self._summary = repeat, summary
+        self._repeat, self._summary, self._target = repeat, summary, target
         moves = out.isatty() and not self._console.is_dumb_terminal
         self._live = LiveLine(self._console) if moves and not quiet else None
         self._lines = None if quiet or self._live else PlainLines(self._say)
         self._done: set[str] = set()
         self._told: set[str] = set()
         self._old: set[str] = set()
+        # What `--target` takes for kernels of which findings do not say where they are.
+        self._outside: dict[str, str] = {}
         self._finished: list[KernelFinished] = []
         self._replayed: list[FindingReplayed] = []
 
@@ -114,12 +119,15 @@ class TerminalReport:
             case FindingSaved(stage="found"):
                 self._found(event)
             case FindingSaved(stage="done"):
-                self._block(event.finding, event.path)
+                self._block(event.kernel, event.finding, event.path)
             case FindingReplayed():
                 self._replay(event)
             case Notice() if not self._quiet:
                 place = f"{one_line(event.kernel)}: " if event.kernel else ""
                 self._say(f"note: {place}{one_line(event.message)}")
+                if self._verbose:
+                    for line in plain(event.trace).splitlines():
+                        self._say(f"  {line}")
             case KernelFinished():
                 self._finished.append(event)
             case RunFinished():
@@ -128,6 +136,7 @@ class TerminalReport:
                 pass
 
     def _start(self, event: RunStarted) -> None:
+        self._outside |= event.outside
         kernels = _count(len(event.kernels), "kernel")
         text = f"{kernels} on {event.device}, seed {event.seed}"
         text += f", {event.jobs} at once" if event.jobs > 1 else ""
@@ -155,7 +164,7 @@ class TerminalReport:
             )
         )
 
-    def _block(self, finding: Finding, path: str | Path) -> None:
+    def _block(self, kernel: str, finding: Finding, path: str | Path) -> None:
         """Print all that is known about a finding, and what to type next."""
         if finding.id in self._told:  # as a replayed one; found again it is news
             self._told.discard(finding.id)
@@ -174,15 +183,19 @@ class TerminalReport:
             (f" {finding.signature.contract}/{one_line(finding.operator)}", "bold"),
             f": {contract.title}" if contract else "",
         )
-        for line in self._details(finding, path):
+        for line in self._details(kernel, finding, path):
             block.append(f"\n  {line}")
         self._say(block)
 
-    def _details(self, finding: Finding, path: str | Path) -> Iterator[str]:
-        yield f"kernel: {one_line(finding.target.node_id)}"
+    def _details(
+        self, kernel: str, finding: Finding, path: str | Path
+    ) -> Iterator[str]:
+        yield f"kernel: {one_line(kernel)}"
         yield one_line(finding.failure.message)
         if place := unsaid_place(finding.failure):
             yield place
+        if hint := gpu_hint(finding):
+            yield hint
         counts = _count(finding.input_elements, "element")
         if finding.nonzero_elements is not None:
             counts += f", {finding.nonzero_elements} non-zero"
@@ -204,7 +217,8 @@ class TerminalReport:
         yield f"state: {_STATES[finding.state]}{known}"
         if str(path):
             yield f"stored: {one_line(shown_path(path))}"
-        yield f"replay: kfuzz replay {finding.id}{self._options}"
+        target = target_option(finding, self._outside.get(kernel, self._target))
+        yield f"replay: kfuzz replay {finding.id}{plain(target)}{self._options}"
 
     def _end(self, event: RunFinished) -> None:
         self._end_live()
@@ -212,7 +226,7 @@ class TerminalReport:
             for finding in kernel.findings:
                 if finding.id not in self._done:
                     path = kernel.paths.get(finding.id, "")
-                    self._block(finding, path)
+                    self._block(kernel.kernel, finding, path)
         if self._replayed:
             self._say(f"\n{replay_total(self._replayed)}")
         if self._summary:

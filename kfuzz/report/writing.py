@@ -9,12 +9,13 @@ from kfuzz.core.durable import replace_file
 from kfuzz.core.errors import HarnessError, UsageError
 
 
-def require_writable(path: Path, *, where: str) -> None:
+def require_writable(path: Path, *, where: str, with_folder: bool = False) -> None:
     """Check, before the work is done, that a file can be written.
 
     Args:
         path: the file, existing or not; a link is followed.
         where: as the user wrote it.
+        with_folder: whether to make its folder where it is not there.
 
     Raises:
         UsageError: if it is a folder, or nothing can be written there.
@@ -25,6 +26,8 @@ def require_writable(path: Path, *, where: str) -> None:
             raise UsageError("is a folder", where=where, fix="name a file in it")
         if _is_special(place):
             return
+        if with_folder and not place.parent.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=place.parent):
             pass
         if place.exists():
@@ -51,6 +54,22 @@ def write(path: Path, text: str) -> None:
             out.write(content)
         return
     replace_file(place, content, prefix=f".{place.name[:64]}.")
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet, or leave none.
+
+    Raises:
+        FileExistsError: if it is there.
+        OSError: if it is refused.
+    """
+    file = path.open("x", encoding="utf-8")
+    try:
+        with file:
+            file.write(text)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def write_or_raise(path: Path, text: str) -> None:

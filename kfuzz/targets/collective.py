@@ -102,7 +102,7 @@ def caller(
 
     def call(number: int) -> dict[str, Tensor]:
         with torch.no_grad(), watch(config=config):
-            returned = kernel.on(*steps[number], **keywords)
+            returned = kernel.taking(case.tensors)(*steps[number], **keywords)
         items = returned if isinstance(returned, tuple | list) else (returned,)
         return dict(zip(names, items, strict=True))
 

@@ -11,13 +11,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.bench import Bench, Depth, Setting
+from kfuzz.contracts.bench import Bench, Setting
 from kfuzz.contracts.binding import Arguments, BoundKernel
 from kfuzz.contracts.calling import Caller
 from kfuzz.contracts.left_open import poison_of
 from kfuzz.contracts.second_call import is_due
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
@@ -55,6 +56,7 @@ _ITS_OWN: Final = frozenset(
 # What a shape can be to blame for.
 _BY_SHAPE: Final = frozenset({"K-VAL-01", "C-PRC-01", "C-PRC-02"})
 SHAPES: Final = "C-CMP-03"
+VALUES: Final = "K-VAL-01"
 # Calls that stall before that counts as a hang.
 _STALLS: Final = 2
 EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
@@ -320,9 +322,12 @@ class Judged:
         """Return the report of a wrong value under C-CMP-03 where the shape is why."""
         failure = report.failure
         assert failure is not None
-        if failure.contract not in _BY_SHAPE or failure.kind not in _VALUES:
+        shown = failure.contract in _BY_SHAPE or failure.contract == SHAPES
+        if not shown or failure.kind not in _VALUES:
             return report
         self._wrong_there |= self.reference.is_benchmarked(case)
+        if failure.contract == SHAPES:
+            return _of_values(report) if self._wrong_there else report
         if self._wrong_there or not self._fails_by_shape(case):
             return report
         moved = replace(
@@ -367,6 +372,24 @@ class Judged:
         if at_home and own:
             good = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
             self.tried.passed = self.tried.passed or (good and report.failure is None)
+
+
+def _of_values(report: CaseReport) -> CaseReport:
+    """Return the report of a wrong value that other shapes do not excuse.
+
+    A candidate that is wrong at the benchmarked shape is wrong where it counts, though
+    shapes that are friendly in general hide it.
+    """
+    failure = report.failure
+    assert failure is not None
+    verdicts = {c: v for c, v in report.verdicts.items() if c != SHAPES}
+    moved = replace(
+        failure, contract=VALUES, message=failure.message.partition("; gone at")[0]
+    )
+    return replace(
+        report, verdicts={**verdicts, VALUES: Verdict.VIOLATES}, failure=moved,
+        friendly=None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

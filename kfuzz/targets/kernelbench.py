@@ -9,6 +9,7 @@ import copy
 import hashlib
 import importlib.util
 import inspect
+import os
 import random
 import sys
 import warnings
@@ -285,7 +286,7 @@ def _imported(path: Path) -> ModuleType:
     """
     if not path.is_file():
         raise UsageError("no such file", where=str(path), fix="check the path")
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
     name = f"kfuzz_reference_{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -7,11 +7,14 @@ package.module:name; never a shell string.
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Final, NoReturn
 
 from kfuzz.contracts.binding import MONITORED, REGISTRY, BoundKernel
 from kfuzz.core.errors import (
@@ -22,6 +25,7 @@ from kfuzz.core.errors import (
     suggestion,
 )
 from kfuzz.core.finding import Target
+from kfuzz.execution.patches import Patches
 
 # Folders that never hold targets.
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "venv"})
@@ -51,13 +55,40 @@ class LoadedKernel:
 
     Attributes:
         kernel: the bound kernel.
-        target: its project-relative place, for findings and node ids.
+        target: its place in the project, for findings: without a file where that lies
+            outside, whose path means nothing elsewhere.
         source: what to load to get it again.
     """
 
     kernel: BoundKernel
     target: Target
     source: Source
+
+    @property
+    def node_id(self) -> str:
+        """The one name of the kernel in a run; outside the project by its file's own.
+
+        The folders there are no part of any name.
+        """
+        if (file := self._file_outside) is None:
+            return self.target.node_id
+        return f"{file.name}::{self.target.name}"
+
+    @property
+    def outside(self) -> str:
+        """What `--target` is given for a kernel outside the project, else "".
+
+        Of such a kernel no finding says where it lives.
+        """
+        if (file := self._file_outside) is None:
+            return ""
+        near = os.path.relpath(file)
+        return f"{min(near, str(file), key=len)}::{self.target.name}"
+
+    @property
+    def _file_outside(self) -> Path | None:
+        homed = self.target.file or self.target.module
+        return None if homed else self.source.file
 
 
 def project_root(start: Path | None = None) -> Path:
@@ -110,6 +141,24 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
     return [Source(module=module, only=(name,) if name else ())]
 
 
+def resolve_one(target: str, name: str, *, base: Path | None = None) -> Source:
+    """Return the one kernel that a target names; `name` where it names a file alone.
+
+    Raises:
+        UsageError: if there is no such path or module, or it is several files.
+    """
+    sources = resolve(target, base=base)
+    if len(sources) != 1:
+        held = f"{len(sources)} files that mention kfuzz" if sources else "no kernel"
+        raise UsageError(
+            f"the folder holds {held}: it names no one kernel",
+            where=target,
+            fix=f"name the file: path.py::{name}",
+        )
+    (source,) = sources
+    return replace(source, only=source.only or (name,))
+
+
 def load(source: Source, *, root: Path) -> list[LoadedKernel]:
     """Import a source and return its bound kernels, in order of binding.
 
@@ -134,21 +183,34 @@ def load(source: Source, *, root: Path) -> list[LoadedKernel]:
                     f"no kernel {wanted!r}", where=_shown(where, root), fix=fix
                 )
         bound = [b for b in bound if b.name in source.only]
-    return [LoadedKernel(b, _target_of(source, b, root), source) for b in bound]
+    return [LoadedKernel(b, target_of(source, b, root), source) for b in bound]
+
+
+def _gradients(source: Source, root: Path) -> list[LoadedKernel]:
+    """Return the gradients bound with the kernels that a source names, loaded."""
+    module = source.module
+    if source.file is not None:
+        module = _import_file(source.file).__name__
+    named = [b.name for b in REGISTRY.get(module, [])]
+    found = tuple(
+        n for n in named for k in source.only if n.startswith(f"{k}.backward")
+    )
+    return load(replace(source, only=found), root=root) if found else []
 
 
 def load_all(targets: tuple[str, ...], *, root: Path) -> list[LoadedKernel]:
-    """Load every kernel of several targets, each once.
+    """Load every kernel of several targets, each once, and its gradients with it.
 
     Raises:
         UsageError, BindingError: as `resolve` and `load`.
         NothingToRunError: if there is no kernel at all.
     """
-    found: dict[str, LoadedKernel] = {}
+    found: dict[tuple[str, str], LoadedKernel] = {}
     for target in targets:
         for source in resolve(target):
-            for loaded in load(source, root=root):
-                found.setdefault(loaded.target.node_id, loaded)
+            for loaded in [*load(source, root=root), *_gradients(source, root)]:
+                place = str(source.file or source.module)
+                found.setdefault((place, loaded.kernel.name), loaded)
     if not found:
         raise NothingToRunError(
             "no kernel is bound",
@@ -156,16 +218,33 @@ def load_all(targets: tuple[str, ...], *, root: Path) -> list[LoadedKernel]:
             fix="bind one: @kfuzz.kernel(ops.softmax) above the function, with "
             "`from kfuzz.contracts import operators as ops`",
         )
-    names: dict[str, str] = {}
-    for node_id, loaded in found.items():
-        other = names.setdefault(loaded.kernel.name, node_id)
-        if other != node_id:
+    names: dict[str, LoadedKernel] = {}
+    for loaded in found.values():
+        other = names.setdefault(loaded.kernel.name, loaded)
+        if other is not loaded:
+            homes = " and ".join(k.outside or k.node_id for k in (other, loaded))
             raise BindingError(
-                f"two kernels are named {loaded.kernel.name!r}: {other} and {node_id}",
+                f"two kernels are named {loaded.kernel.name!r}: {homes}",
                 fix="the corpus sorts findings by kernel name: give one of them "
                 'another with kernel(…, name="…")',
             )
     return list(found.values())
+
+
+def target_of(source: Source, bound: BoundKernel, root: Path) -> Target:
+    """Return how findings call a kernel's home.
+
+    Nothing outside the project is one, nor is a file whose name cannot be printed.
+    """
+    if source.file is None:
+        return Target(file="", name=bound.name, module=source.module)
+    if source.file.is_relative_to(root):
+        # Other locales spell the bytes of a name otherwise: findings travel as UTF-8.
+        name = os.fsencode(source.file.relative_to(root).as_posix())
+        file = name.decode("utf-8", "surrogateescape")
+        if file.isprintable():
+            return Target(file, bound.name)
+    return Target("", bound.name)
 
 
 def _python_files(folder: Path) -> list[Path]:
@@ -189,7 +268,7 @@ def importing() -> str | None:
 
 
 def _import_file(path: Path) -> ModuleType:
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
     name = f"{_MODULE_PREFIX}{path.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
@@ -204,13 +283,17 @@ def _import_file(path: Path) -> ModuleType:
         sys.path.insert(0, folder)
     _importing.append(str(path))
     try:
-        spec.loader.exec_module(module)
+        with _told_of_exits():
+            spec.loader.exec_module(module)
     except KfuzzError:
         _forget(name)
         raise
     except (Exception, SystemExit) as error:
         _forget(name)
         raise _import_failure(error, str(path)) from error
+    except BaseException:  # Ctrl-C leaves half of a module too
+        _forget(name)
+        raise
     finally:
         _importing.pop()
     return module
@@ -221,7 +304,8 @@ def _import_name(module: str) -> ModuleType:
         sys.path.insert(0, str(Path.cwd()))
     _importing.append(module)
     try:
-        return importlib.import_module(module)
+        with _told_of_exits():
+            return importlib.import_module(module)
     except KfuzzError:
         raise
     except ModuleNotFoundError as error:
@@ -236,6 +320,29 @@ def _import_name(module: str) -> ModuleType:
         raise _import_failure(error, module) from error
     finally:
         _importing.pop()
+
+
+@contextmanager
+def _told_of_exits() -> Iterator[None]:
+    """Make os._exit raise SystemExit meanwhile, as sys.exit does.
+
+    It would end kfuzz, with the user's exit code and without a word. What the user
+    forks ends by it as ever.
+    """
+    leave, own, meanwhile = os._exit, os.getpid(), True
+
+    def raise_instead(status: int) -> NoReturn:
+        if not meanwhile or os.getpid() != own:
+            leave(status)
+        raise SystemExit(f"os._exit({status})")
+
+    patches = Patches()
+    patches.set(os, "_exit", raise_instead)
+    try:
+        yield
+    finally:
+        meanwhile = False
+        patches.undo()
 
 
 def _forget(name: str) -> None:
@@ -263,11 +370,3 @@ def _shown(where: str, root: Path) -> str:
     if path.is_absolute() and path.is_relative_to(root):
         return str(path.relative_to(root))
     return where
-
-
-def _target_of(source: Source, bound: BoundKernel, root: Path) -> Target:
-    if source.file is None:
-        return Target(file="", name=bound.name, module=source.module)
-    if source.file.is_relative_to(root):
-        return Target(source.file.relative_to(root).as_posix(), bound.name)
-    return Target(source.file.name, bound.name)

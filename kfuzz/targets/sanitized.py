@@ -65,7 +65,7 @@ def call(kernel: BoundKernel, case: Case, device: torch.device) -> None:
     keywords = keywords_of(kernel, case, config)
     _wait(device)
     with watch(config=config), seeded(device, SEED), torch.no_grad():
-        kernel.on(*arguments, **keywords)
+        kernel.taking(case.tensors)(*arguments, **keywords)
     _wait(device)
 
 

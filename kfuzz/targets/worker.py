@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import torch
 
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.observing import observe
 from kfuzz.contracts.screen import Screen
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Signature

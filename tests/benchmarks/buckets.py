@@ -34,7 +34,7 @@ from kfuzz.engine.backend import Backend
 from kfuzz.engine.bursts import screen_round
 from kfuzz.engine.campaign import FINDINGS_PER_KERNEL, FIRST_ROUND, LONGEST_ROUND
 from kfuzz.engine.children import Place
-from kfuzz.engine.falsify import round_seed, search_round, strategy_of
+from kfuzz.engine.drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.guidance import is_climbed
 from kfuzz.engine.lifecycle import confirm
 from kfuzz.engine.record import Record

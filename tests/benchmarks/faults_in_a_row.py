@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
@@ -136,7 +137,7 @@ def campaign(asked: list[str], device: str) -> Iterator[Step | int]:
             for number, turn in enumerate(asked):
                 began = time.perf_counter()
                 try:
-                    report = runner.judge(case(number, turn), "search")
+                    report = runner.judge(case(number, turn), Depth.SEARCH)
                 except KfuzzError as error:
                     report = CaseReport({}, error=f"{type(error).__name__}: {error}")
                 ended = time.perf_counter()

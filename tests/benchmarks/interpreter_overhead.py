@@ -29,7 +29,7 @@ from kfuzz.contracts.left_open import config_of
 from kfuzz.contracts.witnesses.functional import WITNESSES
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
-from kfuzz.engine.falsify import search_round, strategy_of
+from kfuzz.engine.drawing import search_round, strategy_of
 from kfuzz.execution import interpreter, interpreter_tables, low_precision
 from kfuzz.execution.allocations import GuardedAllocations
 from kfuzz.execution.fills import logical_values

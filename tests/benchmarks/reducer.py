@@ -35,7 +35,7 @@ from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine import lifecycle
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.children import Place
-from kfuzz.engine.falsify import round_seed, strategy_of
+from kfuzz.engine.drawing import round_seed, strategy_of
 from kfuzz.engine.runner import Runner
 from kfuzz.targets.load import LoadedKernel, load_all
 

@@ -30,7 +30,7 @@ from kfuzz.core.codec import encode
 from kfuzz.engine.backend import Backend
 from kfuzz.engine.bursts import members_of
 from kfuzz.engine.children import Place
-from kfuzz.engine.falsify import bursts_of, search_round, strategy_of
+from kfuzz.engine.drawing import bursts_of, search_round, strategy_of
 from kfuzz.engine.runner import Runner
 from kfuzz.execution.devices import device_name
 from kfuzz.execution.processes import Zygote

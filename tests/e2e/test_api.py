@@ -70,6 +70,20 @@ def test_findings_are_kept_where_asked(project: Project) -> None:
     assert (again.returncode, "FAILS" in again.stdout) == (1, True)
 
 
+def test_a_user_s_own_hypothesis_tests_store_where_they_did(project: Project) -> None:
+    project.write("kernels.py", HEADER + WRONG)
+    done = project.python(
+        "-c",
+        "import kernels, kfuzz, os\n"
+        "from hypothesis.configuration import storage_directory\n"
+        "before = storage_directory('examples').path\n"
+        "kfuzz.falsify(kernels.wrong, max_cases=5, seed=1, device='cpu')\n"
+        "assert storage_directory('examples').path == before, before\n"
+        "assert not os.path.exists('.hypothesis')\n",
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_is_not_bound_is_said(project: Project) -> None:
     done = project.python("-c", "import kfuzz; kfuzz.falsify(max)")
     assert done.returncode == 1

@@ -82,7 +82,7 @@ def test_declared_kernels_are_held_to_their_declarations(project: Project) -> No
     # The one that computes aside: x keeps its negative element.
     assert {(f["input_elements"], f["nonzero_elements"]) for f in wrong} == {(1, 1)}
     for kernel in run.document["kernels"]:
-        assert kernel["cases"] == 50
+        assert kernel["cases"] >= 50  # what is suspected of a later call is judged too
         assert kernel["contracts"]["K-VAL-01"]["decided"] > 0
         assert kernel["refusals"] == []
 

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 import kfuzz
 from kfuzz.contracts import further_calls
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from tests.e2e.project import Project

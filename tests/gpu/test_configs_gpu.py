@@ -17,12 +17,13 @@ import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses import configured, turns
 from kfuzz.core.budget import SIZE_BUDGETS, Budget
+from kfuzz.core.depth import Depth
 from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, State, Verdict

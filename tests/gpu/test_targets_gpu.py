@@ -16,9 +16,10 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BuildError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport

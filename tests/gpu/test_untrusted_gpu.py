@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.limits import Limits
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import End, Entry, Measures, OutputSpec

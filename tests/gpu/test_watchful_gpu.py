@@ -7,9 +7,10 @@ import torch
 
 from kfuzz.contracts import impostors, kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 

@@ -10,6 +10,7 @@ import pytest
 from kfuzz.cli.app import main
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.engine import judge as engine
+from kfuzz.engine.judge_loading import candidate_name
 from kfuzz.execution.processes import Zygote
 from kfuzz.execution.untrusted import zygote_for
 from kfuzz.targets.candidate import open_candidate
@@ -164,7 +165,7 @@ def test_files_of_one_name_are_candidates_of_their_own(tmp_path: Path) -> None:
 
     def named(reference: str, candidate: str) -> str:
         files = tmp_path / reference, tmp_path / candidate
-        return engine._named(engine.JudgeConfig(*files, tmp_path, tmp_path / "corpus"))
+        return candidate_name(*files, tmp_path)
 
     names = {
         named("problem.py", "one/candidate.py"),

@@ -18,7 +18,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
         "campaign": SimpleNamespace(run=fake.run),
         "replay": SimpleNamespace(replay=fake.replay),
         "shrink": SimpleNamespace(shrink=fake.shrink),
-        "script": SimpleNamespace(script=lambda found: f"# {found.id}\n"),
+        "script": SimpleNamespace(script=lambda found, target: f"# {found.id}\n"),
     }
     for name, module in parts.items():
         monkeypatch.setattr(kfuzz.engine, name, module, raising=False)

@@ -5,7 +5,7 @@ from hypothesis import Phase, given, seed, settings
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
-from kfuzz.engine.falsify import strategy_of
+from kfuzz.engine.drawing import strategy_of
 
 
 def drawn(kernel: BoundKernel, count: int, backend: str = "cpu") -> list[Case]:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from kfuzz.contracts import atomic, blocked, splitk
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.narrower import narrower_declarations
 from kfuzz.contracts.oracle import accept
-from kfuzz.contracts.view import narrower_declarations
 from kfuzz.core.accumulators import NAMED, Accumulator
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration

@@ -1,4 +1,5 @@
 import ctypes
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,10 +9,11 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 
@@ -197,6 +199,52 @@ def test_a_narrow_accumulator_is_named(dtype: str) -> None:
         dtypes=dtype,
     )  # fmt: skip
     assert declared.failure is None
+
+
+def one_number(value: float) -> Callable[..., TensorSpec]:
+    """Return a maker of specs of one float32 number."""
+    data = struct.pack("<f", value)
+    return lambda *axes: TensorSpec((1,) * len(axes), axes, "float32", values=data)
+
+
+def test_an_algorithm_that_may_be_declared_is_named_before_a_narrow_format() -> None:
+    def by_tanh(gate: Tensor, up: Tensor) -> Tensor:
+        return torch.nn.functional.gelu(gate, approximate="tanh") * up
+
+    one = one_number(1.0)
+    case = Case({"gate": one(), "up": one()})
+    report = judged(ops.geglu, by_tanh, case)
+    assert charged(report) == ("C-PRC-01", Kind.VALUE)
+    assert report.failure is not None
+    assert 'as algorithm="tanh_form" admits' in report.failure.message
+    assert "accumulator" not in report.failure.message
+    assert judged(ops.geglu, by_tanh, case, algorithm="tanh_form").failure is None
+
+
+def eps_outside(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x / ((x * x).mean(-1, keepdim=True).sqrt() + eps) * weight
+
+
+@pytest.mark.parametrize(
+    ("operator", "function", "tensors", "scalars"),
+    [
+        (ops.rms_norm, eps_outside, {"x": (1.0, "N"), "weight": (1.0, "N")}, 1e-3),
+        (ops.sigmoid, lambda x: torch.sigmoid(x.half()).float(), {"x": (0.7,)}, None),
+    ],
+)
+def test_no_accumulator_is_blamed_where_nothing_is_summed(
+    operator: Operator,
+    function: Callable[..., Tensor],
+    tensors: dict[str, tuple[float, str]],
+    scalars: float | None,
+) -> None:
+    specs = {n: one_number(value)(*axes) for n, (value, *axes) in tensors.items()}
+    case = Case(specs, {} if scalars is None else {"eps": scalars})
+    report = judged(operator, function, case)
+    assert charged(report) == ("C-PRC-01", Kind.VALUE)
+    assert report.failure is not None
+    assert "as float16 intermediates may give it" in report.failure.message
+    assert "accumulator" not in report.failure.message
 
 
 def test_truncated_operands_are_named() -> None:

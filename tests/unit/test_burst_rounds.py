@@ -13,6 +13,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel as bound
 from kfuzz.contracts.screen import member_case
 from kfuzz.core.burst import Burst
+from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.screened import Screened, Suspect
@@ -21,6 +22,7 @@ from kfuzz.engine import bursts
 from kfuzz.engine.bursts import BurstRound, members_of, share_of
 from kfuzz.engine.record import Record
 from kfuzz.engine.round import KernelTurns, Round
+from kfuzz.targets.load import LoadedKernel, Source
 
 NAMES = (f"relu_in_rounds{i}" for i in count())
 CLEAN = CaseReport({"K-VAL-01": Verdict.CONFORMS})
@@ -74,7 +76,7 @@ def round_of(
 ) -> tuple[BurstRound, FakeRunner, Round, Record]:
     runner = FakeRunner(screened, judged or [CLEAN])
     kernel = bound(ops.relu, name=next(NAMES))(relu)
-    loaded = SimpleNamespace(kernel=kernel, target=Target("a.py", "relu"))
+    loaded = LoadedKernel(kernel, Target("a.py", "relu"), Source())
     record = Record(frozenset({"K-VAL-01"}), ("float32",))
     turns = KernelTurns(loaded, runner, None, record)  # type: ignore[arg-type]
     turn = Round(turns, stop=threading.Event(), deadline=float("inf"))
@@ -241,7 +243,7 @@ def test_suspects_take_no_diagnosis_from_cases() -> None:
     made.collect()
     runner.depths.clear()
     turn.judge(burst(99).case)
-    assert runner.depths == ["search", "full"]
+    assert runner.depths == [Depth.SEARCH, Depth.FULL]
 
 
 def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.changed import (
     ORDERS,
     Changed,
@@ -35,6 +35,7 @@ from kfuzz.contracts.witnesses.changed_data import (
     matmul_within_half_range,
 )
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Plant
 from kfuzz.core.verdict import Kind, Verdict

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from typer.main import get_command
 
 from kfuzz import __version__
+from kfuzz.cli import grade, judge
 from kfuzz.cli.app import app, main
 from kfuzz.cli.exit_codes import ExitCode, exit_code_of
 from kfuzz.cli.options import duration
+from kfuzz.cli.outcome import Outcome
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
@@ -23,6 +26,11 @@ from kfuzz.core.errors import (
     NothingToRunError,
     UsageError,
 )
+from kfuzz.core.event import ContractTally, KernelFinished, RunFinished
+from kfuzz.core.judgement import Judgement
+from kfuzz.core.statement import Graded
+from kfuzz.core.verdict import Verdict
+from tests.unit import statements
 from tests.unit.command_line import (
     Engine,
     config_says,
@@ -31,6 +39,7 @@ from tests.unit.command_line import (
     python,
     stored,
 )
+from tests.unit.findings import finding
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -41,7 +50,7 @@ BAD = [
     (["run", "a.py", "--max-time"], "--max-time"),
     (["run", "a.py", "--max-time", "soon"], "90, 90s, 10m"),
     (["run", "a.py", "--max-time", ""], "is not a duration"),
-    (["run", "a.py", "--max-time", "0"], "not between"),
+    (["run", "a.py", "--max-time", "0"], "0 is not a time above 0 s, up to 168h"),
     (["run", "a.py", "--max-time=-5"], "is not a duration"),
     (["run", "a.py", "--max-time", "nan"], "is not a duration"),
     (["run", "a.py", "--max-time", "1m1h"], "is not a duration"),
@@ -153,6 +162,54 @@ def test_each_error_has_its_code(
     assert shown == "kfuzz: error: here: it broke \\x1b[1m. Mend it.\n"
 
 
+def ended(verdict: Verdict, *, interrupted: bool) -> list[int]:
+    """Return what `run`, `grade` and `judge` end with where that is what came of it."""
+    tally = ContractTally(verdict, 9)
+    charged = verdict is Verdict.VIOLATES
+    outcome = Outcome(fail_on_known=False)
+    outcome.feed(
+        KernelFinished(
+            "a.py::k", "relu", 9, 1.0, {"K-VAL-01": tally},
+            findings=(finding(),) if charged else (),
+        )
+    )  # fmt: skip
+    outcome.feed(RunFinished(1.0, interrupted, 7, "cpu"))
+    graded = statements.but(statements.kernel(), K_VAL_01=Graded(verdict, 9))
+    graded = replace(graded, findings=(statements.fault(),) if charged else ())
+    stated = statements.statement(graded, interrupted=interrupted)
+    judged = Judgement(verdict, "", "ref.py", "new.py", "cpu", interrupted=interrupted)
+    return [
+        outcome.code(),
+        grade.code_of(stated, fail_on_known=False),
+        judge.code_of(judged),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [(Verdict.CONFORMS, 0), (Verdict.VIOLATES, 1), (Verdict.ERROR, 3)],
+)
+def test_a_code_means_the_same_of_every_search(verdict: Verdict, code: int) -> None:
+    assert ended(verdict, interrupted=False) == [code] * 3
+    assert ended(verdict, interrupted=True) == [130] * 3
+
+
+def test_what_decides_nothing_is_told_of_a_judgement() -> None:
+    made = Judgement(Verdict.UNDER_SPECIFIED, "", "ref.py", "new.py", "cpu")
+    assert judge.code_of(made) == 2
+    assert judge.code_of(replace(made, interrupted=True)) == 130
+
+
+@pytest.mark.parametrize("verb", ["run", "grade", "judge"])
+def test_the_help_of_a_search_names_the_code_of_an_interrupt(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, "--help"]) == 0
+    words = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "130 interrupted" in words
+    assert "violation or not" in words
+
+
 def test_the_codes_are_those_of_the_design() -> None:
     assert {c.name: c.value for c in ExitCode} == {
         "OK": 0, "VIOLATION": 1, "USAGE": 2, "INTERNAL": 3, "NOTHING_TO_RUN": 4,
@@ -244,6 +301,23 @@ def test_a_reader_that_leaves_gets_no_traceback() -> None:
     os.close(sink)
     assert done.returncode == ExitCode.INTERRUPTED
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("words", [["contracts", "list"], ["config"], ["--version"]])
+def test_a_full_disk_below_stdout_is_said(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = python(["-m", "kfuzz", *words], stdout=full.fileno())
+    assert done.returncode == ExitCode.INTERNAL
+    said = "kfuzz: error: standard output: No space left on device. Make room"
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = python(["-m", "kfuzz", "config"])
+    assert done.returncode == 0, done.stderr
+    assert "\\u2013" in done.stdout  # for what is not set
 
 
 def test_foreign_output_stays_off_stdout_at_descriptor_level() -> None:

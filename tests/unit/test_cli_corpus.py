@@ -50,13 +50,25 @@ def test_corpus_list_and_check(
     assert one.id not in out
     assert "skipped: damaged" in err
     assert main(["corpus", "check"]) == ExitCode.VIOLATION
-    assert "1 readable, 1 problems" in capsys.readouterr().out
+    assert "1 readable, 1 problem\n" in capsys.readouterr().out
     assert main(["corpus", "check", "--format", "json"]) == ExitCode.VIOLATION
     document = strict_json.loads(capsys.readouterr().out)
     assert document["readable"] == len(document["problems"]) == 1
     assert main(["corpus", "list", "--format", "json"]) == 0
     document = strict_json.loads(capsys.readouterr().out)
     assert [f["id"] for f in document["findings"]] == [other.id]
+
+
+def test_what_is_misplaced_is_repaired_where_that_is_asked(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = project / "corpus" / stored(project).folder
+    folder.rename(folder.with_name("ab" * 6))
+    assert main(["corpus", "check"]) == ExitCode.VIOLATION
+    assert "its name should be" in capsys.readouterr().out
+    assert main(["corpus", "check", "--repair"]) == 0
+    assert "1 readable, 0 problems" in capsys.readouterr().out
+    assert folder.is_dir()
 
 
 def test_contracts_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """`kfuzz replay` and `shrink`: which findings, what is said, the exit code."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,30 @@ def test_a_script_is_written_once_and_never_over_a_file(
     assert main(["replay", "--script", "s.py"]) == ExitCode.USAGE
     assert "holds one finding, 2 are chosen" in paragraph(capsys)
     assert not engine.replays
+
+
+def test_a_device_that_is_not_there_is_missing_as_for_a_run(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(project)
+    assert main(["replay", "--device", "cuda:99"]) == ExitCode.NO_BACKEND
+    assert "no device 'cuda:99'" in paragraph(capsys)
+
+
+def test_a_script_that_does_not_fit_leaves_no_file(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
+    try:
+        code = main(["replay", one.id, "--script", "r.py"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == ExitCode.USAGE
+    assert "cannot be written: File too large" in paragraph(capsys)
+    assert not (project / "r.py").exists()
+    assert main(["replay", one.id, "--script", "r.py"]) == 0
 
 
 def test_shrink_shows_the_smaller_finding(

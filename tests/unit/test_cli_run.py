@@ -1,5 +1,6 @@
 """`kfuzz run`: what is asked of the engine, printed, and exited with."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -110,7 +111,7 @@ def test_a_run_in_which_nothing_ran_is_no_success(engine: Engine) -> None:
     assert main(["run", "a.py"]) == ExitCode.OK
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_the_run_cleanly(
     number: int, engine: Engine, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,6 +138,35 @@ def test_a_second_interrupt_aborts(
     engine.before = twice
     assert main(["run", "a.py"]) == ExitCode.INTERRUPTED
     assert not engine.ended
+    assert capsys.readouterr().err.endswith("kfuzz: aborted\n")
+
+
+def test_an_interrupt_that_an_import_swallows_is_heeded(
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from kfuzz.engine import zygotes
+
+    def swallowing(device: str) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(zygotes, "expect", swallowing)
+    assert main(["run", "a.py"]) == ExitCode.INTERRUPTED
+    assert engine.runs == []
+    assert capsys.readouterr().err == "kfuzz: aborted\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_who_ignores_hangups_goes_on(engine: Engine) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        engine.before = lambda stop: os.kill(os.getpid(), signal.SIGHUP)
+        engine.events = campaign()
+        assert main(["run", "a.py"]) == ExitCode.OK
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_json_is_alone_on_stdout(

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Kind, Verdict
 from kfuzz.execution import collectives

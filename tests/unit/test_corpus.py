@@ -21,10 +21,10 @@ from kfuzz import entry
 from kfuzz.core import durable
 from kfuzz.core.errors import DecodeError, HarnessError, UsageError
 from kfuzz.core.finding import Change, Finding, Target
-from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.core.verdict import State
 from kfuzz.corpus import Corpus, Problem, ProblemKind, Stored
-from kfuzz.entry import FINDING, FIRST, INPUTS
+from kfuzz.entry import FINDING, FIRST, INPUTS, files_of, read_entry
 from tests.unit.findings import finding, findings, pinned
 
 ROOT = Path(__file__).parents[2]
@@ -256,6 +256,56 @@ def test_a_target_outside_the_project_is_refused(
     fields = {"file": "", "name": "f", **target}
     with pytest.raises(HarnessError, match=field):
         Corpus(tmp_path / "other").save(finding(target=Target(**fields)))
+
+
+# What a terminal, an editor or Python may take for the end of a line.
+ENDS = ("\n", "\r", "\x0c", "\x85", "\u2028", "\x1b[2J")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_names_of_several_lines_are_refused(tmp_path: Path, end: str) -> None:
+    name = f"x{end}print()"
+    made = finding()
+    case = made.case
+    spec = case.tensors["x"]
+    place = Destination((1, 3), "float32", (3, 1))
+    named = (
+        replace(case, tensors={name: spec}),
+        replace(case, tensors={"x": replace(spec, axes=("M", name))}),
+        replace(case, scalars={name: 1}),
+        replace(case, destinations={name: place}),
+    )
+    changes: list[dict[str, Any]] = [{"case": c} for c in named]
+    changes += [{"first": c} for c in named]
+    changes += [
+        {"failure": replace(made.failure, output=name)},
+        {"declaration": replace(made.declaration, inplace=(name,))},
+        {"declaration": replace(made.declaration, out=(name,))},
+        {"declaration": replace(made.declaration, configs=({name: 1},))},
+    ]
+    for number, change in enumerate(changes):
+        with pytest.raises(HarnessError, match="control characters"):
+            Corpus(tmp_path / "mine").save(replace(made, **change))
+        theirs = tmp_path / str(number)
+        theirs.mkdir()
+        for file, content in files_of(replace(made, **change)).items():
+            (theirs / file).write_bytes(content)
+        with pytest.raises(DecodeError, match="control characters"):
+            read_entry(theirs)
+
+
+@pytest.mark.parametrize(
+    "change", [{"dtype": "float32 or print()"}, {"strides": [1]}, {"offset": -1}]
+)
+def test_destinations_that_cannot_be_are_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    places = {"out": Destination((1, 3), "float32", (3, 1))}
+    corpus = Corpus(tmp_path)
+    case = replace(finding().case, destinations=places)
+    path = corpus.save(finding(case=case))
+    edit(path / FINDING, lambda d: d["case"]["destinations"]["out"].update(change))
+    assert "case.destinations.out" in problem(corpus).what
 
 
 def test_an_unknown_format_is_skipped_and_never_touched(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from kfuzz.engine.coverage import require
 from kfuzz.engine.coverage_bytes import Mutator, padded
 from kfuzz.engine.coverage_child import signs
 from kfuzz.engine.coverage_inputs import KeptInputs, inputs_in
-from kfuzz.engine.falsify import fuzz_target, strategy_of
+from kfuzz.engine.drawing import fuzz_target, strategy_of
 from kfuzz.targets.load import load_all
 from kfuzz.targets.own_code import named_sizes, own_functions
 

@@ -9,8 +9,9 @@ import pytest
 from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.engine import descent as descending
-from kfuzz.engine.descent import Descent, Spent, one_by_one
+from kfuzz.engine.descent import Descent, Spent
 from kfuzz.engine.reduce import reduce_case
+from tests.unit.asking_alone import one_by_one
 
 Fails = Callable[[Case], bool]
 

@@ -12,12 +12,13 @@ import torch
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.destinations import layout_of
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill

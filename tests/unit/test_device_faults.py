@@ -12,6 +12,7 @@ from kfuzz.contracts.classes import k_liv_01
 from kfuzz.contracts.judge import judge
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Edge, TensorSpec
 from kfuzz.core.verdict import (
     Allocation,
@@ -99,7 +100,9 @@ def reads_past(case: Case) -> CaseReport:
 
 
 def test_a_load_past_the_end_is_charged_with_argument_and_distance() -> None:
-    reports = runner_of(reads_past).judge_fresh(CASE, ["full", "search", "search"])
+    reports = runner_of(reads_past).judge_fresh(
+        CASE, [Depth.FULL, Depth.SEARCH, Depth.SEARCH]
+    )
     for report in reports:
         assert report.verdicts == {"K-MEM-01": Verdict.VIOLATES}
         assert report.failure is not None
@@ -157,7 +160,7 @@ def test_other_faults_of_a_device_are_no_matter_of_fences(detail: str) -> None:
         asked.append(case)
         return lost(detail)
 
-    [report] = runner_of(faults).judge_fresh(CASE, ["full"])
+    [report] = runner_of(faults).judge_fresh(CASE, [Depth.FULL])
     assert report == lost(detail)
     assert len(asked) == 1
 
@@ -175,7 +178,7 @@ def test_an_over_read_allocation_of_its_own_is_named() -> None:
         return lost(beside=named)
 
     runner = runner_of(reads_own)
-    [report] = runner.judge_fresh(CASE, ["full"])
+    [report] = runner.judge_fresh(CASE, [Depth.FULL])
     assert report.failure is not None
     assert report.failure.message == (
         "reads outside its own float32[64]: 1 to 64 elements past the end "
@@ -186,10 +189,10 @@ def test_an_over_read_allocation_of_its_own_is_named() -> None:
     # While it is reduced it is the same as soon as that allocation faults.
     runner.fault = report.failure
     alone = replace(CASE, edge=Edge("end", allocation=0))
-    again = runner.judge(alone, "base").failure
+    again = runner.judge(alone, Depth.BASE).failure
     assert again is not None
     assert again.contract == "K-MEM-01"
-    everything = runner.judge(CASE, "base").failure
+    everything = runner.judge(CASE, Depth.BASE).failure
     assert everything is not None
     assert everything.contract == "K-LIV-01"
 
@@ -201,10 +204,22 @@ def test_fences_on_a_device_are_made_in_children_for_their_contract_alone() -> N
     assert not Runner(forked.loaded, forked.place, None).fences
 
 
+def test_there_are_fences_once_a_child_has_made_them() -> None:
+    runner = runner_of(reads_past)
+    assert not runner.fenced
+    runner.judge(CASE, Depth.SEARCH)
+    assert runner.fenced
+    runner.close()
+    assert runner.fenced  # what it said of its cases holds
+    without = runner_of(lambda case: CaseReport({}), unfenced="no driver")
+    without.judge(CASE, Depth.SEARCH)
+    assert not without.fenced
+
+
 def test_a_child_that_makes_no_fences_says_why_and_none_is_blamed() -> None:
     why = "cuda-bindings is not installed"
     runner = runner_of(lambda case: lost(), unfenced=why)
-    [report] = runner.judge_fresh(CASE, ["full"])
+    [report] = runner.judge_fresh(CASE, [Depth.FULL])
     assert runner.unfenced == why
     assert report == lost()
     assert runner.locate(CASE) is None

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.error_map import EXACT, UNBOUNDED, UNDECIDED, ErrorMap, ratio_of
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Finding

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.suite import select_classes
@@ -19,6 +19,7 @@ from kfuzz.contracts.witnesses.gpu.faults import CPP, FAULTS, TRITON, TWINS
 from kfuzz.contracts.witnesses.roster import roster
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict

@@ -14,7 +14,7 @@ import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.gradients.catalogue import RULES
@@ -27,12 +27,13 @@ from kfuzz.contracts.witnesses import gradient_norms, gradients
 from kfuzz.contracts.witnesses.functional import Witness
 from kfuzz.contracts.witnesses.gradient_faults import Around, without_strides
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.falsify import search_round, strategy_of
+from kfuzz.engine.drawing import search_round, strategy_of
 from kfuzz.engine.script import script
 from kfuzz.strategies.parameters import IndexParameter
 

@@ -22,13 +22,14 @@ from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.tiles import edges
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.descent import one_by_one
+from kfuzz.engine.drawing import strategy_of
 from kfuzz.engine.explain import explain
-from kfuzz.engine.falsify import strategy_of
+from kfuzz.engine.fate import Fate
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.slices import kept
 from kfuzz.execution.fills import logical_values
 from kfuzz.report.drawing import draw_tensor
+from tests.unit.asking_alone import one_by_one
 
 CPU = torch.device("cpu")
 CASES = 400
@@ -319,13 +320,17 @@ def test_reducing_widens_floats_and_leaves_indices() -> None:
 def test_explaining_varies_the_floats_only() -> None:
     tried: list[Case] = []
 
-    def fails(case: Case) -> bool:
+    def fate_of(case: Case) -> Fate:
         tried.append(case)
-        return case.data.dtype == "float32"
+        return Fate.FAILS if case.data.dtype == "float32" else Fate.PASSES
 
     case = lookup([2**62], 1)
     explained = explain(
-        case, fails, dtypes=("float32", "float16"), friendly=None, deadline=float("inf")
+        case,
+        fate_of,
+        dtypes=("float32", "float16"),
+        friendly=None,
+        deadline=float("inf"),
     )
     assert explained.features == (Feature.FLOAT32,)
     assert {c.tensors["indices"].dtype for c in tried} == {"int64"}

@@ -2,18 +2,22 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kfuzz.core.finding import Target
 from kfuzz.core.processors import processors
+from kfuzz.engine import replay
+from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.jobs import Halt, in_order, streamed
 from kfuzz.engine.record import Record
 from kfuzz.engine.round import KernelTurns
 from kfuzz.engine.turns import Turns
+from kfuzz.targets.load import LoadedKernel, Source
 
 # For a thread that does not do what it should to fail a test and not to stop it.
 PATIENCE = 30.0
@@ -124,11 +128,66 @@ def test_results_come_in_the_order_of_the_items(jobs: int) -> None:
             first.set()
         return item * item
 
-    assert list(in_order(work, range(9), jobs)) == [n * n for n in range(9)]
+    assert list(in_order(work, range(9), jobs, halt=lambda: None)) == [
+        n * n for n in range(9)
+    ]
+
+
+def test_who_takes_no_more_results_ends_the_work() -> None:
+    halt = Halt(threading.Event())
+    running, ended = threading.Event(), threading.Event()
+
+    def work(item: int) -> int:
+        if item:
+            running.set()
+            assert wait_until(halt.is_set)
+            ended.set()
+        return item
+
+    def printed() -> None:
+        for _ in in_order(work, range(4), 2, halt=halt.set):
+            assert running.wait(PATIENCE)
+            raise OSError("nobody reads any more")
+
+    with pytest.raises(OSError, match="nobody reads"):
+        printed()
+    assert ended.is_set()
+    assert not [t for t in threading.enumerate() if "work" in t.name]
+
+
+def test_a_replay_that_nobody_reads_ends_before_its_backends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    running = threading.Event()
+
+    def of(self: Any, entry: int) -> int:
+        if entry:
+            running.set()
+            assert wait_until(self._stop.is_set)
+            told.append("ended")
+        return entry
+
+    monkeypatch.setattr(replay._Replays, "of", of)
+    monkeypatch.setattr(replay._Replays, "close", lambda self: told.append("closed"))
+    config = ReplayConfig(root=tmp_path, corpus=tmp_path, jobs=2)
+    results = replay.replay([0, 1, 2], config, stop=threading.Event())  # type: ignore[list-item]
+    assert next(results) == 0
+    assert running.wait(PATIENCE)
+    results.close()  # type: ignore[attr-defined]
+    assert set(told[:-1]) == {"ended"}
+    assert told[-1] == "closed"
+
+
+def wait_until(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + PATIENCE
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds()
 
 
 def kernel(name: str, device: str = "cpu", **changes: object) -> KernelTurns:
-    loaded = SimpleNamespace(target=Target("a.py", name))
+    loaded = LoadedKernel(None, Target("a.py", name), Source())  # type: ignore[arg-type]
     runner = SimpleNamespace(place=SimpleNamespace(device=device))
     record = Record(frozenset(), ("float32",))
     made = KernelTurns(loaded, runner, None, record)  # type: ignore[arg-type]

@@ -247,3 +247,17 @@ def test_nested_results_are_judged_each(files: Files) -> None:
     made = files.judged(reference, wrong, "torch.rand(6, 9)")
     assert made.verdict is Verdict.VIOLATES
     assert made.findings[0].failure.output == "y3"
+
+
+@pytest.mark.parametrize(
+    ("wrong_where", "contract"),
+    [("x.numel() > 100", "K-VAL-01"), ("x.shape[1] % 16 != 0", "C-CMP-03")],
+)
+def test_shapes_excuse_nothing_that_is_wrong_at_the_benchmarked_one(
+    wrong_where: str, contract: str, files: Files
+) -> None:
+    made = files.judged(
+        "return torch.relu(x)", f"return torch.relu(x) + ({wrong_where}) * 0.1",
+        "torch.randn(8, 16)", cases=60,
+    )  # fmt: skip
+    assert {f.signature.contract for f in made.findings} == {contract}

@@ -12,6 +12,7 @@ import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature
@@ -118,7 +119,7 @@ class Lab:
 
     def reports(self, *sizes: int, until: Signature = SOUGHT) -> list[CaseReport]:
         cases = [case_of(n) for n in sizes]
-        return self.runner.judge_each(cases, "base", until)
+        return self.runner.judge_each(cases, Depth.BASE, until)
 
 
 def at(size: int, what: CaseReport | Exception) -> Model:
@@ -174,7 +175,7 @@ def test_children_that_are_prepared_are_the_fresh_ones_and_end_with_the_rest() -
     lab.runner.prepare(3)
     lab.runner.prepare(3)
     assert len(lab.born) == 3
-    lab.runner.judge_fresh(case_of(2), ["full", "search"])
+    lab.runner.judge_fresh(case_of(2), [Depth.FULL, Depth.SEARCH])
     assert len(lab.born) == 3
     assert [child.alive for child in lab.born] == [False, False, True]
     lab.runner.close()
@@ -200,7 +201,7 @@ def test_a_real_child_says_of_each_case_what_it_says_of_it_alone() -> None:
     loaded = LoadedKernel(wrong_beyond_two, Target("", "k"), Source())
     runner = Runner(loaded, place, None)
     cases = [minus_ones(n) for n in (1, 2, 4, 8)]
-    together = runner.judge_each(cases, "base", SOUGHT)
+    together = runner.judge_each(cases, Depth.BASE, SOUGHT)
     assert [r.shows(SOUGHT) for r in together] == [False, False, True]
-    assert together == [runner.judge(case, "base") for case in cases[:3]]
+    assert together == [runner.judge(case, Depth.BASE) for case in cases[:3]]
     runner.close()

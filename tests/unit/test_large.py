@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.cutting import row_axis
 from kfuzz.contracts.operator import Operator
 from kfuzz.core import recipe
 from kfuzz.core.budget import SIZE_BUDGETS, Scale
+from kfuzz.core.depth import Depth
 from kfuzz.core.families import STRETCHED
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.falsify import strategy_of
+from kfuzz.engine.drawing import strategy_of
 from kfuzz.execution import large
 from kfuzz.execution.fills import logical_values
 from kfuzz.execution.stretches import can_stretch, stretch

@@ -21,7 +21,7 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine import learnt_store
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.falsify import search_round, strategy_of
+from kfuzz.engine.drawing import search_round, strategy_of
 from kfuzz.engine.guidance import Discovery, shares
 from kfuzz.engine.learning import Learning
 from kfuzz.engine.learnt_store import Key, Store, chosen
@@ -29,6 +29,7 @@ from kfuzz.engine.record import Record
 from kfuzz.engine.round import KernelTurns
 from kfuzz.engine.strata import stratum_named, stratum_of
 from kfuzz.strategies.favour import Favour, favouring
+from kfuzz.targets.load import LoadedKernel, Source
 
 ROOT = Path(__file__).parents[2]
 KEY = Key("k", "a.py::k", "cpu", "sha256:1")
@@ -50,7 +51,7 @@ def kernel(
     *, name: str = "k", discovery: Discovery | None = None, source: object = len
 ) -> KernelTurns:
     bound = SimpleNamespace(name=name, function=source)
-    loaded = SimpleNamespace(kernel=bound, target=Target("a.py", name))
+    loaded = LoadedKernel(bound, Target("a.py", name), Source())  # type: ignore[arg-type]
     record = Record(frozenset(), ("float32",))
     made = KernelTurns(loaded, None, None, record, rounds=1)  # type: ignore[arg-type]
     made.discovery = discovery or Discovery()

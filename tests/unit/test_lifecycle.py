@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
@@ -61,9 +62,9 @@ class Scripted:
     def _report(self, fails: bool, depth: str) -> CaseReport:
         if not fails:
             return CaseReport({})
-        contract = "C-CMP-03" if depth == "full" else "K-VAL-01"
+        contract = "C-CMP-03" if depth == Depth.FULL else "K-VAL-01"
         failure = Failure(contract, Kind.VALUE, "wrong", "out")
-        friendly = "gone" if depth == "full" else None
+        friendly = "gone" if depth == Depth.FULL else None
         return CaseReport({}, failure=failure, friendly=friendly)
 
 
@@ -95,16 +96,18 @@ def taken(runner: Any, start: Finding) -> tuple[Finding, list[Finding]]:
 
 
 def test_the_classes_are_told_apart_once_in_a_fresh_child_at_the_minimum() -> None:
-    runner = Scripted(lambda case: case.elements >= 3)
+    runner = Scripted(lambda case: case.elements >= 3 and case.elements % 16 > 0)
     final, saved = taken(runner, found(20))
     assert runner.fresh == [
-        (20, ("search", "search", "search")),
-        (3, ("full", "search", "search")),
+        (20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH)),
+        (3, (Depth.FULL, Depth.SEARCH, Depth.SEARCH)),
     ]
     assert [f.signature.contract for f in saved] == ["K-VAL-01", "C-CMP-03"]
     assert final.state is State.CONFIRMED
     assert final.explanation is not None
     assert "tail" in [str(f) for f in final.explanation.features]
+    [line] = final.explanation.lines
+    assert line == "passes at x [16], fails at x [3] and at x [19]: needs tail"
     assert runner.prepared
 
 
@@ -112,7 +115,7 @@ def test_a_case_that_is_minimal_as_found_is_told_apart_too() -> None:
     start = found(4)
     runner = Scripted(lambda case: case == start.case)
     final, _ = taken(runner, start)
-    assert [depths[0] for _, depths in runner.fresh] == ["search", "full"]
+    assert [depths[0] for _, depths in runner.fresh] == [Depth.SEARCH, Depth.FULL]
     assert final.signature.contract == "C-CMP-03"
     assert final.reduction is not None
     assert final.reduction.stopped == "minimal"
@@ -134,5 +137,5 @@ def test_what_fails_in_no_fresh_child_is_neither_reduced_nor_told_apart() -> Non
     runner = Scripted(lambda case: True, fails_fresh=lambda case: False)
     final, _ = taken(runner, found(20))
     assert final.state is State.UNREPRODUCED
-    assert runner.fresh == [(20, ("search", "search", "search"))]
+    assert runner.fresh == [(20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH))]
     assert final.reduction is None

@@ -11,11 +11,12 @@ import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.execution.interpreter import interpreting

@@ -349,7 +349,9 @@ def test_one_kernel_makes_the_bits_of_every_family(dtype, shape, axis):
     ]
     left_out = runs.pop(4)
     streams = Streams(member_seeds(1, 0, burst.members), CPU)
-    fused_fills.fill_members(made, runs, streams, axis=axis)
+    fills = fused_fills.Fills()
+    fills.add(made, runs, streams, axis=axis)
+    fills.send()
     for start, stop, family in runs:
         same = torch.equal(bits(made[start:stop]), bits(wanted[start:stop]))
         assert same, f"{family}: {made[start:stop]} is not {wanted[start:stop]}"

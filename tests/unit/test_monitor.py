@@ -1,6 +1,8 @@
 """Monitored functions: what is seen, what is told, and what callers notice of it."""
 
+import contextlib
 import copy
+import importlib
 import inspect
 import logging
 import os
@@ -8,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +20,8 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.core.errors import BindingError, UsageError
-from kfuzz.monitor import Violation, references
+from kfuzz.monitor import Violation, process, references
+from kfuzz.monitor.runtime import runtime
 from tests import monitors
 from tests.monitors import SECONDS, settled
 
@@ -151,6 +155,30 @@ def test_no_input_leaves_the_monitor_unless_all_is_kept(keep: str) -> None:
     assert (secret == (None, None, None)) == (keep == "statistics")
     if keep == "statistics":
         assert "=" not in violation.message
+
+
+@pytest.mark.parametrize("n", [1, 2, 31, 32, 200])
+def test_statistics_tell_no_element(n: int) -> None:
+    told: list[Violation] = []
+
+    @kfuzz.monitor("softmax", rate=1.0, on_violation=told.append, keep="statistics")
+    def faulty(x: Tensor, dim: int = -1) -> Tensor:
+        return torch.softmax(x, dim) + 1.0
+
+    x = torch.randn(n)
+    faulty(x)
+    settled(faulty)
+    [violation] = told
+    [about] = violation.inputs.values()
+    numbers = {v for v in vars(about).values() if isinstance(v, float)}
+    assert not numbers & {float(e) for e in x}
+    assert (about.least, about.greatest) == (None, None)
+    assert (about.nan, about.infinite) == (0, 0)
+    # A statistic of few is a riddle of few unknowns.
+    statistics = (about.mean, about.deviation, about.zero)
+    assert (statistics == (None, None, None)) == (n < 32)
+    if n >= 32:
+        assert about.mean == pytest.approx(float(x.double().mean()))
 
 
 def test_findings_cannot_be_kept_without_the_inputs(tmp_path: Any) -> None:
@@ -611,6 +639,82 @@ def test_a_process_judges_what_it_can_import(tmp_path: Any) -> None:
     right, times = settled(module.right), settled(module.times)
     assert (right.checked, right.violations, right.errors) == (3, 0, 0)
     assert (times.checked, times.violations, times.errors) == (4, 1, 0)
+
+
+# Stands where the judging child does: answers that calls conform, once `hangs` is gone.
+CHILD = """#!{python} -IS
+import os, pathlib, sys, time
+here = pathlib.Path({folder!r})
+for line in sys.stdin:
+    if (here / "hangs").exists():
+        (here / "pid").write_text(str(os.getpid()))
+        time.sleep(3600)
+    print('{{"conforms": true}}', flush=True)
+"""
+
+
+@pytest.fixture
+def apart(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a module of one monitored function, judged by a child as above."""
+    child = tmp_path / "child"
+    child.write_text(CHILD.format(python=sys.executable, folder=str(tmp_path)))
+    child.chmod(0o700)
+    kfuzz.monitor.start(process=True)
+    monkeypatch.setattr(sys, "executable", str(child))
+    (tmp_path / "hanging.py").write_text(
+        "import torch, kfuzz\n"
+        "@kfuzz.monitor('relu', rate=1.0)\n"
+        "def right(x): return torch.relu(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("hanging")
+    sys.modules.pop("hanging")
+    (tmp_path / "hangs").unlink(missing_ok=True)
+    kfuzz.monitor.start(process=False)
+
+
+def ended(folder: Any) -> bool:
+    """Whether the child that hung is gone, and was waited for, soon."""
+    for _ in range(200):
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            try:
+                os.kill(int((folder / "pid").read_text()), 0)
+            except ProcessLookupError:
+                return True
+        time.sleep(SECONDS / 200)
+    return False
+
+
+def test_a_call_that_hangs_the_child_is_an_error_and_others_are_judged(
+    apart: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart.right(torch.randn(4))
+    assert settled(apart.right).checked == 1
+    (tmp_path / "hangs").touch()
+    monkeypatch.setattr(process, "ANSWER_SECONDS", 0.2)
+    apart.right(torch.randn(4))
+    counts = settled(apart.right)
+    assert (counts.checked, counts.errors) == (1, 1)
+    assert ended(tmp_path)
+    (tmp_path / "hangs").unlink()
+    monkeypatch.setattr(process, "ANSWER_SECONDS", SECONDS)
+    apart.right(torch.randn(4))
+    counts = settled(apart.right)
+    assert (counts.checked, counts.errors) == (2, 1)
+
+
+def test_stopping_ends_a_child_that_hangs(apart: Any, tmp_path: Any) -> None:
+    (tmp_path / "hangs").touch()
+    apart.right(torch.randn(4))
+    while not (tmp_path / "pid").exists():
+        time.sleep(0.01)
+    assert not runtime.stop(0.0)
+    assert ended(tmp_path)
+    (tmp_path / "hangs").unlink()
+    kfuzz.monitor.start()
+    apart.right(torch.randn(4))
+    counts = settled(apart.right)
+    assert (counts.checked, counts.errors) == (1, 1)
 
 
 def test_the_clock_of_a_call_is_not_the_checker_s() -> None:

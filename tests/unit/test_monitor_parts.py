@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 from kfuzz.cli.app import main
 from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.core.monitoring import Counts, ProcessCounts, append_counts, read_counts
+from kfuzz.monitor.checker import Checker
 from kfuzz.monitor.detectors import Centroid, NonFinite, statistics_of
 from kfuzz.monitor.gate import HostGate, signature_of
 from kfuzz.monitor.ring import ALIGNMENT, ByteRing, Slot
+from kfuzz.monitor.runtime import Runtime
 from kfuzz.monitor.snapshot import Room, Rooms, Snapshot, Streams, take
+from tests.monitors import SECONDS
 
 
 @given(
@@ -248,3 +251,89 @@ def test_prometheus_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(UsageError, match=r"kfuzz\[prometheus\]"):
         prometheus.register()
+
+
+def checker(**given: Any) -> Checker:
+    return Checker(
+        **{"failed": lambda _: None, "due": lambda: None, "every": 60.0, **given}
+    )
+
+
+def test_what_is_due_may_fail_and_checking_goes_on() -> None:
+    told: list[Exception] = []
+
+    def due() -> None:
+        raise RuntimeError("Set changed size during iteration")
+
+    working = checker(failed=told.append, due=due, every=0.0)
+    done: list[int] = []
+    for i in range(3):
+        working.put(lambda i=i: done.append(i))  # type: ignore[misc]
+        assert working.flush(SECONDS)
+    working.end(SECONDS)
+    assert done == [0, 1, 2]
+    assert {str(error) for error in told} == {"Set changed size during iteration"}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_checking_goes_on_whatever_an_item_raises(
+    ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    threads: list[threading.Thread] = []
+    told: list[BaseException] = []
+
+    def failed(error: BaseException) -> None:
+        told.append(error)
+        if ends:  # telling fails too, and ends the thread
+            sys.exit()
+
+    working = checker(failed=failed)
+    for _ in range(2):
+        working.put(lambda: threads.append(threading.current_thread()))
+        working.put(sys.exit)  # as a callback may
+        assert working.flush(SECONDS)
+        threads[-1].join(SECONDS if ends else 0.0)
+    assert [type(error) for error in told] == [SystemExit] * 2
+    assert (threads[0] is threads[1]) is not ends
+    working.end(SECONDS)
+
+
+def test_monitors_are_counted_while_others_are_added() -> None:
+    class Fake:
+        def __init__(self, adds: bool = False) -> None:
+            self.adds = adds
+
+        def statistics(self) -> Counts:
+            if self.adds:
+                kept.append(Fake())
+                process.monitors.add(kept[-1])  # type: ignore[arg-type]
+            return Counts("f")
+
+    process, kept, stop = Runtime(), [Fake(adds=True) for _ in range(3)], []
+    for fake in kept[:3]:
+        process.monitors.add(fake)  # type: ignore[arg-type]
+    assert len(process.statistics()) == 3
+    assert len(process.statistics()) == 6
+    del fake
+    kept.clear()
+    assert process.statistics() == ()
+
+    def add() -> None:
+        while not stop:
+            kept.append(Fake())
+            process.monitors.add(kept[-1])  # type: ignore[arg-type]
+            if len(kept) > 999:
+                kept.clear()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=add)
+    thread.start()
+    try:
+        for _ in range(300):
+            process.statistics()
+    finally:
+        stop.append(True)
+        thread.join()
+        sys.setswitchinterval(before)

@@ -12,7 +12,7 @@ from torch import Tensor
 from kfuzz.contracts import further_calls
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.batches import batch_axis, taken
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.calling import Memory
 from kfuzz.contracts.derive import Derived
@@ -24,6 +24,7 @@ from kfuzz.contracts.witnesses.workspace import (
     torch_relu_own_workspace,
 )
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.execution.memory import Arena

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.suite import contracts_of, find_contract
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.engine.runner import Runner

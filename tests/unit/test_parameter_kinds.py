@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kfuzz import strategies as ks
 from kfuzz.contracts import kernel
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
@@ -21,11 +21,12 @@ from kfuzz.contracts.relation import compare_all
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec, is_dtype
 from kfuzz.core.verdict import Failure, Kind
-from kfuzz.engine.falsify import strategy_of
+from kfuzz.engine.drawing import strategy_of
 from kfuzz.engine.script import script
 from kfuzz.numerics import elementwise
 from kfuzz.numerics.acceptance import Acceptance, Problem, around, between

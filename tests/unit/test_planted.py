@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.operators import OPERATORS
@@ -11,6 +11,7 @@ from kfuzz.contracts.witnesses.functional import passes_functional
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 

@@ -128,6 +128,7 @@ def test_a_narrow_accumulator_is_a_finding_that_is_replayed(
 
     # What it is may be declared: then nothing differs, and the finding is no more.
     honest = NARROW.replace("dims=", 'accumulator="float16", dims=')
+    (tmp_path / "narrow.py").unlink()  # else there would be two kernels of one name
     target = written(tmp_path, "honest.py", honest)
     settings = {"terms": 32, "probes": ("accumulator", "order")}
     [made], findings = probed(tmp_path, target, **settings)

@@ -6,9 +6,9 @@ import sys
 
 from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, Edge, TensorSpec
-from kfuzz.engine.descent import one_by_one
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.script import script
+from tests.unit.asking_alone import one_by_one
 from tests.unit.findings import finding
 
 FAR = 2**30 + 1
@@ -37,6 +37,33 @@ def test_an_offset_beyond_32_bits_shrinks_to_three_rows():
     case = Case({"x": pinned((5, 17, 9), strides=(9, FAR, 1))})
     spec = reduced(case, wraps).tensors["x"]
     assert (spec.shape, spec.strides) == ((3,), (FAR,))
+
+
+def test_a_far_stride_comes_near_where_any_step_between_rows_fails():
+    """A kernel that takes rows for adjacent, whatever lies between them."""
+
+    def packed(case):
+        spec = case.tensors["x"]
+        rows, columns = spec.shape[0], spec.shape[-1]
+        return rows > 1 and columns == 5 and spec.element_strides[0] > columns
+
+    for strides in ((FAR, 1), (64, 1)):
+        spec = reduced(Case({"x": pinned((4, 5), strides=strides)}), packed).lead
+        assert (spec.shape, spec.strides) == ((2, 5), (6, 1))
+    spec = reduced(Case({"x": pinned((4, 3, 5), strides=(FAR, 10, 2))}), packed).lead
+    assert spec.span < 40
+
+
+def test_rows_that_must_be_aligned_keep_a_gap_that_does():
+    def fails(case):
+        spec = case.lead
+        return spec.shape[-1] == 16 and len(spec.shape) == 2 and step(spec) > 16
+
+    def step(spec):
+        return spec.element_strides[0] if spec.element_strides[0] % 8 == 0 else 0
+
+    case = Case({"x": pinned((2, 16), strides=(2**20, 1))})
+    assert reduced(case, fails).lead.strides == (24, 1)
 
 
 def test_an_index_beyond_its_bound_shrinks_with_it():

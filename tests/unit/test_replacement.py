@@ -12,6 +12,7 @@ from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.screened import Screened
@@ -85,11 +86,11 @@ def runner_of(zoo: Zoo, backend: str = "cuda") -> Runner:
 def test_a_spent_child_has_a_successor_that_is_getting_ready() -> None:
     zoo = Zoo([WELL, SPENT])
     runner = runner_of(zoo)
-    runner.judge(CASE, "search")
+    runner.judge(CASE, Depth.SEARCH)
     assert len(zoo.born) == 2
     assert zoo.born[1].asked == ["open"]  # told, not waited for
     assert zoo.living == {zoo.born[1]}
-    runner.judge(CASE, "search")
+    runner.judge(CASE, Depth.SEARCH)
     assert zoo.born[1].asked == ["open", "judge"]
     assert len(zoo.born) == 2
     runner.close()
@@ -100,7 +101,7 @@ def test_a_spent_child_has_a_successor_that_is_getting_ready() -> None:
 def test_whatever_ends_a_child_of_a_device_has_it_replaced(end: Exception) -> None:
     zoo = Zoo([WELL, end])
     runner = runner_of(zoo)
-    runner.judge(CASE, "search")
+    runner.judge(CASE, Depth.SEARCH)
     assert zoo.living == {zoo.born[1]}
     runner.close()
     assert not zoo.living
@@ -109,9 +110,9 @@ def test_whatever_ends_a_child_of_a_device_has_it_replaced(end: Exception) -> No
 def test_a_child_on_the_cpu_has_no_successor_and_survives_an_exception() -> None:
     zoo = Zoo([WELL, RAISED, SPENT])
     runner = runner_of(zoo, "cpu")
-    assert "device-side assert" in str(runner.judge(CASE, "search").error)
+    assert "device-side assert" in str(runner.judge(CASE, Depth.SEARCH).error)
     assert zoo.living == {zoo.born[0]}
-    runner.judge(CASE, "search")
+    runner.judge(CASE, Depth.SEARCH)
     assert not zoo.living
     assert len(zoo.born) == 1
 
@@ -119,8 +120,8 @@ def test_a_child_on_the_cpu_has_no_successor_and_survives_an_exception() -> None
 def test_the_successor_is_the_first_of_the_fresh_children() -> None:
     zoo = Zoo([WELL, SPENT])
     runner = runner_of(zoo)
-    runner.judge(CASE, "search")
-    runner.judge_fresh(CASE, ["full", "search", "search"])
+    runner.judge(CASE, Depth.SEARCH)
+    runner.judge_fresh(CASE, [Depth.FULL, Depth.SEARCH, Depth.SEARCH])
     assert [child.asked for child in zoo.born[1:]] == [["open", "judge"]] * 3
     assert not zoo.living
 
@@ -128,7 +129,7 @@ def test_the_successor_is_the_first_of_the_fresh_children() -> None:
 def test_a_sick_child_is_replaced_once() -> None:
     zoo = Zoo([SICK])
     runner = runner_of(zoo)
-    assert runner.judge(CASE, "search").error is None
+    assert runner.judge(CASE, Depth.SEARCH).error is None
     assert zoo.living == {zoo.born[1]}
     runner.close()
 
@@ -136,7 +137,7 @@ def test_a_sick_child_is_replaced_once() -> None:
 def test_a_device_that_no_fresh_child_can_use_ends_the_run() -> None:
     zoo = Zoo([SICK], [SICK])
     with pytest.raises(BackendError) as caught:
-        runner_of(zoo).judge(CASE, "search")
+        runner_of(zoo).judge(CASE, Depth.SEARCH)
     text = str(caught.value)
     assert "cuda:0" in text
     assert "unspecified launch failure" in text
@@ -147,7 +148,7 @@ def test_a_device_that_no_fresh_child_can_use_ends_the_run() -> None:
 def test_children_that_got_ready_do_not_outlive_one_that_did_not() -> None:
     zoo = Zoo([WELL], [DIED], [WELL])
     with pytest.raises(HarnessError, match="did not get ready"):
-        runner_of(zoo).judge_fresh(CASE, ["full", "search", "search"])
+        runner_of(zoo).judge_fresh(CASE, [Depth.FULL, Depth.SEARCH, Depth.SEARCH])
     assert len(zoo.born) == 3
     assert not zoo.living
 
@@ -257,7 +258,7 @@ def test_the_answer_to_a_burst_is_nobody_else_s() -> None:
     zoo = Zoo([WELL, SCREENED], [WELL, REFUSED, SCREENED])
     runner = runner_of(zoo, "cpu")
     runner.submit(Burst(CASE, 3))
-    assert runner.judge(CASE, "search").refusal == "no"
+    assert runner.judge(CASE, Depth.SEARCH).refusal == "no"
     assert zoo.living == {zoo.born[1]}
     with pytest.raises(HarnessError, match="no burst"):
         runner.screened()
@@ -300,4 +301,37 @@ def test_work_around_a_burst_that_never_ends_is_an_error(
     made = runner.screened()
     assert made.error.startswith("kfuzz took more than")
     assert not made.lost
+    assert not zoo.living
+
+
+def test_a_call_that_hangs_at_times_is_noted_and_slows_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("SUSPECT_SECONDS", "HANG_SECONDS", "FIRST_SECONDS"):
+        monkeypatch.setattr(running, name, 0.0)
+    monkeypatch.setattr(Served, "is_in_kernel", lambda self: True)
+    monkeypatch.setattr(Served, "stack", lambda self: "")
+    runner = runner_of(Zoo([WELL, *late(1)], [WELL, *late(1)], [WELL, CLEAN]), "cpu")
+    before = runner.predicted
+    report = runner.judge(CASE, Depth.SEARCH)
+    assert report.failure is None
+    assert report.notes == (running.HANGS_AT_TIMES,)
+    assert runner.predicted == before
+    runner.close()
+
+
+def test_a_child_that_ended_between_requests_is_nobody_s_fault_in_pinning() -> None:
+    pinned = {"case": encode(CASE)}
+    zoo = Zoo([WELL, CLEAN], [WELL, pinned], [WELL, DIED])
+    runner = runner_of(zoo, "cpu")
+    runner.judge(CASE, Depth.SEARCH)
+
+    def ended(message: dict[str, Any]) -> None:
+        raise DIED
+
+    zoo.born[0].send = ended  # type: ignore[method-assign]
+    assert runner.pin(CASE) == CASE
+    runner.close()
+    with pytest.raises(HarnessError, match="the values cannot be made"):
+        runner.pin(CASE)
     assert not zoo.living

@@ -16,7 +16,7 @@ from kfuzz.core.verdict import State
 from kfuzz.report import html
 from kfuzz.report.files import ReportFiles
 from kfuzz.report.kinds import ReportFile, ReportKind
-from tests.unit.command_line import Engine, paragraph, stored
+from tests.unit.command_line import Engine, config_says, paragraph, stored
 from tests.unit.events import campaign
 from tests.unit.findings import finding
 
@@ -214,6 +214,17 @@ def test_a_report_that_cannot_be_asked_for_ends_the_run_before_it_begins(
     assert main(["run", "a.py", "--report", words]) == ExitCode.USAGE
     assert what in capsys.readouterr().err
     assert not leftovers()
+
+
+def test_the_folder_of_a_configured_report_is_made(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config_says(project, 'report = { html = "report/new/kfuzz.html" }')
+    assert main(["run", "a.py"]) == 0
+    assert Path("report/new/kfuzz.html").read_text().startswith("<!doctype html>")
+    config_says(project, 'report = { html = "report/new/kfuzz.html/a.html" }')
+    assert main(["run", "a.py"]) == ExitCode.USAGE
+    assert "cannot be written here: Not a directory" in capsys.readouterr().err
 
 
 def test_a_file_name_may_hold_a_comma(engine: Engine) -> None:

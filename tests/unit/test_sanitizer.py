@@ -234,6 +234,12 @@ def test_a_clean_run_and_a_tool_that_fails(
     capfd.readouterr()
     assert main(command) == 3
     assert "ended without a summary" in capfd.readouterr().out
+    half = "pathlib.Path(program[-1]).write_text('[')"
+    fake(tmp_path / "torn", f"{half}\nlog.write_text({CLEAN!r})", monkeypatch)
+    assert main([*command, "--format", "json"]) == 3
+    out = capfd.readouterr().out
+    [result] = strict_json.loads(out[out.index("{\n") :])["results"]
+    assert "half of what it saw" in result["problem"]
 
 
 def test_without_the_tool_or_a_gpu_nothing_runs(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts import screen
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.screen import ALWAYS_ON, Screen, member_case
@@ -23,9 +23,10 @@ from kfuzz.contracts.witnesses.roster import roster
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.falsify import bursts_of, strategy_of
+from kfuzz.engine.drawing import bursts_of, strategy_of
 
 CPU = torch.device("cpu")
 BUDGET = SizeBudget(elements=1 << 9, rows=1 << 6)

@@ -1,5 +1,6 @@
 """What a script says of each kind of failure, and of those that it cannot see."""
 
+import ast
 import runpy
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.finding import Target
-from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind
 from kfuzz.engine.script import script
 from tests.unit.findings import finding
@@ -187,3 +188,73 @@ def test_a_script_runs_the_configuration_that_failed(folder: Path) -> None:
         with pytest.raises(SystemExit) as end:
             runpy.run_path("repro.py")
         assert end.value.code == code
+
+
+# What ends a literal, an f-string, a comment, a docstring or a line.
+HOSTILE = (
+    '" + print("RAN") + "',
+    "' + print('RAN') + '",
+    '\nprint("RAN")\n#',
+    '\rprint("RAN")\r#',
+    '"""\nprint("RAN")\n"""',
+    '\x0c\x00\u2028\ud800print("RAN")',
+    '{print("RAN")}$call',
+    "\\",
+)
+
+
+def foreign(kind: Kind, text: str, *, message: str, out: bool) -> str:
+    """Return the script of a finding that holds a text wherever it can."""
+    spec = TensorSpec((2, 3), ("M", "N"), "float32", values=bytes(24))
+    failure = Failure(
+        "K-MEM-01", kind, message, text, text, index=(0, 1), got=0.0, expected=0.0,
+        low=0.0, high=0.0, place=1,
+    )  # fmt: skip
+    configs = ({text: text},)
+    claims = Declaration(configs=configs, out=(text,) if out else (), inplace=("x",))
+    places = {text: Destination((2, 3), "float32", (3, 1))}
+    made = finding(
+        kernel="mine",
+        case=Case({"x": spec, text: spec}, {text: text}, destinations=places),
+        failure=failure,
+        declaration=claims,
+        target=Target(text, text),
+    )
+    return script(made)
+
+
+def statements(code: str) -> list[str]:
+    """Return what a script is made of, without the values of its literals."""
+    return [type(node).__name__ for node in ast.walk(ast.parse(code))]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_what_a_finding_holds_is_no_code_of_its_script(kind: Kind) -> None:
+    changes = ("{}", "y with x times 2^3, but not 2^3 times {}", "of {} expected {}")
+    for message in changes:
+        for out in (False, True):
+            honest, *others = (
+                foreign(kind, text, message=message.replace("{}", text), out=out)
+                for text in ("honest", *HOSTILE)
+            )
+            for text, code in zip(HOSTILE, others, strict=True):
+                assert statements(code) == statements(honest), (text, message, out)
+
+
+def test_numbers_in_other_scripts_are_written_as_digits(folder: Path) -> None:
+    (folder / "kernels.py").write_text(HEAD + "    return x, x\n")
+    two = {"output": "", "message": "returns Tensor, expected ٢ tensors"}
+    assert outcome(Kind.WRONG_TYPE, folder, **two) == 0
+
+
+def test_a_script_takes_scalars_that_are_not_finite(folder: Path) -> None:
+    (folder / "kernels.py").write_text("def mine(x, top):\n    assert top > 1e300\n")
+    values = TensorSpec((2, 3), ("M", "N"), "float32", values=bytes(24))
+    made = finding(
+        kernel="mine",
+        case=Case({"x": values}, {"top": float("inf")}),
+        failure=Failure("K-LIV-01", Kind.RAISES, "it fails"),
+        target=Target("kernels.py", "mine"),
+    )
+    (folder / "repro.py").write_text(script(made))
+    runpy.run_path("repro.py")

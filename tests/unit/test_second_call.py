@@ -10,14 +10,15 @@ from torch import Tensor
 
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.second_call import halved, is_due, turned
 from kfuzz.core.budget import SIZE_BUDGETS
-from kfuzz.core.recipe import Case, Fill
+from kfuzz.core.depth import Depth
+from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.numerics.elementwise import elementwise
 from tests.unit.test_attribution import judged, layer_norm_case, row_case, x_case
@@ -32,6 +33,14 @@ def charged(report: CaseReport) -> tuple[str, Kind]:
 
 def failure(function: Callable[..., object], case: Case = CASE) -> Failure | None:
     return judged(ops.relu, function, case).failure
+
+
+def pinned_row(data: Tensor) -> Case:
+    """A case of a reduction over one row of given values."""
+    dtype = str(data.dtype).removeprefix("torch.")
+    held = data.view(torch.uint8).numpy().tobytes()
+    spec = TensorSpec(tuple(data.shape), ("d0",), dtype, values=held)
+    return Case({"x": spec}, {"dim": -1})
 
 
 def test_a_buffer_that_two_calls_return_is_charged() -> None:
@@ -145,6 +154,35 @@ def test_a_memo_is_stale_whatever_its_key(
         assert why in report.failure.message
 
 
+def remembers(function: Callable[..., Tensor], case: Case) -> Verdict:
+    """Return what K-REF-01 alone says of a sum: other classes see faults of values."""
+    bound = kernel(ops.sum, name=function.__name__)(function)
+    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01"}))
+    return bench.judge(case, Depth.FULL).verdicts["K-REF-01"]
+
+
+def test_a_result_that_comes_again_by_rounding_is_no_memory() -> None:
+    """2556 + 1 and 2554 + 1 are 2556 in float16, and only the first is right."""
+    data = torch.tensor([2047.0, 507, 0, 1, 1, 0, 0, 0], dtype=torch.float16)
+    case = pinned_row(data)
+
+    def one_too_many(x: Tensor, *, dim: int) -> Tensor:
+        return (x.sum(dim, dtype=torch.float32) + 1).half()
+
+    assert remembers(one_too_many, case) is Verdict.CONFORMS
+
+
+def test_a_memo_that_looks_at_some_elements_is_stale() -> None:
+    for key in (
+        lambda x: (x.shape, float(x.flatten()[0]), float(x.flatten()[-1])),
+        lambda x: (x.shape, round(float(x.sum()), 3)),
+    ):
+        report = judged(ops.relu, memo(key), CASE)
+        assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
+        assert report.failure is not None
+        assert "an earlier call, from which only" in report.failure.message
+
+
 def test_a_memo_filled_by_an_earlier_case_is_named_as_such() -> None:
     """Then the base run is wrong already; elsewhere it is right."""
     bound = kernel(ops.relu, name="remembers")(memo(lambda x: (x.data_ptr(), x.shape)))
@@ -250,12 +288,13 @@ def test_a_share_of_the_cases_gets_a_second_call() -> None:
     with_it, without = seeded(due[0]), seeded(due[0] + 1)
     assert not is_due(without)
     assert counted(with_it, Depth.BASE) == counted(without, Depth.SEARCH) == 1
-    # The second call, the first data again, and with a part of it changed.
-    assert counted(with_it, Depth.SEARCH) == 4
-    assert counted(without, Depth.FULL) == 5
+    # The second call, the first data again, and with a part of it changed; then two
+    # shorter calls, each after one of the case's own shape.
+    assert counted(with_it, Depth.SEARCH) == 4 + 4
+    assert counted(without, Depth.FULL) == 5 + 4
     values = bytes(4 * 32)
     pinned = Case({"x": replace(CASE.tensors["x"], fill=None, values=values)})
-    assert counted(pinned, Depth.SEARCH) == 4  # zeros have no other order
+    assert counted(pinned, Depth.SEARCH) == 4 + 4  # zeros have no other order
 
 
 def test_the_other_data_keep_their_dtypes_and_indices() -> None:

@@ -123,7 +123,7 @@ def test_the_default_time_falls_away_beside_a_number_of_cases(
 BAD = [
     ("max_time = 5", "did you mean 'max-time'"),
     ('max-time = "soon"', "[tool.kfuzz] max-time: 'soon' is not a duration"),
-    ("max-time = 0", "is not between 0 s"),
+    ("max-time = 0", "is not a time above 0 s"),
     ("max-time = true", "True is not a duration"),
     ('max-cases = "9"', "'9' is not a whole number"),
     ("max-cases = 0", "0 is not at least 1"),
@@ -297,10 +297,13 @@ def test_quiet_on_the_command_line_goes_before_verbose_in_the_file() -> None:
     assert (made["quiet"], made["verbose"]) == (True, False)
 
 
+@pytest.mark.parametrize("section", ["tool.kfuzz", "tool.kfuzz.profiles.weekend"])
 def test_an_error_after_reading_names_the_place_that_said_it(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    section: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project / "pyproject.toml").write_text('[tool.kfuzz]\nlearnt = "bogus"\n')
+    text = '[tool.kfuzz]\nlearnt = "none"\n' if section.endswith("weekend") else ""
+    (project / "pyproject.toml").write_text(f'{text}[{section}]\nlearnt = "bogus"\n')
     (project / "kernels.py").write_text("")
-    assert main(["run", "kernels.py"]) == ExitCode.USAGE
-    assert "pyproject.toml: [tool.kfuzz] learnt: " in capsys.readouterr().err
+    profile = ["--profile", "weekend"] if text else []
+    assert main(["run", "kernels.py", *profile]) == ExitCode.USAGE
+    assert f"pyproject.toml: [{section}] learnt: " in capsys.readouterr().err

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from kfuzz.cli.app import main
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
-from kfuzz.core.errors import BackendError, UsageError
+from kfuzz.core.errors import BackendError, StorageError, UsageError
 from kfuzz.core.event import (
     Event,
     FindingSaved,
@@ -23,7 +24,7 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.core.verdict import FAILING, CaseReport, Verdict
 from kfuzz.engine import campaign
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.learnt_store import chosen
@@ -192,10 +193,10 @@ def test_what_breaks_in_one_kernels_turn_is_an_error_of_that_kernel(
     assert Verdict.ERROR in verdicts["kernels.py::right"]
     assert Verdict.ERROR not in verdicts["kernels.py::other"]
     assert finished["kernels.py::other"].cases == 30
-    [text] = [
-        e.message for e in told if isinstance(e, Notice) and "given up" in e.message
-    ]
-    assert "ZeroDivisionError: a mistake of kfuzz's" in text
+    [notice] = [e for e in told if isinstance(e, Notice) and "given up" in e.message]
+    assert "ZeroDivisionError: a mistake of kfuzz's" in notice.message
+    assert f"in {broken.__name__}" in notice.trace
+    assert notice.trace.endswith("ZeroDivisionError: a mistake of kfuzz's\n")
     assert isinstance(told[-1], RunFinished)
 
 
@@ -231,6 +232,22 @@ def test_no_more_findings_than_were_asked_for(tmp_path: Path) -> None:
     assert sum(isinstance(e, FindingSaved) and e.stage == "found" for e in told) == 2
 
 
+def test_what_is_seen_once_does_not_end_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(
+        KERNELS.partition("@kernel")[0]
+        + f"import os\n\nSEEN = {str(tmp_path / 'seen')!r}\n\n"
+        "@kernel(ops.relu)\ndef a_once(x):\n"
+        "    first = not os.path.exists(SEEN)\n"
+        "    os.close(os.open(SEEN, os.O_CREAT))\n"
+        "    return torch.relu(x) + first\n\n"
+        "@kernel(ops.relu)\ndef b_wrong(x):\n    return torch.relu(x) + 1\n"
+    )
+    told = list(events(path, 1, budget=Budget(None, 100, max_findings=1)))
+    found = [f for e in told if isinstance(e, KernelFinished) for f in e.findings]
+    assert {f.signature.kernel: f.state in FAILING for f in found}["b_wrong"]
+
+
 def test_in_one_process_there_is_one_job(kernels: Path) -> None:
     with pytest.raises(
         UsageError, match=r"--jobs 2 --isolate none.*one after the other"
@@ -242,3 +259,31 @@ def test_one_kernel_is_one_job(kernels: Path) -> None:
     first = next(events(Path(f"{kernels}::right"), 8))
     assert isinstance(first, RunStarted)
     assert first.jobs == 1
+
+
+def test_what_the_disk_refuses_is_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "mine.py").write_text(
+        KERNELS.partition("@kernel")[0]
+        + "@kernel(ops.relu)\ndef wrong(x):\n    return torch.relu(x) + 1\n"
+    )
+
+    def refuse(corpus: Any, finding: Any) -> None:
+        raise StorageError("cannot be written: No space left on device", where="corpus")
+
+    monkeypatch.setattr("kfuzz.engine.found.FiledFinding", refuse)
+    words = ["run", "mine.py", "--device", "cpu", "--max-cases", "9", "--seed", "1"]
+    assert main([*words, "--format", "json", "--report", "markdown=r.md"]) == 3
+    told = capsys.readouterr()
+    assert "No space left" in told.err
+    assert "found, and NOT SAVED: " in told.err
+    document = json.loads(told.out)
+    [entry] = [k for k in document["kernels"] if k["kernel"] == "mine.py::wrong"]
+    assert len(entry["findings"]) == 1
+    assert any("NOT SAVED" in notice["message"] for notice in document["notices"])
+    report = (tmp_path / "r.md").read_text()
+    assert "no violation confirmed, 1 not confirmed" in report
+    assert "No space left" in report

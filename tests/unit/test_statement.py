@@ -23,6 +23,7 @@ from kfuzz.core.statement import Graded, KnownDefect, Statement
 from kfuzz.core.verdict import Kind, Signature, State, Verdict
 from kfuzz.engine import grade
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.grade_against import compare
 from kfuzz.engine.grade_files import read_calibration, read_statement
 from kfuzz.report import calibration as calibration_report
 from kfuzz.report.statement import (
@@ -196,6 +197,91 @@ def test_a_calibration_is_read_as_it_was_printed(tmp_path: Path) -> None:
     path = tmp_path / "calibration.json"
     path.write_text(compact({"format": 1, **calibration_report.document(made)}))
     assert read_calibration(path) == made
+
+
+@pytest.mark.parametrize(
+    ("backend", "fenced", "seen"),
+    [
+        ("cuda", (True, True), ["guard zones", "page guards"]),
+        ("cuda", (True, False), ["guard zones"]),
+        ("cpu", (True,), ["guard zones", "page guards"]),
+        ("cpu", (False,), ["guard zones"]),
+        ("cpu", (), ["guard zones"]),
+        ("interpret", (False,), ["guard zones", "address check", "race check"]),
+    ],
+)
+def test_page_guards_are_stated_where_every_kernels_children_had_them(
+    backend: str,
+    fenced: tuple[bool, ...],
+    seen: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = RunConfig(targets=(), root=tmp_path, corpus=tmp_path, device=backend)
+    ends = [
+        KernelFinished(f"a.py::k{n}", "relu", 9, 1.0, {}, fenced=had)
+        for n, had in enumerate(fenced)
+    ]
+    none = KernelFinished("a.py::unsearched", "relu", 0, 0.0, {})
+    monkeypatch.setattr(grade, "resolve_device", lambda device: (backend, "cpu"))
+    monkeypatch.setattr(grade, "load_all", lambda *_, **__: [])
+    monkeypatch.setattr(grade, "run_kernels", lambda *_, **__: iter((*ends, none)))
+    monkeypatch.setattr(grade.Grading, "_stated", lambda self, event: kernel())
+    grading = grade.Grading(config)
+    for _ in grading.events(stop=threading.Event()):
+        pass
+    assert list(grading.statement().instruments) == seen
+
+
+def graded_gradients(tmp_path: Path, made: Calibration | None) -> Statement:
+    """Return what a grade of a kernel's gradients comes to, without a search."""
+    from kfuzz.targets.load import load, resolve
+
+    module = "kfuzz.contracts.witnesses.gradients"
+    [target] = resolve(f"{module}:gradient_softmax.backward")
+    [loaded] = load(target, root=tmp_path)
+    tally = {"K-GRD-01": ContractTally(Verdict.CONFORMS, 400)}
+    finished = KernelFinished(
+        loaded.target.node_id, loaded.kernel.operator.name, 500, 1.0, tally
+    )
+
+    def searched(*_: object, **__: object) -> Iterator[Event]:
+        yield finished
+        yield RunFinished(1.0, False, 7, "cpu")
+
+    config = RunConfig(targets=(), root=tmp_path, corpus=tmp_path, device="cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grade, "load_all", lambda *_, **__: [loaded])
+        patch.setattr(grade, "run_kernels", searched)
+        grading = grade.Grading(config, calibration=made)
+        for _ in grading.events(stop=threading.Event()):
+            pass
+    return grading.statement()
+
+
+def test_gradients_rest_on_a_calibration_made_before_or_after(tmp_path: Path) -> None:
+    sound = ContractCalibration("K-GRD-01/softmax", Soundness.SOUND, ("a",), ("b",))
+    made = Calibration(7, 400, 100, "cpu", host_fingerprint(), (sound,), ())
+    before = graded_gradients(tmp_path, made)
+    assert before.kernels[0].contracts["K-GRD-01"].calibration is Soundness.SOUND
+    path = write(graded_gradients(tmp_path, None), tmp_path / "a.json")
+    assert grade.resting_on(read_statement(path), made) == before
+
+
+def test_a_comparison_names_contracts_of_gradients_as_they_are_listed(
+    tmp_path: Path,
+) -> None:
+    here = graded_gradients(tmp_path, None)
+    [conforms] = here.kernels
+    there = replace(here, kernels=(but(conforms, K_GRD_01=VIOLATED),))
+    [found] = compare(here, there).differences
+    assert found.contract == "K-GRD-01/softmax"
+
+
+def test_a_statement_from_before_gradients_were_named_is_read(tmp_path: Path) -> None:
+    path = write(RICH, tmp_path / "a.json")
+    assert "forward" not in path.read_text()  # nor is it asked for
+    assert read_statement(path).kernels[0].name_in_contracts == "softmax"
 
 
 def test_a_fresh_fingerprint_has_the_versions() -> None:

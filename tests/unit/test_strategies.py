@@ -102,7 +102,10 @@ def test_budgets_are_kept(operator, backend):
             if layout_name(spec) == "huge":
                 assert spec.span * DTYPES[spec.dtype].itemsize <= budget.span
             else:
-                assert spec.span <= layouts.span_limit(spec.shape)
+                # Every third element, or padded rows.
+                rows = math.prod(max(n, 1) for n in spec.shape[:-1])
+                padded = rows * ((spec.shape or (1,))[-1] + max(layouts._PADS))
+                assert spec.span <= max(3 * spec.numel, padded)
         if operator == "matmul":
             m, n = case.dims["M"], case.dims["N"]
             assert m * n <= budget.elements
@@ -275,6 +278,22 @@ def test_declared_layouts_are_kept():
     assert {"contiguous", "padded", "transposed", "stepped", "offset"} <= set(names)
     for case in drawn("relu", 500, inplace=("x",)):
         assert not overlapping(first(case))
+
+
+def test_expanded_views_are_also_expanded_twice_stepped_and_offset(plain):
+    found = [s for cases in plain.values() for c in cases for s in c.tensors.values()]
+    expanded = [s for s in found if layout_name(s) == "expanded"]
+    kept = [
+        [step for n, step in zip(s.shape, s.strides, strict=True) if n > 1 and step]
+        for s in expanded
+    ]
+    wide = [sum(n > 1 for n in s.shape) for s in expanded]
+    assert {n - len(k) for n, k in zip(wide, kept, strict=True)} == {1, 2}
+    assert any(s.offset for s in expanded)
+    assert any(k and min(k) > 1 for k in kept)
+    for spec in expanded:
+        assert spec.problem() is None
+        assert spec.offset + spec.span <= 3 * spec.numel + 31
 
 
 def test_a_few_views_reach_past_2_31_elements_where_that_costs_no_memory(plain):

@@ -1,5 +1,6 @@
 """Kernels as people have them: launches, operators of libraries, modules."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +15,16 @@ from torch import Tensor, nn
 import kfuzz
 from kfuzz.contracts import further_calls
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.execution.interpreter import interpreting
 from kfuzz.targets.identity import identity
+from kfuzz.targets.load import Source, load, load_all, target_of
 from tests.unit.test_attribution import judged, layer_norm_case, row_case, x_case
 
 CASE = x_case("randn", (4, 8))
@@ -170,7 +173,7 @@ def same(x: Tensor) -> tuple[Tensor, Tensor]:
     return y, y.view(x.shape)
 
 
-def normed(x: Tensor, eps: float, weight: Tensor, bias: Tensor | None) -> Tensor:
+def normed(x: Tensor, eps: float, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     wide = [None if t is None else t.double() for t in (x, weight, bias)]
     y = nn.functional.layer_norm(wide[0], x.shape[-1:], wide[1], wide[2], eps)
     return y.to(x.dtype)
@@ -349,3 +352,71 @@ def test_a_module_that_declines_sizes_is_a_kernel_that_does() -> None:
     other = kfuzz.module(lambda N: nn.Linear(N, N, bias=False), parameters=names)
     with pytest.raises(BuildError, match="no parameter or buffer 'bias'"):
         judged(ops.layer_norm, other, NORM_CASE)
+
+
+def test_an_import_that_was_interrupted_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "slow.py"
+    path.write_text(
+        "import pathlib\n"
+        "from kfuzz.contracts import kernel, operators as ops\n"
+        "@kernel(ops.relu)\ndef first(x): ...\n"
+        "here = pathlib.Path(__file__).with_name('begun')\n"
+        "if not here.exists():\n    here.touch()\n    raise KeyboardInterrupt\n"
+        "@kernel(ops.relu)\ndef second(x): ...\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        load(Source(path), root=tmp_path)
+    names = [loaded.kernel.name for loaded in load(Source(path), root=tmp_path)]
+    assert sorted(names) == ["first", "second"]
+
+
+def test_a_kernel_that_is_named_comes_with_its_gradients(tmp_path: Path) -> None:
+    file = tmp_path / "graded.py"
+    file.write_text(
+        "import torch\nimport kfuzz\nfrom kfuzz.contracts import operators as ops\n"
+        "@kfuzz.kernel(ops.relu, gradients=True)\ndef one(x):\n"
+        "    return torch.relu(x)\n"
+        "@kfuzz.kernel(ops.relu)\ndef other(x):\n    return torch.relu(x)\n"
+    )
+    loaded = load_all((f"{file}::one",), root=tmp_path)
+    assert [each.kernel.name for each in loaded] == ["one", "one.backward"]
+    loaded = load_all((f"{file}::one.backward",), root=tmp_path)
+    assert [each.kernel.name for each in loaded] == ["one.backward"]
+
+
+@pytest.mark.parametrize("leaving", ["os._exit(0)", "sys.exit(0)"])
+def test_a_file_that_leaves_while_it_is_imported_is_told(
+    leaving: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "leaves.py"
+    file.write_text(f"import os, sys\n{leaving}\n")
+    with pytest.raises(BindingError, match=r"leaves\.py:2: importing it raises System"):
+        load(Source(file=file), root=tmp_path)
+
+
+def test_what_a_file_forks_as_it_is_imported_ends_as_ever(tmp_path: Path) -> None:
+    file = tmp_path / "forks.py"
+    file.write_text(
+        "import os\n"
+        "from os import _exit\n"
+        "child = os.fork() or _exit(7)\n"
+        "code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        "if code != 7: raise ValueError(code)\n"
+    )
+    exits = os._exit
+    assert load(Source(file=file), root=tmp_path) == []
+    assert os._exit is exits
+
+
+def test_a_files_name_in_findings_is_the_same_in_every_locale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def name_of(file: bytes, encoding: str) -> str:
+        path = tmp_path / file.decode(encoding, "surrogateescape")
+        return target_of(Source(file=path), bound, tmp_path).file
+
+    bound = kfuzz.kernel(ops.sum, name="own_sum")(lambda x, dim: torch.sum(x, dim))
+    assert name_of("kärnel.py".encode(), "utf-8") == "kärnel.py"
+    assert name_of(b"k\xe4rnel.py", "utf-8") == ""  # nothing that can be printed
+    monkeypatch.setattr(os, "fsencode", lambda t: t.encode("ascii", "surrogateescape"))
+    assert name_of("kärnel.py".encode(), "ascii") == "kärnel.py"

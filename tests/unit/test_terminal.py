@@ -8,10 +8,17 @@ from dataclasses import replace
 import pytest
 
 from kfuzz.core.dtypes import number_to_bits, pack_bits
-from kfuzz.core.event import Event, Note, Notice, RunFinished, RunStarted
+from kfuzz.core.event import (
+    ContractTally,
+    Event,
+    Note,
+    Notice,
+    RunFinished,
+    RunStarted,
+)
 from kfuzz.core.finding import Mark
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.core.verdict import Failure, Kind, State
+from kfuzz.core.verdict import Failure, Kind, State, Verdict
 from kfuzz.report.drawing import draw_case, draw_failure, draw_grid, draw_tensor, number
 from kfuzz.report.pages import finding_page
 from kfuzz.report.terminal import TerminalReport
@@ -106,6 +113,19 @@ def test_notes_are_told_once_for_each_kernel() -> None:
     assert "note: races (1 case)" in shown
 
 
+def test_a_failure_that_was_not_confirmed_is_told_beside_its_contract() -> None:
+    open_, closed = finding(state=State.UNREPRODUCED), finding()
+    tallies = {
+        open_.signature.contract: ContractTally(Verdict.UNDER_SPECIFIED, 3, 1),
+        "K-MEM-02": ContractTally(Verdict.UNDER_SPECIFIED, 0, 7),
+    }
+    end = RunFinished(1.0, False, 7, "cpu")
+    shown = text_of([finished(open_, contracts=tallies), end])
+    told = "C-PRC-01 (3 decided, 1 undecided; a failure was not confirmed)"
+    assert f"under_specified  {told}, K-MEM-02 (0 decided, 7 undecided)" in shown
+    assert "was not confirmed" not in text_of([finished(closed), end])
+
+
 def test_nothing_decided_never_conforms() -> None:
     events = [finished(contracts=UNDECIDED), RunFinished(1.0, False, 7, "cpu")]
     shown = text_of(events)
@@ -121,6 +141,15 @@ def test_quiet_keeps_findings_and_drops_progress_and_notes() -> None:
     assert "kernels done" not in quiet
     assert "a note" not in quiet
     assert f"kfuzz replay {finding().id}" in quiet
+
+
+def test_a_traceback_is_for_those_who_ask() -> None:
+    trace = "Traceback (most recent call last):\n  in \x1b[1mstrategy\n"
+    events = [*campaign(), Notice(NODE, "given up", trace=trace)]
+    assert "Traceback" not in text_of(events)
+    shown = text_of(events, verbose=True)
+    told = f"note: {NODE}: given up\n  Traceback (most recent call last):\n"
+    assert f"{told}    in \\x1b[1mstrategy\n" in shown
 
 
 def test_a_finding_cut_off_before_its_end_is_still_drawn() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kfuzz.contracts import bench as bench_module
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.classes.c_ord_02 import unrepeatable
@@ -27,6 +27,7 @@ from kfuzz.contracts.under_load import (
 )
 from kfuzz.contracts.view import View
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Kind, Verdict
 from kfuzz.execution import run

@@ -244,7 +244,7 @@ def test_a_link_in_the_corpus_is_told_once(
     (tmp_path / "elsewhere").mkdir()
     (folder.parent / "C-EXC-01-00000000").symlink_to(tmp_path / "elsewhere")
     assert main(["corpus", "check"]) == ExitCode.VIOLATION
-    assert "1 readable, 1 problems" in capsys.readouterr().out
+    assert "1 readable, 1 problem\n" in capsys.readouterr().out
 
 
 def test_pruning_says_first_and_does_it_with_yes(

@@ -15,20 +15,22 @@ from torch import Tensor
 import kfuzz
 from kfuzz.contracts import Operator, impostors, kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS, Scale
 from kfuzz.core.calibration import Calibration, ContractCalibration, Soundness
 from kfuzz.core.codec import encode
+from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import ContractTally, Notice
 from kfuzz.core.finding import Target
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.engine import watchful
 from kfuzz.engine.breadth import Breadth, Draws
-from kfuzz.engine.falsify import search_round, strategy_of
+from kfuzz.engine.drawing import search_round, strategy_of
 from kfuzz.engine.watchful import Calibrations, watched
 from kfuzz.strategies import tensors
 from tests.unit.events import finished
@@ -248,7 +250,50 @@ def warned(
     return list(calibrations.warn([turns(Breadth(), bound)], [result]))
 
 
-def test_contracts_that_nothing_calibrates_are_told() -> None:
+@pytest.fixture
+def statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what puts statements in place of those that are shipped, by version."""
+
+    def ship(here: str, **states: str) -> None:
+        for name, state in states.items():
+            kernels = [
+                {"operator": "relu", "contracts": {"K-VAL-01": {"calibration": state}}}
+            ]
+            version = name[1:].replace("_", ".")
+            (tmp_path / f"torch-{version}-cpu.json").write_text(
+                json.dumps({"statement": {"kernels": kernels}})
+            )
+        monkeypatch.setattr(watchful, "version_of", lambda distribution: here)
+        monkeypatch.setattr(watchful, "_KEPT", tmp_path)
+
+    return ship
+
+
+@pytest.mark.parametrize(
+    ("here", "expected"),
+    [
+        ("2.9.1+cpu", ["uncalibrated here: relu (K-VAL-01)"]),
+        ("2.13.0", []),
+        ("2.12.0", ["ships for torch 2.13, for there is none for 2.12"]),
+        ("2.14.0a0+git1", ["ships for torch 2.13, for there is none for 2.14"]),
+    ],
+)
+def test_what_another_version_is_worth_is_told_as_such(
+    here: str, expected: list[str], statements: Callable[..., None]
+) -> None:
+    statements(here, v2_9="uncalibrated", v2_13="sound")
+    notices = warned(Calibrations("interpret", None), RELU, ["K-VAL-01"])
+    for notice, part in zip(notices, expected, strict=True):
+        assert part in notice.message
+    own = replace(ops.relu, name="my_relu")  # no statement is asked about it
+    notices = warned(Calibrations("cpu", None), bind(own, torch.relu))
+    assert [n.message.partition(":")[0] for n in notices] == ["uncalibrated here"]
+
+
+def test_contracts_that_nothing_calibrates_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watchful, "version_of", lambda distribution: "2.13.0+cpu")
     # No unstable formula of relu is in use; those of others are told from stable ones.
     assert warned(Calibrations("cpu", None), RELU) == []
     own = replace(ops.relu, name="my_relu")

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.functional import WITNESSES, Witness, passes_functional
 from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
 from kfuzz.core.families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict

@@ -367,4 +367,5 @@ def _told(error: BaseException, device: torch.device) -> Message:
         "memory": raised.memory,
         "fault": raised.fault,
         "backend": raised.backend,
+        "gpu": raised.gpu,
     }

@@ -114,11 +114,11 @@ def mount(
     """
     _checked(
         _libc.mount(
-            source.encode(),
-            target.encode(),
+            os.fsencode(source),
+            os.fsencode(target),
             None if kind is None else kind.encode(),
             ctypes.c_ulong(flags),
-            data.encode() or None,
+            os.fsencode(data) or None,
         )
     )
 
@@ -141,7 +141,7 @@ def set_read_only(path: str, *, read_only: bool = True, below: bool = False) -> 
     wanted = (MS_RDONLY, 0) if read_only else (0, MS_RDONLY)
     attributes = _MountAttributes(*wanted, 0, 0)
     _syscall(
-        _MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE if below else 0,
+        _MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE if below else 0,
         ctypes.byref(attributes), ctypes.sizeof(attributes),
     )  # fmt: skip
 

@@ -139,4 +139,5 @@ def _raised(called: Called) -> Raised:
         backend=called.backend,
         memory=told.memory,
         fault=told.fault,
+        gpu=told.gpu,
     )

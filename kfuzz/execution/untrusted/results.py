@@ -105,6 +105,7 @@ def told_exception(told: object) -> tuple[Told, bool]:
         traceback=_text(fields.get("traceback"), _MOST_TEXT),
         memory=fields.get("memory") is True,
         fault=_text(fields.get("fault"), _MOST_NAME),
+        gpu=_text(fields.get("gpu"), _MOST_TEXT),
     )
     return exception, fields.get("backend") is True
 

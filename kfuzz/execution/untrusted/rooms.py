@@ -1,7 +1,6 @@
 """The folders and devices that a contained child keeps, and its environment."""
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,8 +90,3 @@ def devices(*, gpu: bool) -> list[Path]:
     for pattern in _GPU_DEVICES if gpu else ():
         found += sorted(p for p in folder.glob(pattern) if not p.is_dir())
     return [path for path in found if path.exists()]
-
-
-def own_packages() -> str:
-    """Return the folder that kfuzz is imported from."""
-    return str(Path(sys.modules["kfuzz"].__path__[0]).parent)

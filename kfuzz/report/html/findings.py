@@ -7,7 +7,7 @@ from kfuzz.core.codec import encode
 from kfuzz.core.error_map import ErrorMap
 from kfuzz.report.accesses import draw_accesses
 from kfuzz.report.drawing import draw_case, draw_failure, one_line, plain, shown_path
-from kfuzz.report.finding_text import replay_line
+from kfuzz.report.finding_text import gpu_hint, replay_line
 from kfuzz.report.gathered import Shown
 from kfuzz.report.html.grids import Grid, grids
 from kfuzz.report.html.maps import MapView, map_view
@@ -116,7 +116,7 @@ class FindingViews:
             message=_short(failure.message),
             facts=tuple(_facts(shown)),
             grids=tuple(grids(finding.case)),
-            failing=tuple(draw_failure(failure)),
+            failing=(*filter(None, [gpu_hint(finding)]), *draw_failure(failure)),
             maps=maps,
             left_out=left_out,
             why=_lines(why),

@@ -14,7 +14,7 @@ from peers.drawn import Limits
 from torch import Tensor
 
 from kfuzz.contracts import calling, view
-from kfuzz.contracts.bench import Bench, Depth, setting_of
+from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.keywords import keywords_of
@@ -25,6 +25,7 @@ from kfuzz.contracts.second_call import is_due
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode
+from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.members import burst_values

@@ -6,24 +6,18 @@ reduction is kfuzz's own. Every setting is explicit, because Hypothesis loads a
 derandomised profile where `CI` is set.
 """
 
-import os
-import tempfile
+import contextlib
+import math
+import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Final, TypeVar
-
-# Hypothesis writes constants it finds in local source into its storage folder,
-# even without a database; that must not land in the user's working folder.
-os.environ.setdefault(
-    "HYPOTHESIS_STORAGE_DIRECTORY",
-    str(Path(os.environ.get("XDG_CACHE_HOME", tempfile.gettempdir())) / "kfuzz"),
-)
+from typing import Any, Final, TypeVar
 
 from hypothesis import (
     HealthCheck,
     Phase,
     Verbosity,
+    configuration,
     given,
     seed,
     settings,
@@ -36,6 +30,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.cutting import row_axis
 from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.burst import Burst
+from kfuzz.core.cache import cache_folder
 from kfuzz.core.finding import short_hash
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
@@ -45,8 +40,45 @@ from kfuzz.strategies.bursts import Groups, bursts
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.favour import USUAL, Favour
 from kfuzz.strategies.large import large_cases
+from kfuzz.strategies.tall import with_tall_cases
 
 Drawn = TypeVar("Drawn", Case, Burst)
+
+
+class _Storage(contextlib.ContextDecorator):
+    """Has Hypothesis store in kfuzz's cache while any thread is inside.
+
+    It writes constants that it finds in local source into its storage folder even
+    without a database. That must not land in the user's working folder, and the user's
+    own tests are to find their database where it was.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._theirs: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._theirs = getattr(configuration, _HOME, None)
+                with contextlib.suppress(OSError):  # then it is the user's folder
+                    configuration.set_hypothesis_home_dir(cache_folder("hypothesis"))
+            self._inside += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                configuration.set_hypothesis_home_dir(self._theirs)
+
+
+# Where Hypothesis keeps it; nothing public tells.
+_HOME: Final = "__hypothesis_home_directory"
+_storage: Final = _Storage()
+
+# Rows of tall cases of operators that make more on their way than they are given.
+_TALL_AT_MOST: Final = 160
 
 _SETTINGS: Final = settings(
     database=None,
@@ -100,12 +132,28 @@ def strategy_of(
             workspaces=operator.workspaces,
             subtracts_mean=operator.subtracts_mean,
             omitted=frozenset(n for n in operator.inputs if n not in named),
+            nullable=passed.nullable,
             named_sizes=tuple(sizes),
             favour=favour,
         )
 
+    def fits(case: Case) -> bool:
+        made = [dims.split() for dims in operator.workspaces]
+        sizes = (math.prod(case.dims[axis] for axis in axes) for axes in made)
+        admitted = operator.admits(case, kernel.declaration)
+        return admitted and all(n <= budget.elements for n in sizes)
+
     if scale is Scale.USUAL:
-        return within(budget)
+        usual = within(budget)
+        if not budget.tall:
+            return usual
+        # A program that goes over keys or windows takes ten times as long.
+        most = _TALL_AT_MOST if operator.workspaces else budget.tall
+        return with_tall_cases(
+            usual, within, budget,
+            rows=min(budget.tall, most),
+            outer=operator.outer_sizes, admits=fits,
+        )  # fmt: skip
     return large_cases(
         within,
         kernel.declaration,
@@ -151,7 +199,7 @@ def fuzz_target(
 
     wrapped = _SETTINGS(given(strategy)(once))
     target_of_bytes: Callable[[bytes], bytes | None] = wrapped.hypothesis.fuzz_one_input  # type: ignore[attr-defined]
-    return target_of_bytes
+    return _storage(target_of_bytes)
 
 
 @st.composite
@@ -208,4 +256,5 @@ def search_round(
             target(score, label=label)
 
     configured = settings(_SETTINGS, max_examples=cases)
-    seed(seed_value)(configured(given(strategy)(once)))()
+    with _storage:
+        seed(seed_value)(configured(given(strategy)(once)))()
