@@ -14,6 +14,7 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.cache import cache_folder
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
+from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.strategies import scalar, tensors
 from kfuzz.strategies.parameters import Parameter
 
@@ -118,6 +119,8 @@ class Compiled:
         self.__doc__ = function.__doc__
         self.__wrapped__ = forward
         self.__signature__ = inspect.signature(forward)
+        if is_child():
+            _environment()  # torch settles it while its compiler is imported
         import_compiler()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -269,7 +272,7 @@ def _compiling() -> Iterator[Callable[[], int]]:
 
     if not _counting.cache_info().currsize:
         with _lock, at_work():  # importing the compiler takes seconds
-            _environment()
+            _environment()  # of no effect where it is imported already
             _counting()
     count = _counting()
     before = count()

@@ -43,7 +43,7 @@ def project(tmp_path: Path, cache: Path) -> Project:
     """A project with the sources of a softmax in CUDA C++, and an empty cache."""
     folder = tmp_path / "project"
     shutil.copytree(SOURCES, folder)
-    return Project(folder)
+    return Project(folder, {"KFUZZ_CACHE": str(cache)})
 
 
 def judged(operator: Any, made: Any, case: Case, **claims: Any) -> CaseReport:

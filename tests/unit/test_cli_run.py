@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,21 @@ from tests.unit.command_line import Engine, config_says
 from tests.unit.events import UNDECIDED, campaign, finished
 from tests.unit.findings import finding
 
-pytestmark = pytest.mark.usefixtures("project")
+pytestmark = pytest.mark.usefixtures("project", "usual_signals")
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """Handle signals as in a terminal: whoever runs the tests may ignore some."""
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, h) for number, h in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_what_is_asked_reaches_the_engine(project: Path, engine: Engine) -> None:

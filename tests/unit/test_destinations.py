@@ -23,11 +23,11 @@ from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
-from kfuzz.engine.descent import one_by_one
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.script import script
 from kfuzz.execution.interpreter import interpreting
 from tests.unit import destination_kernels as given
+from tests.unit.asking_alone import one_by_one
 from tests.unit.findings import finding
 from tests.unit.test_attribution import judged, spec, x_case
 

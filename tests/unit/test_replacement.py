@@ -76,7 +76,7 @@ def runner_of(zoo: Zoo, backend: str = "cuda") -> Runner:
     loaded: Any = SimpleNamespace(
         source=SimpleNamespace(file=None, module="m"),
         kernel=SimpleNamespace(name="k", declaration=SimpleNamespace(out=())),
-        target=SimpleNamespace(node_id="m:k"),
+        node_id="m:k",
     )
     device = "cuda:0" if backend == "cuda" else "cpu"
     place = Place(device, backend, SIZE_BUDGETS[backend], ("K-VAL-01",), Path())
