@@ -52,7 +52,7 @@ BROKEN = {
 
 
 # The others take the same way.
-USUAL = ("value", "nan_missing", "crash", "raises")
+USUAL = ("value", "crash")
 
 
 @pytest.mark.parametrize(
