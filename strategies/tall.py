@@ -13,7 +13,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.strategies.large import grown
 
 # One case in so many.
-_SHARE: Final = 64
+_SHARE: Final = 100
 # More rows than GPUs have processors, and than what grids are usually limited to.
 _ROWS: Final = (133, 150, 200, 133, 160, 264, 300, 200, 133, 530, 150, 1030)
 # Sizes that a shape class may ask for are multiples of one of these.

@@ -36,7 +36,9 @@ def _search(project: Project, *words: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_a_search_cleanly(
     number: signal.Signals, project: Project
 ) -> None:
