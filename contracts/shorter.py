@@ -45,9 +45,8 @@ def with_shorter(
         call: runs the kernel.
     """
     claims, whole = view.declaration, view.acceptance
-    if claims.determinism == "none" or claims.store == "stochastic":
-        return view
-    if whole is None or not conforms(view, Probe.SECOND):
+    promised = claims.promises_bits and conforms(view, Probe.SECOND)
+    if whole is None or not promised:
         return view
     part = shortened(view.operator, claims, derived)
     wanted = None if part is None else admit(part)

@@ -107,8 +107,7 @@ def _left_over(view: "View") -> Failure | None:
     Bits tell that the two orders differ, so the same order has to give the same bits
     again; and one result has to be wrong, whatever the kernel promises of its bits.
     """
-    claims = view.declaration
-    if claims.determinism == "none" or claims.store == "stochastic" or view.miss:
+    if not view.declaration.promises_bits or view.miss is not None:
         return None
     first, other = Probe.SHORTER, Probe.SHORTER_AGAIN
     if not (comparable(view, other) and agree(view, first, Probe.SHORTER_REPEAT)):
@@ -174,8 +173,7 @@ def _stale(miss: "Miss", why: str) -> Failure:
 
 def _seeded(view: "View") -> Failure | None:
     """Bits that follow the seed: the same under each of two, in turn."""
-    claims = view.declaration
-    if claims.determinism == "none" or claims.store == "stochastic":
+    if not view.declaration.promises_bits:
         return None
     stable = agree(view, Probe.BASE, Probe.AFTERWARDS)
     if not (stable and agree(view, Probe.AGAIN, Probe.AGAIN_REPEAT)):

@@ -331,14 +331,15 @@ def _search(
             files = ReportFiles(wanted, root=config.root, options=found)
         with reports.ending(files, f"{repeat} --seed {config.seed}") as codes:
             events = reports.told(campaign.run(config, stop=stop), files)
+            refused: StorageError | None = None
             try:
                 consume(events, feed, stop)
-            except StorageError:  # raised last: all that was seen has been told
-                if document is not None:
-                    json_report.write(document.document(), out)
-                raise
+            except StorageError as error:  # raised last: all that was seen was told
+                refused = error
             if document is not None:
                 json_report.write(document.document(), out)
+            if refused is not None:
+                raise refused
             codes.append(outcome.code())
 
 

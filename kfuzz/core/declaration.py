@@ -101,6 +101,11 @@ class Declaration:
         """Return the keywords of one configuration, modulo how many there are."""
         return self.configs[number % len(self.configs)] if self.configs else {}
 
+    @property
+    def promises_bits(self) -> bool:
+        """Whether it says anything of the bits that equal calls give."""
+        return self.determinism != "none" and self.store != "stochastic"
+
     def declare(self, where: str, **claims: Any) -> "Declaration":
         """Return a copy with the given claims checked and applied.
 

@@ -193,7 +193,7 @@ class Runner:
         """Whether a case conforms in a fresh child; None where that cannot be said."""
         if not self._children.apart:
             return None
-        [report] = self._side_by_side([_question(case, Depth.BASE)], warm=False)
+        report = self._alone(case)
         if report.failure is not None:
             return False
         values = (report.verdicts.get(id) for id in _OF_VALUES)
@@ -222,8 +222,12 @@ class Runner:
 
     def _ask(self, case: Case) -> faults.Answer:
         """Return what a fresh child shows of a case."""
+        return faults.answer_of(case, self._alone(case))
+
+    def _alone(self, case: Case) -> CaseReport:
+        """Return what a fresh child's first call gives."""
         [report] = self._side_by_side([_question(case, Depth.BASE)], warm=False)
-        return faults.answer_of(case, report)
+        return report
 
     def admits(self, case: Case) -> bool:
         """Whether a case lies in the kernel's domain."""

@@ -1,7 +1,7 @@
 """One execution of a kernel on one case, and what it left behind."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -16,7 +16,7 @@ from kfuzz.execution.destinations import poisoned, write_maps
 from kfuzz.execution.device.launches import UncheckedLaunch
 from kfuzz.execution.device.surroundings import Company, surroundings_of
 from kfuzz.execution.footprints import Footprint
-from kfuzz.execution.interpreter import watch
+from kfuzz.execution.interpreter import Launches, watch
 from kfuzz.execution.invocation import Invocation
 from kfuzz.execution.memory import Arena, Placement, place
 from kfuzz.execution.occupied import by_device, by_kernel
@@ -187,17 +187,7 @@ def execute(
             asked.call, arguments, asked.scalars, allocations, seed=manner.seed
         )
         if raised is not None:
-            return Run(
-                poison=fresh,
-                raised=raised,
-                unreliable=launches.unreliable,
-                accesses=launches.accesses,
-                programs=launches.programs,
-                config=launches.config,
-                configs=launches.configs,
-                foreign=tuple(allocations.foreign),
-                beside=allocations.beside(),
-            )
+            return replace(_observed(launches, allocations), raised=raised)
     # A kernel may have made another tensor of its argument, as `t_` does.
     hold = manner.hold and lay == _footprints(placement)
     held = Held(placement, returned, allocations) if hold else None
@@ -211,22 +201,29 @@ def execute(
     )
     free = (*asked.inplace, *given)
     touches = () if after else tuple(placement.touches(inplace=free))
-    return Run(
-        poison=fresh,
+    return replace(
+        _observed(launches, allocations),
         outputs=outputs,
         metadata=problem,
         touches=touches,
         strays=tuple(allocations.touches()),
+        arguments={name: lay[name] for name in asked.case.tensors},
+        results=results,
+        unchecked=unchecked,
+        held=held,
+    )
+
+
+def _observed(launches: Launches, allocations: GuardedAllocations) -> Run:
+    """Return a run with what is known of it, however it ended."""
+    return Run(
+        poison=allocations.poison,
         unreliable=launches.unreliable,
         accesses=launches.accesses,
         programs=launches.programs,
         config=launches.config,
         configs=launches.configs,
         foreign=tuple(allocations.foreign),
-        arguments={name: lay[name] for name in asked.case.tensors},
-        results=results,
-        unchecked=unchecked,
-        held=held,
         beside=allocations.beside(),
     )
 

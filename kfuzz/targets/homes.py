@@ -14,8 +14,9 @@ from kfuzz.core.finding import Target
 
 # What binds kernels, by its last name: kfuzz.kernel(…), kfuzz.monitor(…).
 _BINDERS: Final = frozenset({"kernel", "monitor"})
-# Of the name of a kernel's gradients, which are bound with it.
-_GRADIENTS: Final = ".backward"
+GRADIENTS: Final = ".backward"
+"""What follows a kernel's name in those of its gradients, which are bound with it; some
+have more behind it: ".backward_none"."""
 
 
 def home_of(target: Target, root: Path) -> Path | None:
@@ -50,7 +51,7 @@ def binds(path: Path, name: str) -> bool:
     Names that are made as the file runs are not seen; what cannot be parsed binds
     nothing.
     """
-    name = name.removesuffix(_GRADIENTS)
+    name = name.partition(GRADIENTS)[0]
     try:
         content = path.read_bytes()
         return name.encode() in content and name in _bound(ast.parse(content))

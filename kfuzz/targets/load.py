@@ -26,6 +26,7 @@ from kfuzz.core.errors import (
 )
 from kfuzz.core.finding import Target
 from kfuzz.execution.patches import Patches
+from kfuzz.targets.homes import GRADIENTS
 
 # Folders that never hold targets.
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "venv"})
@@ -192,9 +193,8 @@ def _gradients(source: Source, root: Path) -> list[LoadedKernel]:
     if source.file is not None:
         module = _import_file(source.file).__name__
     named = [b.name for b in REGISTRY.get(module, [])]
-    found = tuple(
-        n for n in named for k in source.only if n.startswith(f"{k}.backward")
-    )
+    wanted = tuple(f"{name}{GRADIENTS}" for name in source.only)
+    found = tuple(name for name in named if name.startswith(wanted))
     return load(replace(source, only=found), root=root) if found else []
 
 

@@ -22,13 +22,10 @@ def by_id(id: str) -> Mutant:
 
 
 def compared(folder: Path, mutant: Mutant, file: str, cases: int) -> dict[str, Any]:
-    name = mutant.specimen.name
-    return in_child.compared(
-        Comparison(
-            name, str(folder / file), str(folder / f"{name}.py"), "cuda", 20.0,
-            cases, str(folder / "tried"),
-        )
-    )  # fmt: skip
+    asked = Comparison.within(
+        folder, mutant.specimen.name, file, backend="cuda", seconds=20.0, cases=cases
+    )
+    return in_child.compared(asked)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

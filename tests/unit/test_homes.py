@@ -276,6 +276,7 @@ def test_which_names_a_file_binds(tmp_path: Path) -> None:
     for name in bound:
         assert binds(path, name)
         assert binds(path, f"{name}.backward")
+        assert binds(path, f"{name}.backward_none")
     assert not any(binds(path, name) for name in others)
     path.write_text(f"{BINDING}\nif")
     assert not binds(path, "decorated")

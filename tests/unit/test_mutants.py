@@ -40,13 +40,15 @@ def specimen(name: str) -> Specimen:
 
 
 def compared(folder: Path, mutant: Mutant, file: str, cases: int) -> dict[str, Any]:
-    name = mutant.specimen.name
-    return in_child.compared(
-        Comparison(
-            name, str(folder / file), str(folder / f"{name}.py"), "interpret", 60.0,
-            cases, str(folder / "tried"),
-        )
-    )  # fmt: skip
+    asked = Comparison.within(
+        folder,
+        mutant.specimen.name,
+        file,
+        backend="interpret",
+        seconds=60.0,
+        cases=cases,
+    )
+    return in_child.compared(asked)
 
 
 def test_every_rule_makes_mutants_that_are_python() -> None:
