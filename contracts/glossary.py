@@ -1,7 +1,7 @@
 """What the words and signs of a contract mean, so that it stands alone when printed.
 
 Numbers are written out here, for the pages are printed without torch;
-tests/unit/test_glossary.py holds them against the code.
+tests/contracts/test_glossary.py holds them against the code.
 """
 
 import re

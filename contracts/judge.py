@@ -14,7 +14,7 @@ from kfuzz.contracts.classes import (
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.view import View
 from kfuzz.core.verdict import Failure, Verdict
-from kfuzz.numerics.error_map import error_map
+from kfuzz.numerics.comparator.error_map import error_map
 
 
 def judge(

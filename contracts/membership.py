@@ -1,7 +1,7 @@
 """Problems of several members: what takes them at once, and one member at a time.
 
 The operators of this package judge each member by itself, whatever the others hold;
-`tests/unit/test_members.py` holds them to the bits. What users write is asked about
+`tests/numerics/test_members.py` holds them to the bits. What users write is asked about
 one member after the other.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kfuzz.contracts.operator import Operator
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.elementwise import Elementwise
+from kfuzz.numerics.models.elementwise import Elementwise
 
 _OWN: Final = (
     "kfuzz.contracts.operators.",

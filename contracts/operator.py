@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from kfuzz.numerics.acceptance import Acceptance, Problem
-    from kfuzz.numerics.elementwise import Elementwise
+    from kfuzz.numerics.models.elementwise import Elementwise
 
 
 AcceptFunction = Callable[["Problem"], "dict[str, Acceptance]"]

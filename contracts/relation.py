@@ -24,7 +24,7 @@ from kfuzz.contracts.membership import alone, count, takes_members
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.compare import Comparison, compare_members
+from kfuzz.numerics.comparator.compare import Comparison, compare_members
 
 
 @dataclass(frozen=True, eq=False)

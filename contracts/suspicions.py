@@ -2,7 +2,7 @@
 
 from kfuzz.contracts.view import View
 from kfuzz.numerics.acceptance import tightened
-from kfuzz.numerics.compare import compare
+from kfuzz.numerics.comparator.compare import compare
 
 
 def suspicions(view: View) -> tuple[str, ...]:

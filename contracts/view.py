@@ -14,7 +14,6 @@ from kfuzz.contracts.changed import Changed
 from kfuzz.contracts.core_domain import beyond_core
 from kfuzz.contracts.derive import is_friendly
 from kfuzz.contracts.evidence import Batch, Miss, same_bits
-from kfuzz.contracts.hostile import HostileIndex
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.narrower import (
     accumulates,
@@ -22,17 +21,18 @@ from kfuzz.contracts.narrower import (
     other_algorithms,
 )
 from kfuzz.contracts.nonfinite import NonFinite
-from kfuzz.contracts.opchecking import OpCheck
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
+from kfuzz.contracts.out_of_bounds import HostileIndex
 from kfuzz.contracts.relation import compare_all, promise
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind
-from kfuzz.execution.collectives import Collected
-from kfuzz.execution.run import Run
+from kfuzz.evaluation.probes.opchecking import OpCheck
+from kfuzz.execution.calls.run import Run
+from kfuzz.execution.device.collectives import Collected
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.compare import KIND_OF, Comparison, Outcome
+from kfuzz.numerics.comparator.compare import KIND_OF, Comparison, Outcome
 from kfuzz.numerics.formats import FORMATS, is_subnormal
 
 PARTLY: Final = (Probe.MIDDLE, Probe.ELEMENT, Probe.LAST_ARGUMENT)

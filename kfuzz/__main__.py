@@ -6,7 +6,7 @@ import sys
 def main() -> int:
     """Run the command line; Ctrl-C is heeded while it is imported, too."""
     try:
-        from kfuzz.cli import app
+        from kfuzz import app
     except KeyboardInterrupt:
         sys.stderr.write("kfuzz: aborted\n")
         return 130

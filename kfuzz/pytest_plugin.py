@@ -16,8 +16,8 @@ import pytest
 
 if TYPE_CHECKING:
     from kfuzz.core.finding import Finding
-    from kfuzz.corpus import Stored
     from kfuzz.engine.config import ReplayResult
+    from kfuzz.store.corpus import Stored
 
 _FILE: Final = "finding.json"
 # What a report tells the summary at the end, also from a worker of xdist.
@@ -93,7 +93,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 def pytest_unconfigure() -> None:
     """End the processes that were kept for the next search or replay."""
-    zygotes = sys.modules.get("kfuzz.engine.zygotes")
+    zygotes = sys.modules.get("kfuzz.engine.workers.zygotes")
     if zygotes is not None:
         zygotes.end_all()
 
@@ -118,7 +118,7 @@ class FindingFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the test; none where the entry's format is a newer one."""
         from kfuzz.core.errors import DecodeError
-        from kfuzz.entry import UnknownFormatError, read_summary
+        from kfuzz.store.entry import UnknownFormatError, read_summary
 
         folder = self.path.parent
         name, problem = f"{folder.parent.name}-{folder.name}", ""
@@ -151,8 +151,8 @@ class FindingItem(pytest.Item):
             Failed: if it fails, or if a known one does not.
         """
         from kfuzz.core.errors import DecodeError
-        from kfuzz.corpus import Stored
-        from kfuzz.entry import read_entry
+        from kfuzz.store.corpus import Stored
+        from kfuzz.store.entry import read_entry
 
         if self.problem:
             raise Failed(self.problem)
@@ -178,8 +178,8 @@ class FindingItem(pytest.Item):
     def _replayed(self, stored: "Stored") -> "ReplayResult":
         from kfuzz.core.errors import BackendError
         from kfuzz.engine.config import ReplayConfig
-        from kfuzz.engine.replay import replay
-        from kfuzz.execution.devices import resolve_device
+        from kfuzz.engine.replay.replayer import replay
+        from kfuzz.execution.device.devices import resolve_device
         from kfuzz.targets.load import project_root
 
         try:
@@ -221,8 +221,8 @@ def _search(item: pytest.Item, marker: pytest.Mark) -> None:
     """Search as a mark asks, and fail the test on what is confirmed."""
     from kfuzz.core.errors import HarnessError, KfuzzError
     from kfuzz.core.verdict import FAILING
-    from kfuzz.corpus import Corpus
     from kfuzz.engine.api import falsify
+    from kfuzz.store.corpus import Corpus
 
     options = dict(marker.kwargs)
     limit = item.config.stash.get(_SECONDS, None)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.helpers.fixtures"]
+
 # Triton reads this when a kernel is defined, so it is set before any test imports
 # one. Asking torch for a GPU would cost every run the import.
 if not Path("/dev/nvidiactl").exists():

@@ -116,7 +116,7 @@ def test_the_sdist_holds_every_tracked_file(dist: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["kfuzz", "kfuzz.core.codec", "kfuzz.corpus", "kfuzz.strategies",
+    "module", ["kfuzz", "kfuzz.core.codec", "kfuzz.store.corpus", "kfuzz.strategies",
                "kfuzz.contracts"],
 )  # fmt: skip
 def test_the_wheel_imports_from_anywhere(

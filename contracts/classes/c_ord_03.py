@@ -16,7 +16,7 @@ from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
     from kfuzz.contracts.view import View
-    from kfuzz.execution.collectives import Torn
+    from kfuzz.execution.device.collectives import Torn
 
 ID = "C-ORD-03"
 TOGETHER = "where several calls overlap"

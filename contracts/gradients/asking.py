@@ -9,9 +9,9 @@ import torch
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.gradients.function import Backward, Way
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.relational import pick
 from kfuzz.contracts.view import View
-from kfuzz.execution.run import Run
+from kfuzz.evaluation.probes.relational import pick
+from kfuzz.execution.calls.run import Run
 
 PROBES: Final = {
     Way.ALONE: Probe.ONE_WANTED,

@@ -45,7 +45,7 @@ def factor(name: str) -> "Exact":
     """Return the bound of the product of the gradient with an argument."""
 
     def bound(problem: "Problem") -> "Acceptance":
-        from kfuzz.contracts.operators.mul import accept
+        from kfuzz.contracts.operators.elementwise.mul import accept
 
         pair = {"a": problem.tensors[PREFIX + "y"], "b": problem.tensors[name]}
         return accept(replace(problem, tensors=pair, scalars={}))["y"]
@@ -63,7 +63,7 @@ def products(left: "Taken", right: "Taken", shape: "Taken | None" = None) -> "Ex
     """
 
     def bound(problem: "Problem") -> "Acceptance":
-        from kfuzz.numerics.dots import dots
+        from kfuzz.numerics.models.dots import dots
 
         made = dots(problem, left(problem), right(problem))
         if shape is not None:
@@ -77,7 +77,7 @@ def summed(taken: "Taken", dim: int) -> "Exact":
     """Return the bound of a sum along a dimension, in any order."""
 
     def bound(problem: "Problem") -> "Acceptance":
-        from kfuzz.contracts.operators.sum import accept
+        from kfuzz.contracts.operators.reductions.sum import accept
 
         parts = replace(problem, tensors={"x": taken(problem)}, scalars={"dim": dim})
         return accept(parts)["y"]
@@ -87,7 +87,7 @@ def summed(taken: "Taken", dim: int) -> "Exact":
 
 def prefixes(problem: "Problem") -> "Acceptance":
     """Return the bound of a cumulative sum's gradient: the sums of all suffixes."""
-    from kfuzz.contracts.operators.cumsum import accept
+    from kfuzz.contracts.operators.reductions.cumsum import accept
     from kfuzz.numerics.acceptance import Acceptance
 
     dim = problem.axis()
@@ -112,7 +112,7 @@ def scattered(to: str, index: "Taken", dim: int, source: "Taken") -> "Exact":
     def bound(problem: "Problem") -> "Acceptance":
         import torch
 
-        from kfuzz.numerics.scattered import scattered_sums
+        from kfuzz.numerics.models.scattered import scattered_sums
 
         start = torch.zeros_like(problem.tensors[to])
         return scattered_sums(problem, start, index(problem), source(problem), dim=dim)

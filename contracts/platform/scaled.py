@@ -29,8 +29,8 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """Return a b +- R (|a| |b|), R that of 8-bit operands in the accumulator."""
     from dataclasses import replace
 
-    from kfuzz.numerics.dots import dots
     from kfuzz.numerics.formats import FORMATS
+    from kfuzz.numerics.models.dots import dots
 
     stored = problem.format_of("dtype")
     posed = replace(problem, format=FORMATS[DATA], output=stored)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
-from kfuzz.contracts.keywords import as_argument
-from kfuzz.execution.interpreter import watch
+from kfuzz.evaluation.keywords import as_argument
+from kfuzz.execution.interpreter.watch import watch
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # The plain functional test: torch.allclose, rtol = atol, five inputs.
@@ -95,9 +95,9 @@ _TRITON: Final = (
     ("products", _BATCHED, ("bmm",)),
     ("products", _LINEAR, ("linear", "linear_relu", "linear_gelu")),
     ("attention", (*_ATTENTION, (16, 16)), ("attention",)),
-    ("configured", _ROWS, ("softmax_autotuned", "softmax_blocks")),
-    ("configured", _SQUARE, ("leaky_relu_in_place",)),
-    ("batched", _ROWS, ("sum_batch_invariant",)),
+    ("classes.configured", _ROWS, ("softmax_autotuned", "softmax_blocks")),
+    ("classes.configured", _SQUARE, ("leaky_relu_in_place",)),
+    ("classes.batched", _ROWS, ("sum_batch_invariant",)),
 )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ WITNESSES: Final[dict[str, Witness]] = {
             minimal="one element whose exp overflows",
         ),
         Witness(
-            "softmax_falls_back", "fallback", "K-OWN-01", _ROWS,
+            "softmax_falls_back", "classes.fallback", "K-OWN-01", _ROWS,
             max_elements=3, max_nonzero=0,
             minimal="one row, width 3, any values: the first width without a tile",
         ),
@@ -253,7 +253,7 @@ WITNESSES: Final[dict[str, Witness]] = {
             minimal="one row, a few values whose rounded sum depends on their order",
         ),
         Witness(
-            "amax_stale_partials", "memory", "K-MEM-02", _ROWS,
+            "amax_stale_partials", "classes.memory", "K-MEM-02", _ROWS,
             max_elements=1, max_nonzero=0,
             minimal="one element, any value: one chunk of four is made",
         ),
@@ -300,57 +300,57 @@ WITNESSES: Final[dict[str, Witness]] = {
             minimal="one element, any value",
         ),
         Witness(
-            "relu_static_buffer", "memory", "K-MEM-04", _SQUARE,
+            "relu_static_buffer", "classes.memory", "K-MEM-04", _SQUARE,
             max_elements=1, max_nonzero=0,
             minimal="one element, any value",
         ),
         Witness(
-            "relu_memo_by_pointer", "memory", "K-REF-01", _SQUARE,
+            "relu_memo_by_pointer", "classes.memory", "K-REF-01", _SQUARE,
             max_elements=1, max_nonzero=1,
             minimal="one element, any value but 0",
         ),
-        Witness("mul_flushes", "subnormals", "", _MATMUL),
-        Witness("matmul_float64", "changed_data", "", _MATMUL),
-        Witness("amax_in_full", "changed_data", "", _ROWS),
+        Witness("mul_flushes", "classes.subnormals", "", _MATMUL),
+        Witness("matmul_float64", "classes.changed_data", "", _MATMUL),
+        Witness("amax_in_full", "classes.changed_data", "", _ROWS),
         Witness(
-            "relu_flushes", "subnormals", "C-PRC-03", _SQUARE,
+            "relu_flushes", "classes.subnormals", "C-PRC-03", _SQUARE,
             max_elements=1, max_nonzero=1,
             minimal="one positive subnormal number",
         ),
         Witness(
-            "mul_flushes_arguments_only", "subnormals", "C-PRC-03", _MATMUL,
+            "mul_flushes_arguments_only", "classes.subnormals", "C-PRC-03", _MATMUL,
             max_elements=2, max_nonzero=2,
             minimal="two normal numbers whose product is none",
         ),
         Witness(
-            "log_by_exponent_bits", "subnormals", "C-PRC-03", _SQUARE,
+            "log_by_exponent_bits", "classes.subnormals", "C-PRC-03", _SQUARE,
             max_elements=1, max_nonzero=1,
             minimal="one positive subnormal number",
         ),
         Witness(
-            "matmul_within_half_range", "changed_data", "C-PRC-04", _MATMUL,
+            "matmul_within_half_range", "classes.changed_data", "C-PRC-04", _MATMUL,
             max_elements=6, max_nonzero=6,
             minimal="1 x 2 times 2 x 1, or 3: products whose sum rounds",
         ),
         Witness(
-            "amax_short_if_falling", "changed_data", "C-ORD-01", _ROWS,
+            "amax_short_if_falling", "classes.changed_data", "C-ORD-01", _ROWS,
             max_elements=2, max_nonzero=2,
             minimal="two elements, the last one greater and of more than 8 bits",
         ),
-        Witness("torch_relu_own_workspace", "workspace", "", _SQUARE),
+        Witness("torch_relu_own_workspace", "classes.workspace", "", _SQUARE),
         Witness(
-            "relu_shared_workspace", "workspace", "C-ORD-03", _SQUARE,
+            "relu_shared_workspace", "classes.workspace", "C-ORD-03", _SQUARE,
             max_elements=1, max_nonzero=1, backends=("cpu",),
             minimal="one element, any value but 0",
         ),
         Witness(
-            "sum_split_by_rows", "batched", "C-ORD-02", _ROWS,
+            "sum_split_by_rows", "classes.batched", "C-ORD-02", _ROWS,
             max_elements=24, max_nonzero=6,
             minimal="four rows of a few, one sum rounding otherwise in halves",
         ),
         *(
             Witness(
-                kernel, "configured", "C-CMP-02", _ROWS,
+                kernel, "classes.configured", "C-CMP-02", _ROWS,
                 max_elements=1, max_nonzero=1, backends=backends,
                 minimal="one element: 255 lanes beside it count",
             )
@@ -360,15 +360,15 @@ WITNESSES: Final[dict[str, Witness]] = {
             )
         ),
         Witness(
-            "leaky_relu_unrestored", "configured", "C-CMP-02", _SQUARE,
+            "leaky_relu_unrestored", "classes.configured", "C-CMP-02", _SQUARE,
             max_elements=1, max_nonzero=1,
             minimal="one negative element",
         ),
         Witness(
-            "relu_clears_its_buffer", "turns", "", _SQUARE, backends=("cuda",),
+            "relu_clears_its_buffer", "classes.turns", "", _SQUARE, backends=("cuda",),
         ),
         Witness(
-            "relu_clears_the_next_buffer", "turns", "K-REF-01", _SQUARE,
+            "relu_clears_the_next_buffer", "classes.turns", "K-REF-01", _SQUARE,
             max_elements=1, max_nonzero=1, backends=("cuda",),
             minimal="one negative element",
         ),
@@ -403,13 +403,13 @@ WITNESSES: Final[dict[str, Witness]] = {
             minimal="one positive element",
         ),
         Witness(
-            "relu_tail_store_unmasked", "reach", "K-MEM-01", _SQUARE,
+            "relu_tail_store_unmasked", "classes.reach", "K-MEM-01", _SQUARE,
             max_elements=1, max_nonzero=0,
             minimal="one element, any value",
         ),
         *(
             Witness(
-                kernel, "reach", "K-MEM-01", _SQUARE,
+                kernel, "classes.reach", "K-MEM-01", _SQUARE,
                 max_elements=1, max_nonzero=0, backends=_INTERPRETED,
                 minimal="one element, any value",
             )
@@ -420,22 +420,22 @@ WITNESSES: Final[dict[str, Witness]] = {
             )
         ),
         Witness(
-            "sum_takes_zero_for_unset", "reach", "K-MEM-01", _ROWS,
+            "sum_takes_zero_for_unset", "classes.reach", "K-MEM-01", _ROWS,
             max_elements=2, max_nonzero=0, backends=_INTERPRETED,
             minimal="two elements that share memory, any value",
         ),
         Witness(
-            "sum_ignores_column_stride", "reach", "C-CMP-03", _ROWS,
+            "sum_ignores_column_stride", "classes.reach", "C-CMP-03", _ROWS,
             max_elements=4, max_nonzero=1,
             minimal="a 2 x 2 summed over its rows, one element set",
         ),
         Witness(
-            "amax_last_chunk_wins", "reach", "C-ORD-02", ((16, 16),),
+            "amax_last_chunk_wins", "classes.reach", "C-ORD-02", ((16, 16),),
             max_elements=17, max_nonzero=1, backends=_INTERPRETED,
             minimal="one row one longer than a chunk: two different maxima",
         ),
         Witness(
-            "relu_offsets_overflow", "reach", "K-MEM-01", _SQUARE,
+            "relu_offsets_overflow", "classes.reach", "K-MEM-01", _SQUARE,
             max_elements=3, max_nonzero=0, backends=_INTERPRETED,
             minimal="three elements 2^30 apart, any values",
         ),

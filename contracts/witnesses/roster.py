@@ -13,9 +13,9 @@ from kfuzz.core.calibration import Role
 _TORCH: Final = "torch_ops"
 _OWN: Final = "planted.own"
 _INCIDENTS: Final = "incidents"
-_CHEATS: Final = "cheats"
-_IMPOSTORS: Final = "impostors"
-_GRADIENTS: Final = ("gradients", "gradient_norms", "gradient_faults")
+_CHEATS: Final = "classes.cheats"
+_IMPOSTORS: Final = "classes.impostors"
+_GRADIENTS: Final = ("backward.gradients", "backward.norms", "backward.faults")
 _GPU: Final = "gpu.faults"
 
 

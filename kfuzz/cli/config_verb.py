@@ -10,8 +10,8 @@ from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import as_plain, as_text
 from kfuzz.cli.streams import report_stream
-from kfuzz.core import strict_json
-from kfuzz.core.profiles import PROFILES
+from kfuzz.engine.search.profiles import PROFILES
+from kfuzz.store import strict_json
 
 
 def config(

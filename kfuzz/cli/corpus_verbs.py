@@ -12,8 +12,8 @@ from kfuzz.cli.project import open_project
 from kfuzz.cli.streams import report_stream
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.verdict import Feature, State
-from kfuzz.corpus import Corpus, Problem, Stored
-from kfuzz.upkeep import Deed, Did
+from kfuzz.store.corpus import Corpus, Problem, Stored
+from kfuzz.store.maintenance import Deed, Did
 
 OLDER_THAN: Final = "30d"
 _MARKS: Final = ("known", "fixed", "new")
@@ -132,7 +132,7 @@ def mark(
     known: it is told when it is seen again and fails nothing; that it passes is told.
     fixed: if it fails again it has regressed, and fails. new: neither any more.
     """
-    from kfuzz import upkeep
+    from kfuzz.store import maintenance as upkeep
 
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     given = State(options.choice(state, _MARKS, "the state"))
@@ -169,7 +169,7 @@ def merge(
     what they lead to: the later mark holds, and what failed after it was fixed has
     regressed. Exit 1 if an entry could not be taken in.
     """
-    from kfuzz import upkeep
+    from kfuzz.store import maintenance as upkeep
 
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     project = open_project(corpus)
@@ -209,7 +209,7 @@ def prune(
     Those fixed long since, those that never reproduced, and of several in one bucket
     all but one, which takes over their history.
     """
-    from kfuzz import upkeep
+    from kfuzz.store import maintenance as upkeep
 
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     seconds = options.age(older_than, "--older-than")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kfuzz.cli.config import SECTION, Config, profile_section
 from kfuzz.cli.settings import SETTINGS, Place, Setting
 from kfuzz.core.errors import UsageError, suggestion
-from kfuzz.core.profiles import DEFAULT, PROFILES
+from kfuzz.engine.search.profiles import DEFAULT, PROFILES
 
 COMMAND_LINE: Final = "command line"
 UNSAID: Final = "default"

@@ -8,7 +8,7 @@ from shlex import quote
 
 from kfuzz.cli.config import Config, corpus_folder, read_config
 from kfuzz.core.errors import UsageError
-from kfuzz.corpus import Corpus
+from kfuzz.store.corpus import Corpus
 
 
 @dataclass(frozen=True)

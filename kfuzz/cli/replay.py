@@ -12,15 +12,15 @@ from kfuzz.cli.project import open_project
 from kfuzz.cli.select import chosen
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.errors import DecodeError, UsageError
-from kfuzz.core.processors import processors
 from kfuzz.core.verdict import ReplayOutcome
-from kfuzz.corpus import Problem, Stored
 from kfuzz.engine.config import (
     ReplayConfig,
     ReplayResult,
     Sanitized,
 )
-from kfuzz.execution.sanitizer import TOOLS
+from kfuzz.engine.workers.processors import processors
+from kfuzz.execution.device.sanitizer import TOOLS
+from kfuzz.store.corpus import Problem, Stored
 
 MOST_JOBS: Final = 8
 
@@ -165,7 +165,7 @@ def shrink(
         root=project.root, corpus=project.corpus, device=device, target=target
     )
 
-    from kfuzz.engine import shrink as engine
+    from kfuzz.engine.reduce import shrink as engine
     from kfuzz.report.terminal import TerminalReport
 
     with (
@@ -193,7 +193,7 @@ def _replay(
     on_known: bool,
     options: str,
 ) -> ExitCode:
-    from kfuzz.engine import replay as engine
+    from kfuzz.engine.replay import replayer as engine
     from kfuzz.report import json_report
     from kfuzz.report.lists import replay_lines, replay_total
 
@@ -229,7 +229,7 @@ def _sanitize(
     *,
     as_json: bool,
 ) -> ExitCode:
-    from kfuzz.engine import sanitize as engine
+    from kfuzz.engine.replay import sanitize as engine
     from kfuzz.report import json_report
     from kfuzz.report.lists import sanitized_lines
 
@@ -260,7 +260,7 @@ def _sanitize(
 def _write_script(
     entries: Sequence[Stored | Problem], name: str, target: str, *, as_json: bool
 ) -> ExitCode:
-    from kfuzz.engine.script import script
+    from kfuzz.engine.script.script import script
     from kfuzz.report import json_report
     from kfuzz.report.writing import write_new
 

@@ -12,8 +12,8 @@ from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
 from kfuzz.core.errors import NothingToRunError, UsageError
 from kfuzz.core.event import Event, Exited, FindingSaved, Notice
-from kfuzz.core.event_lines import read_events
-from kfuzz.corpus import Problem
+from kfuzz.report.event_lines import read_events
+from kfuzz.store.corpus import Problem
 
 
 def report(

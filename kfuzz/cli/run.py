@@ -20,9 +20,10 @@ from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.burst import MEMBERS
 from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event
-from kfuzz.core.profiles import PROFILES, described
-from kfuzz.engine import learnt_store, zygotes
 from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.search import learnt_store
+from kfuzz.engine.search.profiles import PROFILES, described
+from kfuzz.engine.workers import zygotes
 from kfuzz.report.kinds import ReportFile
 
 # The settings that a printed command repeats, so that it draws the same cases.
@@ -300,7 +301,7 @@ def _search(
     repeat: str,
     wanted: Sequence[ReportFile],
 ) -> None:
-    from kfuzz.engine import campaign
+    from kfuzz.engine.search import campaign
     from kfuzz.report import json_report
     from kfuzz.report.files import ReportFiles
     from kfuzz.report.terminal import TerminalReport

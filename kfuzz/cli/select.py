@@ -8,9 +8,9 @@ import typer
 
 from kfuzz.cli.project import Project
 from kfuzz.core.errors import DecodeError, NothingToRunError
-from kfuzz.corpus import Corpus, Problem, ProblemKind, Stored
-from kfuzz.entry import FINDING
 from kfuzz.report.corpus_lists import problem_line
+from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
+from kfuzz.store.entry import FINDING
 
 
 def chosen(names: Sequence[str], project: Project) -> list[Stored | Problem]:

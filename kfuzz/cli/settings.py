@@ -11,8 +11,8 @@ from typing import Any, Final
 from kfuzz.cli import options, reports
 from kfuzz.core.budget import Scale
 from kfuzz.core.errors import UsageError, suggestion
-from kfuzz.core.profiles import DEFAULT, shown
-from kfuzz.engine.learnt_store import AUTO
+from kfuzz.engine.search.learnt_store import AUTO
+from kfuzz.engine.search.profiles import DEFAULT, shown
 from kfuzz.report.kinds import ReportFile, ReportKind
 
 FRESH: Final = "fresh"

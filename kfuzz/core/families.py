@@ -1,6 +1,6 @@
 """The families of values, of integers, truth values and indices.
 
-`kfuzz.execution.fills` makes them.
+`kfuzz.execution.values.fills` makes them.
 
 Some serve the search, some (exact) make every lost bit show: each family
 exists because it exposes a class of faults that random normal data hides.

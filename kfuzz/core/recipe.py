@@ -15,7 +15,7 @@ any other case may have, of which the oracle's float64 copies still fit anywhere
 
 @dataclass(frozen=True)
 class Fill:
-    """How the values of a tensor are generated; see `kfuzz.execution.fills`.
+    """How the values of a tensor are generated; see `kfuzz.execution.values.fills`.
 
     Attributes:
         family: name of a value family, e.g. "randn", "tail_big".

@@ -36,7 +36,7 @@ class Entry:
             the tensors take the places left in their order.
         mode: of a module during calls.
         constants_drawn: whether initialisers of constants draw numbers while the class
-            is built; see `kfuzz.execution.constants`.
+            is built; see `kfuzz.execution.values.constants`.
     """
 
     path: Path

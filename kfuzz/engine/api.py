@@ -13,10 +13,10 @@ from kfuzz.core.errors import BackendError, HarnessError, UsageError, suggestion
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.verdict import Verdict
-from kfuzz.corpus import Stored
-from kfuzz.engine.campaign import run_kernels
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
-from kfuzz.engine.replay import replay as replay_all
+from kfuzz.engine.replay.replayer import replay as replay_all
+from kfuzz.engine.search.campaign import run_kernels
+from kfuzz.store.corpus import Stored
 from kfuzz.targets.load import (
     LoadedKernel,
     Source,

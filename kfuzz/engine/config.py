@@ -11,7 +11,7 @@ from kfuzz.core.burst import MEMBERS
 from kfuzz.core.event import FindingReplayed
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CHARGED, ReplayOutcome, State
-from kfuzz.execution.sanitizer import SanitizerReport
+from kfuzz.execution.device.sanitizer import SanitizerReport
 
 
 class Engine(StrEnum):

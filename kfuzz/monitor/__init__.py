@@ -12,14 +12,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from kfuzz.core.monitoring import Counts
+    from kfuzz.monitor.counts import Counts
     from kfuzz.monitor.decorate import Contract
     from kfuzz.monitor.detectors import Centroid as Centroid
     from kfuzz.monitor.detectors import Detector as Detector
     from kfuzz.monitor.detectors import NonFinite as NonFinite
     from kfuzz.monitor.detectors import Statistics as Statistics
-    from kfuzz.monitor.device_gate import DeviceGate as DeviceGate
-    from kfuzz.monitor.subject import Arguments
+    from kfuzz.monitor.gate.device import DeviceGate as DeviceGate
+    from kfuzz.monitor.subjects.subject import Arguments
     from kfuzz.monitor.violation import Violation as Violation
 
 F = TypeVar("F")
@@ -42,7 +42,7 @@ __all__ = [
 _LAZY = {
     "Centroid": "detectors",
     "Detector": "detectors",
-    "DeviceGate": "device_gate",
+    "DeviceGate": "gate.device",
     "NonFinite": "detectors",
     "Statistics": "detectors",
     "Violation": "violation",

@@ -11,7 +11,7 @@ import torch
 
 from kfuzz.core.errors import KfuzzError
 from kfuzz.monitor.process import SUBJECTS
-from kfuzz.monitor.subject import Outside, Subject
+from kfuzz.monitor.subjects.subject import Outside, Subject
 from kfuzz.monitor.transfer import read
 from kfuzz.targets.load import Source, load
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.monitor.gate import signature_of
+from kfuzz.monitor.gate.host import signature_of
 
 if TYPE_CHECKING:
     from kfuzz.monitor.monitored import Monitor

@@ -16,16 +16,19 @@ from kfuzz.core.errors import BindingError, UsageError, suggestion
 from kfuzz.core.finding import Target
 from kfuzz.monitor.compiled import known
 from kfuzz.monitor.detectors import Detector
-from kfuzz.monitor.device_gate import DeviceGate
-from kfuzz.monitor.gate import HostGate, checked_rate
+from kfuzz.monitor.gate.device import DeviceGate
+from kfuzz.monitor.gate.host import HostGate, checked_rate
 from kfuzz.monitor.monitored import Monitor
-from kfuzz.monitor.operators import OperatorSubject
 from kfuzz.monitor.process import SUBJECTS
 from kfuzz.monitor.records import OnViolation, Options
-from kfuzz.monitor.reference_subject import ReferenceSubject, reference_declaration
 from kfuzz.monitor.runtime import runtime
 from kfuzz.monitor.storing import Store
-from kfuzz.monitor.subject import Arguments, Subject, home_of, owner_of
+from kfuzz.monitor.subjects.operators import OperatorSubject
+from kfuzz.monitor.subjects.reference_subject import (
+    ReferenceSubject,
+    reference_declaration,
+)
+from kfuzz.monitor.subjects.subject import Arguments, Subject, home_of, owner_of
 from kfuzz.monitor.violation import Keep
 from kfuzz.monitor.wrapping import Forward, MonitoredKernel, guarded
 from kfuzz.targets.load import importing

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.calling import posed
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.gradients.charging import charged, in_force
@@ -22,13 +21,14 @@ from kfuzz.contracts.view import View
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.execution.poison import Poison
-from kfuzz.execution.results import Expected, Metadata, read_outputs
-from kfuzz.execution.run import Run
-from kfuzz.execution.touches import Touch
+from kfuzz.evaluation.calling import posed
+from kfuzz.execution.calls.results import Expected, Metadata, read_outputs
+from kfuzz.execution.calls.run import Run
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.touches import Touch
 from kfuzz.monitor.seen import Returned, Seen
 from kfuzz.monitor.snapshot import TensorCopy
-from kfuzz.monitor.subject import Outside
+from kfuzz.monitor.subjects.subject import Outside
 
 _CPU: Final = torch.device("cpu")
 _OF_ADDRESSES: Final = frozenset({"K-MEM-04"})

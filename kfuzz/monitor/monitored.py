@@ -11,20 +11,20 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.core.monitoring import Counts
 from kfuzz.core.verdict import Verdict
-from kfuzz.execution.destinations import handed_back
-from kfuzz.execution.footprints import Footprint
-from kfuzz.monitor.comparison import Comparison
+from kfuzz.execution.memory.destinations import handed_back
+from kfuzz.execution.memory.footprints import Footprint
+from kfuzz.monitor.counts import Counts
 from kfuzz.monitor.detectors import Detector, Statistics, statistics_of
-from kfuzz.monitor.device_gate import Told
-from kfuzz.monitor.gate import HostGate, Reason
-from kfuzz.monitor.gated import gated, told
+from kfuzz.monitor.gate.device import Told
+from kfuzz.monitor.gate.gated import gated, told
+from kfuzz.monitor.gate.host import HostGate, Reason
 from kfuzz.monitor.records import Options, Pending, Record
 from kfuzz.monitor.runtime import log, runtime
 from kfuzz.monitor.seen import Call, Parts, Seen, parts_of
 from kfuzz.monitor.snapshot import can_copy, capturing, is_under_modes, take
-from kfuzz.monitor.subject import Judged, Outside, Subject
+from kfuzz.monitor.subjects.comparison import Comparison
+from kfuzz.monitor.subjects.subject import Judged, Outside, Subject
 from kfuzz.monitor.violation import violation_of
 
 # Reasons that calls lie outside the contract, or cannot be looked at, told once each.

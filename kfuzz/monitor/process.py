@@ -13,14 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from kfuzz.core.errors import HarnessError
+from kfuzz.core.home import HOME
 from kfuzz.monitor.seen import Seen
-from kfuzz.monitor.subject import Judged, Outside, Subject
+from kfuzz.monitor.subjects.subject import Judged, Outside, Subject
 from kfuzz.monitor.transfer import Writer, can_send, room_for
 
 # Monitored functions by file, module where that is one of a package, and name: what the
@@ -122,7 +122,7 @@ class JudgeProcess:
     def _started(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "kfuzz.monitor.child"]
         command += [str(self._handle), str(self._capacity)]
-        root = str(Path(__file__).resolve().parents[2])
+        root = HOME
         paths = [root, os.environ.get("PYTHONPATH", "")]
         child = subprocess.Popen(
             command,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kfuzz.core.errors import UsageError
-from kfuzz.core.monitoring import NUMBERS
+from kfuzz.monitor.counts import NUMBERS
 from kfuzz.monitor.runtime import runtime
 
 _HELP = {

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfuzz.core.life import utc_now
-from kfuzz.monitor.comparison import Comparison
 from kfuzz.monitor.detectors import Detector
-from kfuzz.monitor.device_gate import DeviceGate, Held
-from kfuzz.monitor.gate import Reason
+from kfuzz.monitor.gate.device import DeviceGate, Held
+from kfuzz.monitor.gate.host import Reason
 from kfuzz.monitor.seen import Call, Seen
 from kfuzz.monitor.snapshot import Snapshot
 from kfuzz.monitor.storing import Store
+from kfuzz.monitor.subjects.comparison import Comparison
 from kfuzz.monitor.violation import Keep, Violation
+from kfuzz.store.life import utc_now
 
 OnViolation = Callable[[Violation], None]
 

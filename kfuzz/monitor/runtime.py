@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.errors import HarnessError, UsageError
-from kfuzz.core.life import utc_now
-from kfuzz.core.monitoring import Counts, ProcessCounts, append_counts
 from kfuzz.monitor.checker import Checker
-from kfuzz.monitor.device_gate import poll_all
-from kfuzz.monitor.living import Living
+from kfuzz.monitor.counts import Counts, ProcessCounts, append_counts
+from kfuzz.monitor.gate.device import poll_all
+from kfuzz.monitor.registry import Living
 from kfuzz.monitor.snapshot import Rooms, Streams
+from kfuzz.store.life import utc_now
 
 if TYPE_CHECKING:
     from kfuzz.monitor.monitored import Monitor
     from kfuzz.monitor.process import JudgeProcess
     from kfuzz.monitor.seen import Seen
-    from kfuzz.monitor.subject import Judged, Subject
+    from kfuzz.monitor.subjects.subject import Judged, Subject
 
 log: Final = logging.getLogger("kfuzz.monitor")
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.execution.footprints import Footprint
+from kfuzz.execution.memory.footprints import Footprint
 from kfuzz.monitor.ring import ALIGNMENT, ByteRing, Slot, rounded
 
 PLAIN: Final = frozenset({Tensor, torch.nn.Parameter})

@@ -9,15 +9,15 @@ import torch
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.fingerprint import host_fingerprint
-from kfuzz.core.life import enter, merged
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Signature, State
-from kfuzz.corpus import Corpus, Stored
-from kfuzz.execution.interpreter import interpreting
-from kfuzz.execution.machine import describe, flags
-from kfuzz.execution.memory import extent
+from kfuzz.execution.device.machine import describe, flags
+from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.execution.memory.placement import extent
 from kfuzz.monitor.seen import Seen
-from kfuzz.monitor.subject import Judged, Subject
+from kfuzz.monitor.subjects.subject import Judged, Subject
+from kfuzz.store.corpus import Corpus, Stored
+from kfuzz.store.life import enter, merged
 
 MOST: Final = 3
 """Findings of one signature that are stored; a fault that shows in every batch would

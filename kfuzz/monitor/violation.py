@@ -9,7 +9,7 @@ import torch
 
 from kfuzz.core.recipe import Scalar
 from kfuzz.core.verdict import Failure, Kind
-from kfuzz.monitor.gate import Reason
+from kfuzz.monitor.gate.host import Reason
 from kfuzz.monitor.seen import Seen
 from kfuzz.monitor.snapshot import TensorCopy
 

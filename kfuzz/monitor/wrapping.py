@@ -9,7 +9,7 @@ import torch
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.monitor.compiled import is_compiling, traced
-from kfuzz.monitor.gate import other
+from kfuzz.monitor.gate.host import other
 from kfuzz.monitor.monitored import Monitor
 from kfuzz.monitor.snapshot import PLAIN
 

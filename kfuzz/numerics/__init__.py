@@ -1,5 +1,5 @@
 """Formats, error bounds, acceptance and the comparator."""
 
-from kfuzz.numerics.elementwise import elementwise
+from kfuzz.numerics.models.elementwise import elementwise
 
 __all__ = ["elementwise"]

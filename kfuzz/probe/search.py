@@ -21,25 +21,25 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.life import utc_now
 from kfuzz.core.probed import KernelReadings, Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
-from kfuzz.corpus import Corpus
-from kfuzz.engine.backend import Backend
-from kfuzz.engine.children import Place
-from kfuzz.engine.found import first_finding, taken_to_minimum
-from kfuzz.engine.judge_runner import runner_of
-from kfuzz.engine.namesakes import require_own_entries
-from kfuzz.engine.record import Record
-from kfuzz.engine.round import KernelTurns, Round
-from kfuzz.engine.served import Stopped
-from kfuzz.engine.told import outside_notices, outside_of
+from kfuzz.engine.confirm.found import first_finding, taken_to_minimum
+from kfuzz.engine.search.name_collisions import require_own_entries
+from kfuzz.engine.search.progress import outside_notices, outside_of
+from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.processes import Child
+from kfuzz.judge.runner import runner_of
 from kfuzz.probe.catalogue import NAMES, readings
 from kfuzz.probe.subject import Subject
 from kfuzz.probe.sums import data_format
 from kfuzz.probe.torch_targets import resolved
+from kfuzz.store.corpus import Corpus
+from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
 
 # Terms of the longest sums, and sums that the order of one may take: what some

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from kfuzz.core.codec import encode
-from kfuzz.corpus import Problem
-from kfuzz.entry import Summary
 from kfuzz.report.drawing import one_line, shown_path
 from kfuzz.report.summary import table
-from kfuzz.upkeep import Deed, Did
+from kfuzz.store.corpus import Problem
+from kfuzz.store.entry import Summary
+from kfuzz.store.maintenance import Deed, Did
 
 Document = dict[str, Any]
 Listed = tuple[Path, Summary | Problem]

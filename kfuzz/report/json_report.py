@@ -11,7 +11,6 @@ from typing import Any, Final, TextIO
 
 from kfuzz.contracts import glossary
 from kfuzz.contracts.language import Contract
-from kfuzz.core import strict_json
 from kfuzz.core.codec import encode
 from kfuzz.core.event import (
     ContractTally,
@@ -25,9 +24,10 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
-from kfuzz.corpus import Stored
 from kfuzz.engine.config import ReplayResult, Sanitized
 from kfuzz.report.drawing import shown_path
+from kfuzz.store import strict_json
+from kfuzz.store.corpus import Stored
 
 FORMAT: Final = 1
 

@@ -3,7 +3,7 @@
 from typing import TextIO
 
 from kfuzz.core.event import Event
-from kfuzz.core.event_lines import EventLines
+from kfuzz.report.event_lines import EventLines
 
 
 class JsonLines:

@@ -5,8 +5,8 @@ import stat
 import tempfile
 from pathlib import Path
 
-from kfuzz.core.durable import replace_file
 from kfuzz.core.errors import HarnessError, UsageError
+from kfuzz.store.durable import replace_file
 
 
 def require_writable(path: Path, *, where: str, with_folder: bool = False) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.custom_ops import import_compiler
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.cache import cache_folder
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.execution.processes.interrupts import is_child
+from kfuzz.store.cache import cache_folder
 from kfuzz.strategies import scalar, tensors
 from kfuzz.strategies.parameters import Parameter
 
@@ -244,7 +244,7 @@ def _counting() -> Callable[[], int]:
     import torch._inductor.config as inductor
     from torch._dynamo.callback import callback_handler
 
-    from kfuzz.execution.compiling import starts_and_ends
+    from kfuzz.execution.calls.compiling import starts_and_ends
 
     dynamo = torch._dynamo.config
     for limit in ("recompile_limit", "accumulated_recompile_limit"):
@@ -268,7 +268,7 @@ def _counting() -> Callable[[], int]:
 @contextmanager
 def _compiling() -> Iterator[Callable[[], int]]:
     """Give a block what tells how often torch has compiled in it."""
-    from kfuzz.execution.compiling import at_work
+    from kfuzz.execution.calls.compiling import at_work
 
     if not _counting.cache_info().currsize:
         with _lock, at_work():  # importing the compiler takes seconds

@@ -25,7 +25,7 @@ from kfuzz.core.errors import (
     suggestion,
 )
 from kfuzz.core.finding import Target
-from kfuzz.execution.patches import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.targets.homes import GRADIENTS
 
 # Folders that never hold targets.

@@ -12,7 +12,6 @@ kernel has one.
 
 import argparse
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,24 +21,22 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry, roster
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.burst import MEMBERS
 from kfuzz.core.calibration import Role
 from kfuzz.core.verdict import Signature, State
-from kfuzz.engine.backend import Backend
-from kfuzz.engine.bursts import screen_round
-from kfuzz.engine.campaign import FINDINGS_PER_KERNEL, FIRST_ROUND, LONGEST_ROUND
-from kfuzz.engine.children import Place
-from kfuzz.engine.drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.guidance import is_climbed
-from kfuzz.engine.lifecycle import confirm
-from kfuzz.engine.record import Record
-from kfuzz.engine.round import KernelTurns, Round
-from kfuzz.engine.runner import Runner
+from kfuzz.engine.confirm.lifecycle import confirm
+from kfuzz.engine.search.batches import screen_round
+from kfuzz.engine.search.campaign import FINDINGS_PER_KERNEL, FIRST_ROUND, LONGEST_ROUND
+from kfuzz.engine.search.drawing import round_seed, search_round, strategy_of
+from kfuzz.engine.search.guidance import is_climbed
+from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.runner import Runner
 from kfuzz.targets.load import load_all
 
 ROOT: Final = Path(__file__).resolve().parents[2]

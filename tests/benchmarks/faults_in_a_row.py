@@ -24,17 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.engine import runner as running
-from kfuzz.engine.backend import Backend
-from kfuzz.engine.children import Place
+from kfuzz.engine.workers import runner as running
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.children import Place
 from kfuzz.execution.processes import table
 from kfuzz.targets.load import load_all
 

@@ -14,28 +14,28 @@ import statistics
 import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.keywords import keywords_of
-from kfuzz.contracts.left_open import config_of
 from kfuzz.contracts.witnesses.functional import WITNESSES
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
-from kfuzz.engine.drawing import search_round, strategy_of
-from kfuzz.execution import interpreter, interpreter_tables, low_precision
-from kfuzz.execution.allocations import GuardedAllocations
-from kfuzz.execution.fills import logical_values
-from kfuzz.execution.memory import Arena, place
-from kfuzz.execution.poison import Poison
-from kfuzz.execution.reach import Reach
+from kfuzz.engine.search.drawing import search_round, strategy_of
+from kfuzz.evaluation.keywords import keywords_of
+from kfuzz.evaluation.left_open import config_of
+from kfuzz.execution.interpreter import low_precision
+from kfuzz.execution.interpreter import tables as interpreter_tables
+from kfuzz.execution.interpreter import watch as interpreter
+from kfuzz.execution.interpreter.reach import Reach
+from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.values.fills import logical_values
 
 CASES: Final = 12
 TURNS: Final = 7

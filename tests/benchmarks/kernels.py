@@ -10,7 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from correct_algorithms import (
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kfuzz.numerics.formats import FORMATS, round_to
+from tests.benchmarks.rows import Config
+from tests.helpers.correct_algorithms import (
     exp2_reciprocal,
     lanes,
     online_32,
@@ -20,11 +25,6 @@ from correct_algorithms import (
     two_pass,
     welford,
 )
-from numpy.typing import NDArray
-from rows import Config
-from torch import Tensor
-
-from kfuzz.numerics.formats import FORMATS, round_to
 
 F32 = NDArray[np.float32]
 Array = NDArray[Any]

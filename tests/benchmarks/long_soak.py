@@ -28,15 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from kfuzz.contracts.witnesses.roster import Entry, roster
 from kfuzz.core.calibration import Role
 from kfuzz.core.event import FindingSaved, KernelFinished
-from kfuzz.core.event_lines import read_events
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CHARGED
-from kfuzz.corpus import Corpus, Problem, ProblemKind, Stored
+from kfuzz.report.event_lines import read_events
+from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "kfuzz.contracts.witnesses"

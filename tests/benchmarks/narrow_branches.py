@@ -2,7 +2,8 @@
 
     python tests/benchmarks/narrow_branches.py --cases 1000 --seeds 3
 
-Each kernel of `contracts/witnesses/branches.py` is wrong where a condition of several
+Each kernel of `contracts/witnesses/classes/branches.py`
+is wrong where a condition of several
 parts holds. Both engines search it, one case at a time (no bursts) under the contracts
 C-CMP-03 and K-VAL-01, from a number of seeds, until the fault is found or the cases are
 used up. Prints a Markdown table.
@@ -18,16 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished
-from kfuzz.engine.campaign import run_kernels
 from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.targets.load import load_all
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-MODULE: Final = "kfuzz.contracts.witnesses.branches"
+MODULE: Final = "kfuzz.contracts.witnesses.classes.branches"
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,19 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parent))
-from rows import OPERATORS, Config, configs  # isort: skip  (it sets the paths)
-from kernels import MUTANTS, Mutant, correct_of
-
+from tests.benchmarks.rows import OPERATORS, Config, configs  # isort: skip  (it sets the paths)
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.compare import compare
+from kfuzz.numerics.comparator.compare import compare
 from kfuzz.numerics.formats import FORMATS, round_to
+from tests.benchmarks.kernels import MUTANTS, Mutant, correct_of
 
 # (rtol, atol) of torch.testing.assert_close.
 CLOSE: Final = {

@@ -10,16 +10,13 @@ correct twin it calls wrong too does not count; that many stand in the legend.
 import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from peers.faults import FAULTS
-from step_plot import Curve, Style, draw
-from to_first_falsification import KFUZZ, Search, median, rows
+from tests.benchmarks.peers.faults import FAULTS
+from tests.benchmarks.step_plot import Curve, Style, draw
+from tests.benchmarks.to_first_falsification import KFUZZ, Search, median, rows
 
 # Distinct in grey too: by dash as well as by colour.
 STYLES: Final[tuple[Style, ...]] = (

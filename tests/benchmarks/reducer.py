@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import HypothesisException
 
@@ -32,11 +30,11 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.engine import lifecycle
-from kfuzz.engine.backend import Backend
-from kfuzz.engine.children import Place
-from kfuzz.engine.drawing import round_seed, strategy_of
-from kfuzz.engine.runner import Runner
+from kfuzz.engine.confirm import lifecycle
+from kfuzz.engine.search.drawing import round_seed, strategy_of
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.runner import Runner
 from kfuzz.targets.load import LoadedKernel, load_all
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -1,23 +1,18 @@
 """Data of the benchmarks: many cases of one size at once, as members of a problem."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
-from kfuzz.execution.fills import logical_values
+from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.formats import FORMATS
 

@@ -7,14 +7,11 @@ every family with a finite result: its median, the 1st and 99th percentiles.
 """
 
 import argparse
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from rows import OPERATORS, Config, configs  # isort: skip  (it sets the paths)
+from tests.benchmarks.rows import OPERATORS, Config, configs  # isort: skip  (it sets the paths)
 
 from kfuzz.contracts.oracle import accept
 from kfuzz.numerics.acceptance import FINITE, Acceptance, tightened

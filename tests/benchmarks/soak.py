@@ -21,14 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from kfuzz.contracts.witnesses.roster import Entry, roster
 from kfuzz.core.budget import Budget
 from kfuzz.core.calibration import Role
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "kfuzz.contracts.witnesses"

@@ -11,30 +11,26 @@ all times of a table are taken in one run of a minute or two.
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from peers.asking import ROOT, environment
-from peers.versions import machine
-from timing.families import FAMILIES, KERNELS, Family
-
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.burst import MEMBERS, Burst
 from kfuzz.core.codec import encode
-from kfuzz.engine.backend import Backend
-from kfuzz.engine.bursts import members_of
-from kfuzz.engine.children import Place
-from kfuzz.engine.drawing import bursts_of, search_round, strategy_of
-from kfuzz.engine.runner import Runner
-from kfuzz.execution.devices import device_name
+from kfuzz.engine.search.batches import members_of
+from kfuzz.engine.search.drawing import bursts_of, search_round, strategy_of
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.runner import Runner
+from kfuzz.execution.device.devices import device_name
 from kfuzz.execution.processes import Zygote
 from kfuzz.targets.load import LoadedKernel, load_all
+from tests.benchmarks.peers.asking import ROOT, environment
+from tests.benchmarks.peers.versions import machine
+from tests.benchmarks.timing.families import FAMILIES, KERNELS, Family
 
 SERVE: Final = "timing.in_child:serve"
 LOOPS: Final = ("Hypothesis, torch's random values", "Hypothesis, its own arrays")

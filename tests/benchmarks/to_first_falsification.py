@@ -21,13 +21,11 @@ from itertools import starmap
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from peers import PEERS
-from peers.asking import Kfuzz, Peers, SearchError, Unavailable
-from peers.faults import FAULTS, Fault, entries, faults
-from peers.subject import Budget
-from peers.versions import machine
+from tests.benchmarks.peers import PEERS
+from tests.benchmarks.peers.asking import Kfuzz, Peers, SearchError, Unavailable
+from tests.benchmarks.peers.faults import FAULTS, Fault, entries, faults
+from tests.benchmarks.peers.subject import Budget
+from tests.benchmarks.peers.versions import machine
 
 KFUZZ: Final = "kfuzz"
 

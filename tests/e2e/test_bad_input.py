@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from kfuzz.cli.app import main
+from kfuzz.app import main
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project, error
 
 SYNTAX = "def broken(:\n"

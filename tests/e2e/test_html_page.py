@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kfuzz.report import html
-from tests.unit.findings import finding
-from tests.unit.reported import gathered, mixed
+from tests.helpers.findings import finding
+from tests.helpers.reported import gathered, mixed
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), "")

@@ -8,9 +8,9 @@ import pytest
 from kfuzz.contracts.witnesses.functional import Witness, passes_functional
 from kfuzz.contracts.witnesses.incidents import WITNESSES
 from kfuzz.core.verdict import Kind, State
-from kfuzz.corpus import Corpus, Stored
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome
-from kfuzz.engine.replay import replay
+from kfuzz.engine.replay.replayer import replay
+from kfuzz.store.corpus import Corpus, Stored
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Corpus(ROOT / "corpus")

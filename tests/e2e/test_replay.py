@@ -145,7 +145,7 @@ def test_what_differs_where_a_finding_passes_is_printed(found: Project) -> None:
 def test_pytest_replays_and_searches_in_workers_of_its_own(found: Project) -> None:
     searches = """
 import kfuzz
-import kernels
+from tests.benchmarks import kernels
 
 @kfuzz.mark.falsify(kernels.right, max_cases=20)
 def test_right(): ...

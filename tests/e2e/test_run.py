@@ -7,7 +7,7 @@ import pytest
 
 import kfuzz
 from kfuzz.core.event import Exited, KernelFinished, RunStarted
-from kfuzz.core.event_lines import read_events
+from kfuzz.report.event_lines import read_events
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 
 # Two branches that no case takes, and one in a function that is not called at all.

@@ -60,7 +60,7 @@ def logged(x):
 # Three nights in one process, for the time's sake.
 NIGHTS = """
 import os, sys
-from kfuzz.cli.app import main
+from kfuzz.app import main
 search = ["run", "kernels.py", "--profile", "nightly", "--max-cases", "15", "-q",
           "--contracts", "K-VAL-01", "--isolate", "none", "--device", "cpu"]
 for night, words in enumerate(([], [], sys.argv[1:])):

@@ -8,8 +8,8 @@ import pytest
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import Event, KernelFinished, Notice
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run
 
 pytestmark = [pytest.mark.gpu]
 

@@ -16,14 +16,14 @@ from torch import Tensor, empty_like
 
 from kfuzz.contracts.witnesses.gpu import elementwise_cpp
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
-from kfuzz.execution import bursts
-from kfuzz.execution.bursts import BurstArena, BurstRun, run_burst
-from kfuzz.execution.devices import fault_of
-from kfuzz.execution.invocation import Invocation
-from kfuzz.execution.memory import Arena
-from kfuzz.execution.poison import Poison, is_poison
-from kfuzz.execution.results import Expected
-from kfuzz.execution.run import execute
+from kfuzz.execution.calls import batches as bursts
+from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
+from kfuzz.execution.calls.invocation import Invocation
+from kfuzz.execution.calls.results import Expected
+from kfuzz.execution.calls.run import execute
+from kfuzz.execution.device.devices import fault_of
+from kfuzz.execution.memory.placement import Arena
+from kfuzz.execution.memory.poison import Poison, is_poison
 from tests.gpu.waits import raising_waits
 
 pytestmark = pytest.mark.gpu
@@ -292,7 +292,7 @@ def test_a_launch_that_fails_unseen() -> None:
 FAR = """
 import torch
 from tests.gpu import test_bursts_gpu as bursts_gpu
-from kfuzz.execution.devices import fault_of
+from kfuzz.execution.device.devices import fault_of
 x = bursts_gpu.marked(5)
 made = bursts_gpu.run(bursts_gpu.faulty("far"), x)
 print("delicate:", bursts_gpu.bursts.is_delicate())

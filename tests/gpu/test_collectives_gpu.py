@@ -9,9 +9,9 @@ import torch
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import Event, FindingSaved, KernelFinished, Notice
 from kfuzz.core.verdict import State
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import RunConfig
-from kfuzz.execution import collectives
+from kfuzz.engine.search.campaign import run
+from kfuzz.execution.device import collectives
 
 pytestmark = [
     pytest.mark.gpu,

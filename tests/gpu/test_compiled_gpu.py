@@ -13,16 +13,16 @@ import triton.language as tl
 from torch import Tensor, nn
 
 import kfuzz
-from kfuzz.contracts import further_calls
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
+from kfuzz.evaluation import further_calls
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from tests.contracts.test_attribution import layer_norm_case, x_case
 from tests.e2e.project import Project
-from tests.unit.test_attribution import layer_norm_case, x_case
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 SOURCES = Path(__file__).parent / "targets"

@@ -17,24 +17,24 @@ import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.witnesses import configured, turns
+from kfuzz.contracts.witnesses.classes import configured, turns
 from kfuzz.core.budget import SIZE_BUDGETS, Budget
 from kfuzz.core.depth import Depth
 from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, State, Verdict
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import RunConfig
-from kfuzz.execution.autotuning import CALLS, Measuring
-from kfuzz.execution.graphs import Replays, replayed
-from kfuzz.execution.interpreter import Launches, watch
-from kfuzz.execution.overlap import Overlapping
-from kfuzz.execution.poison import Poison
-from kfuzz.execution.results import Expected
+from kfuzz.engine.search.campaign import run
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.execution.calls.autotuning import CALLS, Measuring
+from kfuzz.execution.calls.overlap import Overlapping
+from kfuzz.execution.calls.results import Expected
+from kfuzz.execution.device.graphs import Replays, replayed
+from kfuzz.execution.interpreter.watch import Launches, watch
+from kfuzz.execution.memory.poison import Poison
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]
@@ -287,14 +287,14 @@ def test_autotuned_and_in_place_kernels_are_captured() -> None:
 
 
 VIOLATING = {
-    "configured.py::softmax_unmasked_config": "C-CMP-02",
-    "configured.py::leaky_relu_unrestored": "C-CMP-02",
-    "turns.py::relu_clears_the_next_buffer": "K-REF-01",
+    "classes/configured.py::softmax_unmasked_config": "C-CMP-02",
+    "classes/configured.py::leaky_relu_unrestored": "C-CMP-02",
+    "classes/turns.py::relu_clears_the_next_buffer": "K-REF-01",
 }
 CONFORMING = (
-    "configured.py::triton_softmax_autotuned",
-    "configured.py::triton_leaky_relu_in_place",
-    "turns.py::relu_clears_its_buffer",
+    "classes/configured.py::triton_softmax_autotuned",
+    "classes/configured.py::triton_leaky_relu_in_place",
+    "classes/turns.py::relu_clears_its_buffer",
 )
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from kfuzz.core.error_map import WITHIN, ErrorMap
-from kfuzz.numerics.compare import Comparison, Outcome
-from kfuzz.numerics.error_map import error_map
+from kfuzz.numerics.comparator.compare import Comparison, Outcome
+from kfuzz.numerics.comparator.error_map import error_map
 
 pytestmark = pytest.mark.gpu
 

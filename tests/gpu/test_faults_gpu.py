@@ -16,8 +16,8 @@ from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run
 from tests.gpu.conftest import FALSIFIED
 
 pytestmark = [

@@ -4,7 +4,7 @@ import torch
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.families import FAMILIES, INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.execution.fills import logical_values
+from kfuzz.execution.values.fills import logical_values
 
 pytestmark = pytest.mark.gpu
 

@@ -12,10 +12,16 @@ from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.oracle import accept, pose_members
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.compare import Outcome, compare_members
-from kfuzz.numerics.summary import Summary, fused, is_fused, reduced, summarise
+from kfuzz.numerics.comparator.compare import Outcome, compare_members
+from kfuzz.numerics.comparator.summary import (
+    Summary,
+    fused,
+    is_fused,
+    reduced,
+    summarise,
+)
 from tests.gpu.waits import raising_waits
-from tests.unit.judged_values import flags, judged
+from tests.helpers.judged_values import flags, judged
 
 pytestmark = pytest.mark.gpu
 

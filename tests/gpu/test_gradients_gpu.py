@@ -2,15 +2,16 @@
 
 import pytest
 
-from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.witnesses import gradient_norms, gradients
+from kfuzz.contracts.witnesses.backward import gradients
+from kfuzz.contracts.witnesses.backward import norms as gradient_norms
 from kfuzz.contracts.witnesses.functional import Witness, passes_functional
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.drawing import search_round, strategy_of
+from kfuzz.engine.search.drawing import search_round, strategy_of
+from kfuzz.evaluation.evaluator import Bench, setting_of
 
 pytestmark = [pytest.mark.gpu]
 

@@ -14,9 +14,9 @@ from kfuzz.core.codec import encode
 from kfuzz.core.event import Event, KernelFinished, RunStarted
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, State
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.round import Round
+from kfuzz.engine.search.campaign import run
+from kfuzz.engine.search.round import Round
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]

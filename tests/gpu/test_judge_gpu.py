@@ -11,7 +11,7 @@ import pytest
 
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.execution.processes import Zygote
-from kfuzz.execution.untrusted import zygote_for
+from kfuzz.judge.sandbox import zygote_for
 from tests.judge.judging import ROOT, judged
 from tests.judge.test_pairs import CHEATS, PAIRS, honest_twins
 

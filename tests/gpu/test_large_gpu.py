@@ -9,10 +9,10 @@ from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.event import Event, FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State, Verdict
-from kfuzz.corpus import Stored
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome, RunConfig
-from kfuzz.engine.replay import replay
+from kfuzz.engine.replay.replayer import replay
+from kfuzz.engine.search.campaign import run
+from kfuzz.store.corpus import Stored
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]

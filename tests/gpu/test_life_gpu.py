@@ -8,12 +8,12 @@ import torch
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved
-from kfuzz.core.life import marked
 from kfuzz.core.verdict import State
-from kfuzz.corpus import Corpus, Stored
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome, RunConfig
-from kfuzz.engine.replay import replay
+from kfuzz.engine.replay.replayer import replay
+from kfuzz.engine.search.campaign import run
+from kfuzz.store.corpus import Corpus, Stored
+from kfuzz.store.life import marked
 
 pytestmark = [pytest.mark.gpu]
 

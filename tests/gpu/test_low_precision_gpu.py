@@ -17,11 +17,16 @@ import torch
 from torch import Tensor
 from triton.compiler.errors import CompilationError
 
-from kfuzz.execution.interpreter import watch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-import low_precision_kernels as kernels
-from low_precision_data import BF16, CHUNK, EIGHT_BITS, difficult, every, pairs
+from kfuzz.execution.interpreter.watch import watch
+from tests.helpers import low_precision_kernels as kernels
+from tests.helpers.low_precision_data import (
+    BF16,
+    CHUNK,
+    EIGHT_BITS,
+    difficult,
+    every,
+    pairs,
+)
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).parents[2]

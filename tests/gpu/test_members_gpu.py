@@ -15,8 +15,8 @@ from kfuzz.core.families import (
     INTEGER_FAMILIES,
 )
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.execution import members
-from kfuzz.execution.members import burst_values
+from kfuzz.execution.values import batch_values as members
+from kfuzz.execution.values.batch_values import burst_values
 
 pytestmark = pytest.mark.gpu
 

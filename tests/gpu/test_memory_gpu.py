@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from kfuzz.core.recipe import Fill, TensorSpec
-from kfuzz.execution.allocations import GuardedAllocations
-from kfuzz.execution.memory import Arena, place
-from kfuzz.execution.poison import Poison, is_poison
-from kfuzz.execution.touches import Touch
+from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.touches import Touch
 
 pytestmark = pytest.mark.gpu
 

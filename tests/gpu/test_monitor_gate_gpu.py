@@ -12,12 +12,12 @@ import triton
 from torch import Tensor
 
 import kfuzz
-from kfuzz.execution.untrusted.kernels import triton_launches
+from kfuzz.judge.sandbox.kernels import triton_launches
 from kfuzz.monitor import DeviceGate, Violation
-from kfuzz.monitor.usual import WARM
-from tests import monitors
+from kfuzz.monitor.gate.usual import WARM
 from tests.gpu.waits import raising_waits
-from tests.monitors import settled
+from tests.helpers import monitors
+from tests.helpers.monitors import settled
 
 pytestmark = pytest.mark.gpu
 BUSY_CYCLES = 20_000_000

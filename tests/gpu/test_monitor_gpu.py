@@ -9,9 +9,9 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.monitor import Violation
-from tests import monitors
 from tests.gpu.waits import raising_waits
-from tests.monitors import SECONDS, settled
+from tests.helpers import monitors
+from tests.helpers.monitors import SECONDS, settled
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,18 +1,15 @@
 """Mutants of the benchmarks on a GPU: they compile, and known ones are charged."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from mutants import in_child
-from mutants.in_child import Comparison
-from mutants.mutator import FAMILIES, Mutant, mutants, written
-from peers.subject import Budget, Subject
-
 from kfuzz.targets.load import Source, load
+from tests.benchmarks.mutants import in_child
+from tests.benchmarks.mutants.in_child import Comparison
+from tests.benchmarks.mutants.mutator import FAMILIES, Mutant, mutants, written
+from tests.benchmarks.peers.subject import Budget, Subject
 
 pytestmark = pytest.mark.gpu
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec
-from kfuzz.execution import rooms
-from kfuzz.execution.allocations import GuardedAllocations
 from kfuzz.execution.device.pages import FENCE_BYTES, Pool, fenced_memory, sparse_memory
-from kfuzz.execution.memory import Arena, place
-from kfuzz.execution.poison import Poison, is_poison
+from kfuzz.execution.memory import buffers as rooms
+from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.poison import Poison, is_poison
 from tests.quality.guard_page_sweep import (
     DTYPES,
     IMAGES,
@@ -102,7 +102,7 @@ def test_the_doctor_tries_a_load_past_the_end():
 PROBE = """
 import sys, torch
 from kfuzz.execution.device.pages import fenced_memory
-from kfuzz.execution.devices import fault_of
+from kfuzz.execution.device.devices import fault_of
 device = torch.device("cuda", 0)
 made = fenced_memory(1, device)
 memory = made.memory

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kfuzz.core.probed import KernelReadings, Outcome, Reading
+from kfuzz.probe import rendering as readings
 from kfuzz.probe.search import ProbeConfig, Probing
-from kfuzz.report import readings
 
 pytestmark = pytest.mark.gpu
 PLATFORM = "kfuzz.contracts.platform"

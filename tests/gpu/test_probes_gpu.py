@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
@@ -27,6 +26,7 @@ from kfuzz.core.depth import Depth
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
+from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.device.company import (
     _stream,
     hold_multiprocessors,
@@ -42,7 +42,7 @@ from kfuzz.execution.device.stale import (
     word_of,
 )
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.poison import Poison
+from kfuzz.execution.memory.poison import Poison
 
 pytestmark = pytest.mark.gpu
 

@@ -10,8 +10,8 @@ from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.verdict import Kind, State
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]

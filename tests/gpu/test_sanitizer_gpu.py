@@ -8,11 +8,11 @@ import pytest
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import BackendError
 from kfuzz.core.event import FindingSaved
-from kfuzz.corpus import Stored
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import ReplayConfig, RunConfig, Sanitized
-from kfuzz.engine.sanitize import sanitize
-from kfuzz.execution import sanitizer
+from kfuzz.engine.replay.sanitize import sanitize
+from kfuzz.engine.search.campaign import run
+from kfuzz.execution.device import sanitizer
+from kfuzz.store.corpus import Stored
 
 try:
     sanitizer.find()

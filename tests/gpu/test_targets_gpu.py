@@ -16,16 +16,16 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BuildError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
+from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.targets.cuda_source import LaunchError
+from tests.contracts.test_attribution import row_case, x_case
 from tests.e2e.project import Project
-from tests.unit.test_attribution import row_case, x_case
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 SOURCES = Path(__file__).parent / "targets"

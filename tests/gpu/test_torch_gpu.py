@@ -13,8 +13,8 @@ from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import is_listed
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished
-from kfuzz.engine.campaign import run
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
-from kfuzz.core.limits import Limits
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import End, Entry, Measures, OutputSpec
 from kfuzz.core.verdict import CaseReport, Kind
+from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.processes import Zygote
-from kfuzz.execution.untrusted import RemoteKernel, Sandbox, zygote_for
-from tests.unit.test_attribution import x_case
+from kfuzz.judge.sandbox import RemoteKernel, Sandbox, zygote_for
+from kfuzz.judge.sandbox.limits import Limits
+from tests.contracts.test_attribution import x_case
 
 pytestmark = pytest.mark.gpu
 

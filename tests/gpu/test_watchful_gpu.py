@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.contracts import impostors, kernel
+from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.bench import Bench, setting_of
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.evaluation import baselines as impostors
+from kfuzz.evaluation.evaluator import Bench, setting_of
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 
 pytestmark = pytest.mark.gpu

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from kfuzz.core.budget import Budget
-from kfuzz.core.judgement import Judgement
-from kfuzz.engine.judge import JudgeConfig, Judging
 from kfuzz.execution.processes import Zygote
-from kfuzz.targets.candidate import open_candidate
+from kfuzz.judge.candidate import open_candidate
+from kfuzz.judge.judgement import Judgement
+from kfuzz.judge.judging import JudgeConfig, Judging
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.cli.app import main
+from kfuzz.app import main
 from kfuzz.core.verdict import State, Verdict
-from kfuzz.engine import judge as engine
-from kfuzz.engine.judge_loading import candidate_name
 from kfuzz.execution.processes import Zygote
-from kfuzz.execution.untrusted import zygote_for
-from kfuzz.targets.candidate import open_candidate
+from kfuzz.judge import judging as engine
+from kfuzz.judge.candidate import open_candidate
+from kfuzz.judge.loading import candidate_name
+from kfuzz.judge.sandbox import zygote_for
 from tests.judge.judging import judged
 
 PAIRS = Path(__file__).with_name("pairs")

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec, contiguous_strides
-from kfuzz.execution.devices import fault_of
-from kfuzz.execution.memory import Arena, place
-from kfuzz.execution.poison import Poison
+from kfuzz.execution.device.devices import fault_of
+from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.poison import Poison
 
 Shape = tuple[int, ...]
 

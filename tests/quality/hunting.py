@@ -8,8 +8,8 @@ from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import Event, FindingSaved
 from kfuzz.core.finding import Finding
-from kfuzz.engine.campaign import run_kernels
 from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.targets.load import LoadedKernel, load_all
 
 PACKAGE = "kfuzz.contracts.witnesses"

@@ -29,8 +29,8 @@ OTHERS = sorted({*CONFORMING} - {*TORCH, *TRITON})
 MODULES = sorted({WITNESSES[name].module for name in TRITON})
 # Modules of many twins, searched in one run of an eighth of the cases each.
 MANY = (
-    "attention", "batched", "configured", "elementwise", "moves", "normalisations",
-    "products", "reductions",
+    "attention", "classes.batched", "classes.configured", "elementwise", "moves",
+    "normalisations", "products", "reductions",
 )  # fmt: skip
 
 

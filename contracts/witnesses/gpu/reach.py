@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.reach import relu_between
+from kfuzz.contracts.witnesses.classes.reach import relu_between
 from kfuzz.contracts.witnesses.relu import BLOCK, empty, launch
 
 # Bytes of the widest load of one thread.

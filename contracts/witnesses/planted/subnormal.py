@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from kfuzz.contracts.witnesses.classes.subnormals import flushed
 from kfuzz.contracts.witnesses.planted.base import (
     EDITABLE,
     Base,
@@ -12,7 +13,6 @@ from kfuzz.contracts.witnesses.planted.base import (
     unpacked,
 )
 from kfuzz.contracts.witnesses.planted.calls import replaced
-from kfuzz.contracts.witnesses.subnormals import flushed
 
 _FLOATS: Final = EDITABLE[:3]
 # Torch's own keep intermediate results in the output's format, in which sums and

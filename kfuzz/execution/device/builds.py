@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from kfuzz.core.cache import cache_folder
-from kfuzz.core.durable import replace_file
 from kfuzz.core.errors import BuildError
-from kfuzz.execution.compiling import at_work
+from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.device import compilers
 from kfuzz.execution.device.compilers import Binary, Compiler, Unit
+from kfuzz.store.cache import cache_folder
+from kfuzz.store.durable import replace_file
 
 _FORMAT: Final = 1
 _INCLUDE: Final = re.compile(

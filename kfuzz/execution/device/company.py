@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.execution.device.stale import fill_shared
-from kfuzz.execution.poison import Poison
+from kfuzz.execution.memory.poison import Poison
 
 HOLD_CYCLES: Final = 8_000_000
 """Clock cycles, 4 to 5 ms, for which multiprocessors are held: longer than a small

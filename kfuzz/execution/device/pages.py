@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.device.driver import DriverError, VirtualMemory, driver_for
-from kfuzz.execution.pages import NoAddressSpace
+from kfuzz.execution.memory.pages import NoAddressSpace
 
 FENCE_BYTES: Final = 32 << 20
 """Width of a fence, a multiple of every granularity: an access that misses its

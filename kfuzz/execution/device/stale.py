@@ -11,7 +11,7 @@ import torch
 
 from kfuzz.execution.device.nvrtc import Kernel, compiled, largest_shared
 from kfuzz.execution.device.runtime import Runtime
-from kfuzz.execution.poison import Poison
+from kfuzz.execution.memory.poison import Poison
 
 POISON_BYTES: Final = {Poison.NAN: 0xFF, Poison.FINITE: 0x71}
 """What every byte holds. 0xFF throughout is NaN in every float format and -1 in every

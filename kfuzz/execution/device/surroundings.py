@@ -7,6 +7,7 @@ import torch
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.device.company import hold_multiprocessors, stir_memory
+from kfuzz.execution.device.devices import is_lost
 from kfuzz.execution.device.launches import (
     UncheckedLaunch,
     forget_errors,
@@ -18,8 +19,7 @@ from kfuzz.execution.device.stale import (
     poison_free,
     poison_shared,
 )
-from kfuzz.execution.devices import is_lost
-from kfuzz.execution.poison import Poison
+from kfuzz.execution.memory.poison import Poison
 
 
 class Company(StrEnum):

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from kfuzz.core.closing import Closing
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import serving
+from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.faults import ChildDied, ChildTimeout, ZygoteError
 from kfuzz.execution.processes.output import Output
 from kfuzz.execution.processes.wire import (

@@ -8,12 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Self
 
-from kfuzz.core.closing import Closing
+from kfuzz.core.home import HOME
 from kfuzz.execution.processes import table
 from kfuzz.execution.processes.child import Child
+from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.faults import ZygoteError
 from kfuzz.execution.processes.output import Output, Sink
 from kfuzz.execution.processes.wire import Channel, Message, WireError, WireTimeout
@@ -60,7 +60,7 @@ class Zygote(Closing):
         preload: Sequence[str] = (),
         output: Sink | None = None,
     ) -> None:
-        home = str(Path(__file__).resolve().parents[3])
+        home = HOME
         path = [home, env["PYTHONPATH"]] if env.get("PYTHONPATH") else [home]
         self._env = {**env, "PYTHONPATH": os.pathsep.join(path)}
         self._serve = serve

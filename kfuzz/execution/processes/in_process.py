@@ -2,9 +2,9 @@
 
 import os
 
-from kfuzz.core.closing import Closing
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import serving
+from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.wire import Message, decode, encode
 
 

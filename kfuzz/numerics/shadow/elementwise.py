@@ -2,7 +2,7 @@
 
 |f(a') - f(a)| over |a' - a| <= e is found at the ends of the interval, exactly and
 not to first order, where f is monotone; each step then adds its own roundings. The
-budgets of functions are those of `kfuzz.numerics.functions`.
+budgets of functions are those of `kfuzz.numerics.models.functions`.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR
-from kfuzz.numerics.functions import (
+from kfuzz.numerics.models.functions import (
     DIVISION_ERROR,
     ERF_ERROR,
     EXPM1_ERROR,

@@ -7,8 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from peers import PEERS
-from peers.asking import (
+from kfuzz.contracts.witnesses.roster import Entry
+from kfuzz.core.calibration import Role
+from kfuzz.execution.processes import ChildDied, ChildRaised, Zygote
+from tests.benchmarks.mutants.in_child import COMPARE, STARTS, Comparison
+from tests.benchmarks.mutants.specimens import SPECIMENS
+from tests.benchmarks.peers import PEERS
+from tests.benchmarks.peers.asking import (
     GRACE_SECONDS,
     PRELOAD,
     Kfuzz,
@@ -16,13 +21,7 @@ from peers.asking import (
     Unavailable,
     environment,
 )
-from peers.subject import Budget
-
-from kfuzz.contracts.witnesses.roster import Entry
-from kfuzz.core.calibration import Role
-from kfuzz.execution.processes import ChildDied, ChildRaised, Zygote
-from mutants.in_child import COMPARE, STARTS, Comparison
-from mutants.specimens import SPECIMENS
+from tests.benchmarks.peers.subject import Budget
 
 KFUZZ: Final = "kfuzz"
 START: Final = "start"

@@ -11,12 +11,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from peers.subject import Budget
-from peers.versions import machine
-
-from mutants.asking import COMPARISON, KFUZZ, LONGER, START, Step, begin, done
-from mutants.mutator import Mutant, written
-from mutants.specimens import SPECIMENS, Specimen
+from tests.benchmarks.mutants.asking import (
+    COMPARISON,
+    KFUZZ,
+    LONGER,
+    START,
+    Step,
+    begin,
+    done,
+)
+from tests.benchmarks.mutants.mutator import Mutant, written
+from tests.benchmarks.mutants.specimens import SPECIMENS, Specimen
+from tests.benchmarks.peers.subject import Budget
+from tests.benchmarks.peers.versions import machine
 
 # For what is under way when no more is begun.
 LAST_SECONDS: Final = 5.0

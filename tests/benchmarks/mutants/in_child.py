@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from peers.budgeted import Trial
-from peers.subject import Budget, Found, Subject
 from torch import Tensor
 
-from kfuzz.contracts.bench import Bench, Setting
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.destinations import layout_of
 from kfuzz.contracts.evidence import same_bits
 from kfuzz.contracts.judge import judge
-from kfuzz.contracts.left_open import edge_of
 from kfuzz.contracts.view import View
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
-from kfuzz.execution.devices import is_lost
+from kfuzz.evaluation.evaluator import Bench, Setting
+from kfuzz.evaluation.left_open import edge_of
+from kfuzz.execution.device.devices import is_lost
 from kfuzz.targets.load import Source, load
-from mutants.small_cases import small_cases
+from tests.benchmarks.mutants.small_cases import small_cases
+from tests.benchmarks.peers.budgeted import Trial
+from tests.benchmarks.peers.subject import Budget, Found, Subject
 
 COMPARE: Final = "mutants.in_child:compare"
 STARTS: Final = "mutants.in_child:starts"

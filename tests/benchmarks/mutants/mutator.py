@@ -8,9 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from mutants import place_rules, special_rules, value_rules
-from mutants.rules import Edit, Rule, Site, span
-from mutants.specimens import SPECIMENS, Specimen, digest, is_kernel, live
+from tests.benchmarks.mutants import place_rules, special_rules, value_rules
+from tests.benchmarks.mutants.rules import Edit, Rule, Site, span
+from tests.benchmarks.mutants.specimens import (
+    SPECIMENS,
+    Specimen,
+    digest,
+    is_kernel,
+    live,
+)
 
 _BOOKS: Final = (*place_rules.BOOKS, *value_rules.BOOKS, *special_rules.BOOKS)
 RULES: Final[tuple[Rule, ...]] = tuple(rule for book in _BOOKS for rule in book.rules)

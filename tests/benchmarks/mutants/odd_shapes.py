@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Final
 
 import torch
-from peers.budgeted import Trial
-from peers.numpy_arrays import compare
-from peers.subject import Budget, Found, Sizes, Subject
 from torch import Tensor
 
 from kfuzz.strategies.parameters import IndexParameter
+from tests.benchmarks.peers.budgeted import Trial
+from tests.benchmarks.peers.numpy_arrays import compare
+from tests.benchmarks.peers.subject import Budget, Found, Sizes, Subject
 
 LONG: Final = (1, 2, 3, 7, 16, 31, 32, 33, 64, 65, 127, 128, 129, 255, 257, 509, 512)
 SHORT: Final = (1, 2, 3, 5, 8)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from mutants.rules import (
+from tests.benchmarks.mutants.rules import (
     INTERPRETER,
     Book,
     Edit,

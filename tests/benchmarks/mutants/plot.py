@@ -9,19 +9,14 @@ too does not count; how many such kernels there are stands in the legend.
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-
-from step_plot import Curve, Style, draw
-
-from mutants import report
-from mutants.asking import KFUZZ
-from mutants.campaign import Settings, State
-from mutants.mutator import mutants
+from tests.benchmarks.mutants import report
+from tests.benchmarks.mutants.asking import KFUZZ
+from tests.benchmarks.mutants.campaign import Settings, State
+from tests.benchmarks.mutants.mutator import mutants
+from tests.benchmarks.step_plot import Curve, Style, draw
 
 # Distinct in grey too: by dash as well as by colour.
 STYLES: Final[tuple[Style, ...]] = (

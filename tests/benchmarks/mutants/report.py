@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from mutants.asking import COMPARISON, KFUZZ, LONGER, NOT_RUN, START
-from mutants.campaign import LEAST_COMPARED, State
-from mutants.explained import CHARGED, EXPLAINED
-from mutants.mutator import FAMILIES, Mutant
+from tests.benchmarks.mutants.asking import COMPARISON, KFUZZ, LONGER, NOT_RUN, START
+from tests.benchmarks.mutants.campaign import LEAST_COMPARED, State
+from tests.benchmarks.mutants.explained import CHARGED, EXPLAINED
+from tests.benchmarks.mutants.mutator import FAMILIES, Mutant
 
 
 class Kind(StrEnum):

@@ -16,15 +16,11 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-
-from peers.subject import Budget
-
-from mutants import report
-from mutants.asking import KFUZZ, TOOLS, USUAL
-from mutants.campaign import Settings, State, run
-from mutants.mutator import RULES, Mutant, mutants
+from tests.benchmarks.mutants import report
+from tests.benchmarks.mutants.asking import KFUZZ, TOOLS, USUAL
+from tests.benchmarks.mutants.campaign import Settings, State, run
+from tests.benchmarks.mutants.mutator import RULES, Mutant, mutants
+from tests.benchmarks.peers.subject import Budget
 
 
 def chosen(options: argparse.Namespace) -> list[Mutant]:

@@ -6,9 +6,10 @@ How benchmarks of generated kernels are made stricter; compared as the five alon
 from typing import Final
 
 import torch
-from peers.budgeted import Trial
-from peers.five_random import INPUTS, compare
-from peers.subject import Budget, Found, Subject
+
+from tests.benchmarks.peers.budgeted import Trial
+from tests.benchmarks.peers.five_random import INPUTS, compare
+from tests.benchmarks.peers.subject import Budget, Found, Subject
 
 FACTORS: Final = (1.0, 3.0, 0.01, -1.0)
 

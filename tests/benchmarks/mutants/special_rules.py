@@ -4,7 +4,15 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from mutants.rules import Book, Edit, Site, is_call, is_number, kernel_call, owner
+from tests.benchmarks.mutants.rules import (
+    Book,
+    Edit,
+    Site,
+    is_call,
+    is_number,
+    kernel_call,
+    owner,
+)
 
 specials: Final = Book("special values and ties")
 order: Final = Book("order of programs")

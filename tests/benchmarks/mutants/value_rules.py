@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from mutants.rules import (
+from tests.benchmarks.mutants.rules import (
     GPU,
     Book,
     Edit,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Final
 
-from peers.subject import Budget, Found, Subject
+from tests.benchmarks.peers.subject import Budget, Found, Subject
 
 Search = Callable[[Subject, Budget, int], Found]
 

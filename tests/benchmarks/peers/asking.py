@@ -13,15 +13,15 @@ from kfuzz.core.budget import Budget as Limits
 from kfuzz.core.codec import encode
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice, RunStarted
 from kfuzz.core.finding import Target
-from kfuzz.engine import campaign
-from kfuzz.engine.backend import Backend
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.zygotes import environment_of
+from kfuzz.engine.search import campaign
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.zygotes import environment_of
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout, Zygote
 from kfuzz.targets.load import LoadedKernel, Source, load
-from peers.budgeted import LONGEST_MESSAGE, warm_up
-from peers.serving import SERVE
-from peers.subject import Budget, Found
+from tests.benchmarks.peers.budgeted import LONGEST_MESSAGE, warm_up
+from tests.benchmarks.peers.serving import SERVE
+from tests.benchmarks.peers.subject import Budget, Found
 
 HERE: Final = Path(__file__).resolve().parents[1]
 ROOT: Final = HERE.parents[1]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
-from peers.subject import Budget, Found, Subject
+from tests.benchmarks.peers.subject import Budget, Found, Subject
 
 # Compares results with what they should be; raises where they differ.
 Compare = Callable[[Sequence[Tensor], Sequence[Tensor]], None]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kfuzz.strategies.parameters import IndexParameter
-from peers.budgeted import Drawn
-from peers.subject import Sizes, Subject
+from tests.benchmarks.peers.budgeted import Drawn
+from tests.benchmarks.peers.subject import Sizes, Subject
 
 
 @dataclass(frozen=True)

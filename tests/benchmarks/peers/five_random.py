@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from peers.budgeted import Trial
-from peers.subject import Budget, Found, Subject
+from tests.benchmarks.peers.budgeted import Trial
+from tests.benchmarks.peers.subject import Budget, Found, Subject
 
 INPUTS = 5
 TOLERANCE = 1e-2

@@ -10,8 +10,8 @@ from gpucheck.fuzzing.inputs import mixed_inputs
 from torch import Tensor
 
 from kfuzz.strategies.parameters import IndexParameter
-from peers.budgeted import Trial
-from peers.subject import Budget, Found, Sizes, Subject
+from tests.benchmarks.peers.budgeted import Trial
+from tests.benchmarks.peers.subject import Budget, Found, Sizes, Subject
 
 # Its own default for tensors; the interpreter takes seconds for larger ones.
 LONGEST = 512

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
-from peers.budgeted import by_hypothesis
-from peers.drawn import inputs_of
-from peers.subject import Budget, Found, Subject
+from tests.benchmarks.peers.budgeted import by_hypothesis
+from tests.benchmarks.peers.drawn import inputs_of
+from tests.benchmarks.peers.subject import Budget, Found, Subject
 
 BOUND = 100.0
 # One input in so many holds NaN among numbers within the bound.

@@ -12,9 +12,9 @@ from kfuzz.contracts.witnesses.functional import Witness
 from kfuzz.core.codec import decode
 from kfuzz.targets.load import Source
 from kfuzz.targets.load import load as load_source
-from peers import load
-from peers.budgeted import tell, warm_up
-from peers.subject import Budget, Subject
+from tests.benchmarks.peers import load
+from tests.benchmarks.peers.budgeted import tell, warm_up
+from tests.benchmarks.peers.subject import Budget, Subject
 
 SERVE = "peers.serving:serve"
 

@@ -5,10 +5,15 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from peers.budgeted import by_hypothesis
-from peers.drawn import inputs_of
-from peers.numpy_arrays import NAN_SHARE, bounded_number, compare, indices
-from peers.subject import Budget, Found, Subject
+from tests.benchmarks.peers.budgeted import by_hypothesis
+from tests.benchmarks.peers.drawn import inputs_of
+from tests.benchmarks.peers.numpy_arrays import (
+    NAN_SHARE,
+    bounded_number,
+    compare,
+    indices,
+)
+from tests.benchmarks.peers.subject import Budget, Found, Subject
 
 
 def _tensors(

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from peers.drawn import Limits
-
 from kfuzz.core.budget import SizeBudget
+from tests.benchmarks.peers.drawn import Limits
 
 KERNELS: Final = Path(__file__).resolve().parents[1] / "timed_kernels.py"
 

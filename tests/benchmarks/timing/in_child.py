@@ -10,29 +10,30 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from peers.drawn import Limits
 from torch import Tensor
 
-from kfuzz.contracts import calling, view
-from kfuzz.contracts.bench import Bench, setting_of
+from kfuzz.contracts import view
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.contracts.keywords import keywords_of
-from kfuzz.contracts.left_open import config_of
 from kfuzz.contracts.oracle import accept, pose_members
-from kfuzz.contracts.screen import ALWAYS_ON, Screen
-from kfuzz.contracts.second_call import is_due
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.evaluation import calling
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.keywords import keywords_of
+from kfuzz.evaluation.left_open import config_of
+from kfuzz.evaluation.prefilter import ALWAYS_ON, Screen
+from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.members import burst_values
+from kfuzz.execution.values.batch_values import burst_values
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.summary import summarise
+from kfuzz.numerics.comparator.summary import summarise
 from kfuzz.targets.load import Source, load
-from timing import plain
+from tests.benchmarks.peers.drawn import Limits
+from tests.benchmarks.timing import plain
 
 SERVE = "timing.in_child:serve"
 # Of each time the least of so many is taken, of what takes long fewer. What takes long

@@ -10,13 +10,13 @@ from typing import Final
 import torch
 from hypothesis import given, seed
 from hypothesis import strategies as st
-from peers import numpy_arrays
-from peers.budgeted import UNLIMITED, Drawn, generating, warm_up
-from peers.drawn import Limits, inputs_of, sizes_of
-from peers.subject import Subject
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
+from tests.benchmarks.peers import numpy_arrays
+from tests.benchmarks.peers.budgeted import UNLIMITED, Drawn, generating, warm_up
+from tests.benchmarks.peers.drawn import Limits, inputs_of, sizes_of
+from tests.benchmarks.peers.subject import Subject
 
 
 @dataclass(frozen=True)

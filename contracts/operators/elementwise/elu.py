@@ -1,0 +1,59 @@
+"""elu(x, alpha): x where x > 0, else alpha (exp(x) - 1)."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, *, alpha: float) -> Any:
+    """torch.where(x > 0, x, alpha * torch.expm1(x))."""
+    import torch
+
+    return torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0)))
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return x, or alpha times the union of expm1(x) and exp(x) - 1.
+
+    exp(x) - 1 cancels near 0: its error is absolute, 5 u exp(x). With
+    algorithm="expm1" only the relative error of expm1 is admitted.
+    """
+    from kfuzz.numerics.intervals import Arithmetic
+    from kfuzz.numerics.models.functions import exp, expm1
+
+    arithmetic = Arithmetic.declared(problem)
+    x, alpha = problem.tensors["x"], problem.number("alpha")
+    seen = arithmetic.read(x)
+    below = arithmetic.read(x.clamp(max=0))
+    made = expm1(below, arithmetic)
+    if problem.declaration.algorithm != "expm1":
+        made = made.union(arithmetic.rounded(exp(below, arithmetic) + -1.0))
+    made = arithmetic.rounded(made * arithmetic.constant(alpha, x))
+    made = seen.where(x > 0, made)
+    return {"y": arithmetic.accepted(problem, reference(x, alpha=alpha), made)}
+
+
+elu = Operator(
+    "elu",
+    inputs={
+        "x": ks.tensors("*"),
+        "alpha": ks.scalar(1.0, domain=(0.5, 1.6732632423543772)),
+    },
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    algorithms={"expm1": "accurate near 0: exp(x) - 1 is not formed"},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "y == x where x > 0; else alpha exp(x) (4u|x| + 5u) + 3u |y|; with "
+        'algorithm="expm1" 8u |y|',
+        "the errors of exp (2 ulp and its argument), of the subtraction, which "
+        "cancels near 0, of the product and of alpha; or of expm1 (2 ulp)",
+    ),
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes -alpha",
+)

@@ -1,0 +1,44 @@
+"""exp(x): the exponential, elementwise."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any) -> Any:
+    """torch.exp(x)."""
+    import torch
+
+    return torch.exp(x)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return exp(x -/+ (4 u |x| + 5 u)): exp itself, or exp2(x log2 e)."""
+    from kfuzz.numerics.intervals import Arithmetic
+    from kfuzz.numerics.models.functions import exp as bounds
+
+    arithmetic = Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    made = bounds(arithmetic.read(x), arithmetic)
+    return {"y": arithmetic.accepted(problem, reference(x), made)}
+
+
+exp = Operator(
+    "exp",
+    inputs={"x": ks.tensors("*")},
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "exp(x -/+ (4u|x| + 5u)); with approx 13u for 5u",
+        "2 ulp from correctly rounded in CUDA's and HIP's documents; the product x "
+        "log2(e) and its constant where exp2 is used; `__expf` fits in it",
+    ),
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0; overflow to +Inf",
+)

@@ -1,0 +1,51 @@
+"""gelu_tanh(x): the tanh approximation of gelu, elementwise."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any) -> Any:
+    """The product x * sigmoid(2 t), which is x / 2 * (1 + tanh t); 0 at -Inf."""
+    import torch
+
+    from kfuzz.numerics.models.activations import at_the_limit, gelu_tanh_argument
+
+    return at_the_limit(x, x * torch.sigmoid(2 * gelu_tanh_argument(x)))
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return x / 2 (1 + tanh t), whose error below 0 is absolute."""
+    from kfuzz.numerics.intervals import Arithmetic
+    from kfuzz.numerics.models.activations import activated, doubling_overflows
+    from kfuzz.numerics.models.activations import gelu_tanh as bounds
+
+    arithmetic = Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    made = bounds(arithmetic.read(x), arithmetic)
+    doubled = doubling_overflows(x, arithmetic)
+    y = activated(problem, reference(x), made, arithmetic, ambiguous=doubled)
+    return {"y": y}
+
+
+gelu_tanh = Operator(
+    "gelu_tanh",
+    inputs={"x": ks.tensors("*")},
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "|x|/2 (12u s + 8u |t| sech^2 t + 2u) + 3u |y|, s = sigmoid(2t), "
+        "t = sqrt(2/pi) (x + 0.044715 x^3); with approx |x|/2 2^-11 more",
+        "tanh to 2 ulp, or by exponentials; its argument with eight roundings; 1 + "
+        "tanh cancels below 0, so that the error is absolute there",
+    ),
+    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
+    "undecided where 2 x overflows",
+)

@@ -1,0 +1,55 @@
+"""log(x): the natural logarithm, elementwise."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any) -> Any:
+    """torch.log(x): -Inf at both zeros, NaN below."""
+    import torch
+
+    return torch.log(x)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return log(x) -/+ 5 u |log x|; a subnormal that is flushed gives -Inf."""
+    import torch
+
+    from kfuzz.numerics.acceptance import NEGATIVE_INF, classes_of
+    from kfuzz.numerics.intervals import Arithmetic, Interval
+    from kfuzz.numerics.models.functions import log as bounds
+
+    arithmetic = Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    y = reference(x)
+    seen = arithmetic.read(x)
+    vanishes = torch.isfinite(x) & (x != 0) & (seen.low <= 0) & (seen.high >= 0)
+    classes = classes_of(y)
+    classes = torch.where(vanishes, classes | NEGATIVE_INF, classes).to(torch.uint8)
+    # Where x may vanish the finite results are those of x itself.
+    own = Interval.exact(x)
+    made = bounds(own.where(vanishes | ~torch.isfinite(x), seen), arithmetic)
+    return {"y": arithmetic.accepted(problem, y, made, classes=classes)}
+
+
+log = Operator(
+    "log",
+    inputs={"x": ks.tensors("*")},
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "5u |log x|; with approx 7u |log x|, and 2^-21.41 for x in [0.5, 2]",
+        "2 ulp from correctly rounded, the larger of CUDA's and HIP's documented "
+        "errors; log2(x) ln 2 fits in it",
+    ),
+    special_values="-Inf at +0 and -0, NaN below 0 and at NaN, +Inf stays; a "
+    "subnormal that may be flushed gives -Inf too",
+)

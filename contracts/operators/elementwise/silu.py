@@ -1,0 +1,52 @@
+"""silu(x): x sigmoid(x), elementwise."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any) -> Any:
+    """The product x * torch.sigmoid(x); 0 at -Inf."""
+    import torch
+
+    from kfuzz.numerics.models.activations import at_the_limit
+
+    return at_the_limit(x, x * torch.sigmoid(x))
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return x times the sigmoid's interval, the product rounded.
+
+    With algorithm="tanh_form": x (0.5 + 0.5 tanh(x / 2)), whose error is absolute.
+    """
+    from kfuzz.numerics.intervals import Arithmetic
+    from kfuzz.numerics.models.activations import activated
+    from kfuzz.numerics.models.activations import silu as bounds
+
+    arithmetic = Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    by_tanh = problem.declaration.algorithm == "tanh_form"
+    made = bounds(arithmetic.read(x), arithmetic, by_tanh=by_tanh)
+    return {"y": activated(problem, reference(x), made, arithmetic)}
+
+
+silu = Operator(
+    "silu",
+    inputs={"x": ks.tensors("*")},
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    algorithms={"tanh_form": "x (0.5 + 0.5 tanh(x / 2)): absolute error below 0"},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "|x| s(1-s)(4u|x| + 5u) + 8u |y|, and 0 where s < 2^-125",
+        "the errors of exp (2 ulp and its argument), of one addition, one division "
+        "(2 ulp) and the product; exp(-x) overflows far below 0",
+    ),
+    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0",
+)

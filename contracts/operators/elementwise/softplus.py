@@ -1,0 +1,73 @@
+"""softplus(x, beta, threshold): log(1 + exp(beta x)) / beta, x beyond a threshold."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, *, beta: float, threshold: float) -> Any:
+    """torch.nn.functional.softplus: x where beta x > threshold."""
+    import torch
+
+    z = beta * x
+    soft = torch.logaddexp(z, torch.zeros_like(z)) / beta
+    return torch.where(z > threshold, x, soft)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return log(1 + exp(z)) / beta for z = beta x, or x, or both at the threshold.
+
+    The relative errors of exp and of log1p; besides, one absolute unit where
+    1 + exp(z) is rounded, unless algorithm="log1p" is declared.
+    """
+    from kfuzz.numerics.intervals import Arithmetic
+    from kfuzz.numerics.models.functions import DIVISION_ERROR, log1p_exp
+
+    arithmetic = Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    beta, threshold = problem.number("beta"), problem.number("threshold")
+    seen = arithmetic.read(x)
+    scale = arithmetic.constant(beta, x)
+    z = seen * scale
+    if beta != 1:
+        z = arithmetic.rounded(z)
+    accurate = problem.declaration.algorithm == "log1p"
+    made = log1p_exp(z, arithmetic, accurate=accurate).scaled(1 / beta)
+    if beta != 1:
+        made = arithmetic.rounded(made, 1 + DIVISION_ERROR)
+    linear = (z.high > threshold) | (x == float("inf"))
+    curved = z.low <= threshold
+    # Within rounding of the threshold either branch is right.
+    made = made.union(seen).where(linear & curved, seen.where(linear, made))
+    y = reference(x, beta=beta, threshold=threshold)
+    # exp overflows before the threshold only in a narrow arithmetic.
+    top = arithmetic.format.max_finite
+    overflows = curved & (z.high.clamp(max=threshold).exp() > top)
+    return {"y": arithmetic.accepted(problem, y, made, ambiguous=overflows)}
+
+
+softplus = Operator(
+    "softplus",
+    inputs={
+        "x": ks.tensors("*"),
+        "beta": ks.scalar(1.0, domain=(2.0, 0.5, 0.1)),
+        "threshold": ks.scalar(20.0, domain=(5.0,)),
+    },
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    algorithms={"log1p": "accurate below 0: 1 + exp(beta x) is not rounded"},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "s(z)(4u|z| + 5u) / beta + 6u |y| + u / beta, s the sigmoid; 6u |y| more if "
+        'beta is not 1; with algorithm="log1p" without u / beta',
+        "the errors of exp (2 ulp and its argument) and of the logarithm (2 ulp), "
+        "absolute where 1 + exp(z) is rounded, of beta x and the division",
+    ),
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
+)

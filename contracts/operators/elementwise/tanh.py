@@ -1,0 +1,51 @@
+"""tanh(x): the hyperbolic tangent, elementwise."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any) -> Any:
+    """torch.tanh(x)."""
+    import torch
+
+    return torch.tanh(x)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return tanh(x) (1 -/+ 5 u), exactly 1 where it saturates.
+
+    With algorithm="exp_form": 2 sigmoid(2x) - 1 or (1 - e) / (1 + e), which cancel
+    near 0.
+    """
+    from kfuzz.numerics.intervals import Arithmetic
+    from kfuzz.numerics.models.functions import tanh as bounds
+    from kfuzz.numerics.models.functions import tanh_by_exp
+
+    arithmetic = Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    by_exp = problem.declaration.algorithm == "exp_form"
+    made = (tanh_by_exp if by_exp else bounds)(arithmetic.read(x), arithmetic)
+    return {"y": arithmetic.accepted(problem, reference(x), made)}
+
+
+tanh = Operator(
+    "tanh",
+    inputs={"x": ks.tensors("*")},
+    oracle=reference,
+    error=accept,
+    ranks=range(5),
+    algorithms={"exp_form": "2 sigmoid(2x) - 1 and the like: absolute error near 0"},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "5u |y|; 0 beyond 45; with approx 2^-11 |y|",
+        "2 ulp from correctly rounded in CUDA's and HIP's documents; "
+        "`tanh.approx.f32` has a relative error of 2^-11",
+    ),
+    special_values="NaN stays NaN, infinities become -1 and 1",
+)

@@ -1,0 +1,52 @@
+"""index_add(x, index, src, *, alpha): rows, times alpha, added to indexed rows."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, index: Any, src: Any, *, alpha: float) -> Any:
+    """y[i, j] = x[i, j] + alpha times the sum of the src[k, j] with index[k] = i."""
+    return x.index_add(0, index, src, alpha=alpha)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return the acceptance of the sums in each column; see `scattered_sums`."""
+    from kfuzz.numerics.indices import resolved
+    from kfuzz.numerics.models.scattered import scattered_sums
+
+    x, src = problem.tensors["x"], problem.tensors["src"]
+    rows, _ = resolved(problem, "index", x.shape[1])
+    index = rows.unsqueeze(-1).expand_as(src)
+    alpha = problem.number("alpha")
+    return {"y": scattered_sums(problem, x, index, src, dim=1, scale=alpha)}
+
+
+index_add = Operator(
+    "index_add",
+    inputs={
+        "x": ks.tensors("V D"),
+        "index": ks.indices("K", below="V"),
+        "src": ks.tensors("K D"),
+        "alpha": ks.scalar(1.0, (2.0, -1.0, 0.5, 0.1)),
+    },
+    oracle=reference,
+    homogeneous={"x src": 1},
+    error=accept,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(s - E) <= y <= RNE(s + E), E = gamma(c, u) (|x| + sum|alpha src|) with c "
+        "sources of the row; 2 u more where alpha is no power of two; E = 0 where "
+        "every order is exact, or c = 0",
+        "c additions in any order in the declared accumulator (Higham eq. 4.6), alpha "
+        "and the product with it rounded, per source or once; then one rounding; with "
+        'intermediates="output" each result is rounded to the output\'s format',
+    ),
+    special_values="of the element and its sources alone: NaN with a NaN or both "
+    "infinities, else the infinity among them; undecided where some order overflows",
+)

@@ -1,0 +1,87 @@
+"""add_rms_norm(x, residual, weight, eps): a residual addition and its RMS norm."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, residual: Any, weight: Any, *, eps: float) -> Any:
+    """(h / sqrt(mean(h^2) + eps) * weight, h) with h = x + residual."""
+    h = x + residual
+    return h / ((h * h).mean(-1, keepdim=True) + eps).sqrt() * weight, h
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return y as the RMS norm of h or of the h that is stored, and h exactly.
+
+    h is one rounding of the exact sum: an addition in float32 and the store round as
+    one does, because 24 >= 2 p + 2 for 16-bit formats (Figueroa 1995). Kernels
+    normalise what they hold in registers or what they have stored, and some take the
+    mean square of one and scale the other: all lie in the hull of both.
+    """
+    from dataclasses import replace
+
+    import torch
+
+    from kfuzz.numerics.acceptance import around, classes_of
+    from kfuzz.numerics.elements import finite_or_zero
+    from kfuzz.numerics.formats import round_to
+    from kfuzz.numerics.models.normalisation import (
+        RowArithmetic,
+        row_parameter,
+    )
+    from kfuzz.numerics.models.rms import Rows, rms_scaled
+
+    x, residual = problem.tensors["x"], problem.tensors["residual"]
+    weight = row_parameter(problem, "weight", x, default=1.0)
+    h = x + residual
+    arithmetic = RowArithmetic.declared(problem)
+    least = arithmetic.acc.format.min_normal
+    lost = torch.zeros_like(h)
+    for t in (x, residual, h) if arithmetic.flush else ():
+        lost = lost + torch.where(t.abs() < least, t.abs(), 0.0)
+    store = problem.declaration.store
+    modes = ("rd", "ru") if store == "stochastic" else (store,)
+    stored = [round_to(h, problem.output, mode) for mode in modes]
+    held = torch.stack([finite_or_zero(t) for t in (h, *stored)])
+    rows = Rows(h, held.amin(0) - lost, held.amax(0) + lost)
+    y = rms_scaled(problem, rows, weight)
+    # A sum that is finite and stored as an infinity spoils the row of some kernels.
+    overflows = torch.stack([torch.isinf(t) for t in stored]).any(0)
+    beyond = (overflows & torch.isfinite(h)).any(-1, True)
+    beyond = beyond & ~y.reference.isnan()
+    return {
+        "y": replace(y, ambiguous=y.ambiguous | beyond),
+        "h": around(problem, h, lost, classes=classes_of(h)),
+    }
+
+
+add_rms_norm = Operator(
+    "add_rms_norm",
+    inputs={
+        "x": ks.tensors("* N"),
+        "residual": ks.tensors("* N"),
+        "weight": ks.tensors("N", role="weight", optional=True),
+        "eps": ks.scalar(1e-6, domain=(1e-6, 1e-5, 1e-12, 1e-3)),
+    },
+    oracle=reference,
+    error=accept,
+    chain=("add", "rms_norm"),
+    outputs=("y", "h"),
+    reduced="N",
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "h == RNE(x + residual); y as rms_norm of any h between the exact sum and the "
+        "stored one",
+        "one addition, then the bound of rms_norm; both the sum held in registers and "
+        "the one stored are normalised by kernels in use",
+    ),
+    special_values="h as IEEE 754 addition; y as rms_norm of h; undecided where h "
+    "overflows or squares do",
+)

@@ -1,0 +1,78 @@
+"""group_norm(x, weight, bias, num_groups, eps): normalisation of channel groups."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, weight: Any, bias: Any, *, num_groups: int, eps: float) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the channels of a group."""
+    groups = x.reshape(x.shape[0], num_groups, -1) if x.numel() else x
+    centred = groups - groups.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)
+    y = (centred / (variance + eps).sqrt()).reshape(x.shape)
+    return y * weight[:, None] + bias[:, None]
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return the interval of layer_norm over the n = C / num_groups * L of a group.
+
+    See `kfuzz.numerics.models.normalisation`.
+    """
+    import torch
+
+    from kfuzz.numerics.acceptance import around, reshaped
+    from kfuzz.numerics.models.normalisation import normalised
+
+    x = problem.tensors["x"]
+    members, batch, channels, length = x.shape
+    if x.numel() == 0:
+        return {"y": around(problem, x, 0.0)}
+    groups = problem.axis("num_groups")
+
+    def per_element(name: str, default: float) -> torch.Tensor:
+        given = problem.tensors.get(name)
+        if given is None:
+            given = torch.full_like(x[:, 0, :, 0], default)
+        expanded = given.reshape(members, 1, channels, 1).expand(-1, 1, -1, length)
+        return expanded.reshape(members, 1, groups, -1)
+
+    rows = x.reshape(members, batch, groups, -1)
+    weight, bias = per_element("weight", 1.0), per_element("bias", 0.0)
+    return {"y": reshaped(normalised(problem, rows, weight, bias), x.shape)}
+
+
+group_norm = Operator(
+    "group_norm",
+    inputs={
+        "x": ks.tensors("B C L"),
+        "weight": ks.tensors("C", role="weight", optional=True),
+        "bias": ks.tensors("C", role="bias", optional=True),
+        "num_groups": ks.scalar(1, domain=(1, 2, 3, 4, 8)),
+        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3, 0.1)),
+    },
+    oracle=reference,
+    error=accept,
+    batch="B",
+    reduced="L",
+    shape_class="C % num_groups == 0",
+    recentres=True,
+    groups="num_groups",
+    subtracts_mean=True,
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "|g|(|d| Er + (r + Er)(Emu + 3u(|x| + |mu|))) + 6u|g d| r + 2u|b| + 2u|y|, "
+        "Emu = gamma(n + 2 + 2 ln(n+1)) mean|x|, Ev = gamma(2(n+6)) v + 2 gamma(n+2) "
+        "sqrt(v) rms + Emu^2, n the elements of a group",
+        "that of layer_norm for each group: the class of Welford's and the two-pass "
+        "method; the one-pass form lies outside",
+    ),
+    special_values="a group with NaN or an infinity is NaN throughout, other groups "
+    "are unaffected; undecided where squares overflow or a weight is infinite",
+)

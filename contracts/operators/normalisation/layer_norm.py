@@ -1,0 +1,66 @@
+"""layer_norm(x, weight, bias, eps): normalisation over the last dimension."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension."""
+    mean = x.mean(-1, keepdim=True)
+    centred = x - mean
+    variance = (centred * centred).mean(-1, keepdim=True)
+    return centred / (variance + eps).sqrt() * weight + bias
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return the interval for the class of Welford's method.
+
+    Emu = gamma(n + 2 + 2 ln(n+1)) mean|x|;
+    Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta;
+    then r = (v + eps)^-1/2 as an interval, and the affine step in either of its
+    usual forms, (x - mu) r g + b and x (r g) + (b - mu r g).
+    """
+    from kfuzz.numerics.models.normalisation import normalised, row_parameter
+
+    x = problem.tensors["x"]
+    weight = row_parameter(problem, "weight", x, default=1.0)
+    bias = row_parameter(problem, "bias", x, default=0.0)
+    return {"y": normalised(problem, x, weight, bias)}
+
+
+layer_norm = Operator(
+    "layer_norm",
+    inputs={
+        "x": ks.tensors("* N"),
+        "weight": ks.tensors("N", role="weight", optional=True),
+        "bias": ks.tensors("N", role="bias", optional=True),
+        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3, 0.1)),
+    },
+    oracle=reference,
+    error=accept,
+    reduced="N",
+    recentres=True,
+    subtracts_mean=True,
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "E = |g|(|d| Er + (r + Er)(Emu + 3u(|x| + |mu|))) + 6u|g d| r + 2u|b| + 2u|y|, "
+        "and 2 lambda (1 + |g|(r + Er) + |g| + r + |d| r + |x| + |mu|) for products "
+        "that underflow; d = x - mu, r = (v + eps)^-1/2, Er its greater distance from "
+        "(1 - 6u) / sqrt(v + Ev + eps (1 + 2u)) and (1 + 6u) / sqrt(max(v - Ev, 0) + "
+        "eps (1 - 2u)); Emu = gamma(n + 2 + 2 ln(n+1), u) mean|x| + (n+2) lambda, "
+        "Ev = gamma(2(n+6), u) v + 2 gamma(n+2, u) sqrt(v) rms + Emu^2 + 2 lambda; "
+        "with intermediates of a coarser unit w also w|mu| in Emu and 5w v in Ev",
+        "the class of Welford's and the two-pass method, O(n u kappa) with kappa = "
+        "rms / sqrt(v) (Chan, Golub, LeVeque 1983); the one-pass form E[x^2] - "
+        "E[x]^2, O(n u kappa^2), lies outside",
+    ),
+    special_values="a row with NaN or an infinity is NaN throughout, other rows are "
+    "unaffected; undecided where squares overflow or a weight is infinite",
+)

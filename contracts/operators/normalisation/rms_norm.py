@@ -1,0 +1,59 @@
+"""rms_norm(x, weight, eps): rows divided by their root mean square."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+CAST_FIRST: Final = "cast_before_weight"
+
+
+def reference(x: Any, weight: Any, *, eps: float) -> Any:
+    """Rows divided by sqrt(mean(x^2) + eps), times weight, over the last dimension."""
+    return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt() * weight
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return x r g with r = (mean x^2 + eps)^-1/2 as an interval.
+
+    See `kfuzz.numerics.models.rms`. Where it is declared that x r is rounded to the
+    data's format before it meets the weight, as in Llama's reference model, that
+    rounding is admitted too.
+    """
+    from kfuzz.numerics.models.normalisation import row_parameter
+    from kfuzz.numerics.models.rms import Rows, rms_scaled
+
+    x = problem.tensors["x"]
+    weight = row_parameter(problem, "weight", x, default=1.0)
+    stored = problem.declaration.algorithm == CAST_FIRST
+    return {"y": rms_scaled(problem, Rows.of(x), weight, stored=stored)}
+
+
+rms_norm = Operator(
+    "rms_norm",
+    inputs={
+        "x": ks.tensors("* N"),
+        "weight": ks.tensors("N", role="weight", optional=True),
+        "eps": ks.scalar(1e-6, domain=(1e-6, 1e-5, 1e-12, 1e-3)),
+    },
+    oracle=reference,
+    error=accept,
+    reduced="N",
+    empty_reduction=False,
+    algorithms={CAST_FIRST: "x r is rounded to the data's format before the weight"},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "x r g (1 -/+ 4u) -/+ 2 lambda (1 + |g| + r|g| + r + |x|(1 + r)), r from "
+        "(1 - 6u) / sqrt(m(1 + gamma(n+5)) + 2 lambda + eps) to the same with "
+        "opposite signs, m = mean x^2",
+        "n squares and n-1 additions in any order, rsqrt within 2 ulp or a root and a "
+        "division, two products in any order",
+    ),
+    special_values="a row with NaN is NaN throughout; in one with an infinity that "
+    "element is NaN and finite ones are 0 times the weight; other rows are "
+    "unaffected; undecided where squares overflow",
+)

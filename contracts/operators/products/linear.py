@@ -1,0 +1,70 @@
+"""linear(x, weight, bias): x weight^T + bias, also with a fused activation."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+    from kfuzz.numerics.models.dots import Dots
+
+INPUTS: Final = {
+    "x": ks.tensors("* K"),
+    "weight": ks.tensors("N K"),
+    "bias": ks.tensors("N", role="bias", optional=True),
+}
+BOUND: Final = (
+    "E = R (|x||W|^T + |b|) + (K+2) lambda, R = gamma(K+2, u) for float32, "
+    "max(gamma(K+2, u), 2.5 (K+5) u) for 16-bit operands; E = 0 where every order is "
+    "exact"
+)
+DERIVATION: Final = (
+    "K products and K additions in any order, fused or not, the bias at any place "
+    "among them; truncating tensor cores as for matmul"
+)
+
+
+def reference(x: Any, weight: Any, bias: Any = None) -> Any:
+    """torch.nn.functional.linear(x, weight, bias)."""
+    made = x @ weight.transpose(-1, -2)
+    return made if bias is None else made + bias
+
+
+def products(problem: "Problem") -> "Dots":
+    """Return x weight^T + bias before the store, [members, *, N]."""
+    from kfuzz.numerics.models.dots import dots, rounded_before
+
+    x, weight = problem.tensors["x"], problem.tensors["weight"]
+    bias = problem.tensors.get("bias")
+    members, n, inner = weight.shape
+    rows = 1
+    for size in x.shape[1:-1]:
+        rows *= size
+    made = dots(
+        problem,
+        x.reshape(members, rows, inner),
+        weight.transpose(-1, -2),
+        addend=None if bias is None else bias.unsqueeze(-2),
+    )
+    if bias is not None:
+        made = rounded_before(problem, made, bias.unsqueeze(-2))
+    return made.reshaped(*x.shape[:-1], n)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return x W^T + b +- R (|x||W|^T + |b|), the bias as one more term."""
+    return {"y": products(problem).accepted(problem)}
+
+
+linear = Operator(
+    "linear",
+    inputs=INPUTS,
+    oracle=reference,
+    homogeneous={"x bias": 1, "weight bias": 1},
+    error=accept,
+    reduced="K",
+    tolerance=Tolerance(Structure.INTERVAL, BOUND, DERIVATION),
+    special_values="as matmul's, with the bias as one more term",
+)

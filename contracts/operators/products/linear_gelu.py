@@ -1,0 +1,85 @@
+"""linear_gelu(x, weight, bias): gelu(x weight^T + bias), fused."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators.elementwise.gelu import reference as gelu
+from kfuzz.contracts.operators.products.linear import (
+    BOUND,
+    DERIVATION,
+    INPUTS,
+    products,
+)
+from kfuzz.contracts.operators.products.linear import reference as linear
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, weight: Any, bias: Any = None) -> Any:
+    """torch.nn.functional.gelu(torch.nn.functional.linear(x, weight, bias))."""
+    return gelu(linear(x, weight, bias))
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return what gelu makes of linear's interval, with gelu's own error.
+
+    With intermediates="output" that interval is rounded to the output first; with
+    algorithm="tanh_form" gelu is its tanh approximation.
+    """
+    import torch
+
+    from kfuzz.numerics.acceptance import NAN, between
+    from kfuzz.numerics.intervals import Arithmetic, Interval
+    from kfuzz.numerics.models.activations import (
+        doubling_overflows,
+        gelu_tanh,
+        limit_classes,
+    )
+    from kfuzz.numerics.models.activations import gelu as by_erf
+
+    made = products(problem)
+    arithmetic = Arithmetic.declared(problem)
+    before = Interval(made.value - made.error, made.value + made.error)
+    if problem.declaration.intermediates == "output":
+        before = arithmetic.rounded(before)
+    approximate = problem.declaration.algorithm == "tanh_form"
+    bounds = (gelu_tanh if approximate else by_erf)(before, arithmetic)
+    z = made.reference
+    y = torch.nn.functional.gelu(z, approximate="tanh") if approximate else gelu(z)
+    lowest = z == float("-inf")
+    zero = torch.zeros_like(z)
+    y = torch.where(lowest, zero, y)
+    loose = (made.admitted & NAN) != 0
+    classes = limit_classes(z, y)
+    top = made.value.abs() + made.error
+    return {
+        "y": between(
+            problem,
+            y,
+            torch.where(lowest, zero, bounds.low),
+            torch.where(lowest, zero, bounds.high),
+            classes=torch.where(loose, classes | NAN, classes).to(torch.uint8),
+            ambiguous=made.classes.ambiguous | doubling_overflows(top, arithmetic),
+        )
+    }
+
+
+linear_gelu = Operator(
+    "linear_gelu",
+    inputs=INPUTS,
+    oracle=reference,
+    error=accept,
+    chain=("linear", "gelu"),
+    reduced="K",
+    algorithms={"tanh_form": "gelu is its tanh approximation"},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        f"the image of [z - E, z + E] under gelu, with gelu's own error; {BOUND}",
+        f"{DERIVATION}; then every step of gelu maps the least and the greatest "
+        "value before it",
+    ),
+    special_values="as linear's; +Inf stays, -Inf gives 0 or NaN, NaN stays NaN; "
+    "undecided where 2 z overflows",
+)

@@ -1,0 +1,63 @@
+"""linear_relu(x, weight, bias): max(x weight^T + bias, 0), fused."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators.products.linear import (
+    BOUND,
+    DERIVATION,
+    INPUTS,
+    products,
+)
+from kfuzz.contracts.operators.products.linear import reference as linear
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, weight: Any, bias: Any = None) -> Any:
+    """torch.relu(torch.nn.functional.linear(x, weight, bias))."""
+    import torch
+
+    return torch.relu(linear(x, weight, bias))
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return linear's interval under max(., 0): monotone, and it rounds nothing."""
+    import torch
+
+    from kfuzz.numerics.acceptance import FINITE, NEGATIVE_INF, between
+
+    made = products(problem)
+    lowest = (made.admitted & NEGATIVE_INF) != 0
+    kept = made.admitted & ~NEGATIVE_INF
+    high = made.value + made.error
+    zero = torch.zeros_like(high)
+    return {
+        "y": between(
+            problem,
+            torch.relu(made.reference),
+            torch.where(lowest, zero, (made.value - made.error).clamp(min=0)),
+            torch.where(lowest, zero, high.clamp(min=0)),
+            classes=torch.where(lowest, kept | FINITE, kept).to(torch.uint8),
+            ambiguous=made.classes.ambiguous,
+        )
+    }
+
+
+linear_relu = Operator(
+    "linear_relu",
+    inputs=INPUTS,
+    oracle=reference,
+    homogeneous={"x bias": 1, "weight bias": 1},
+    error=accept,
+    chain=("linear", "relu"),
+    reduced="K",
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        f"RNE(max(z - E, 0)) <= y <= RNE(max(z + E, 0)), {BOUND}",
+        f"{DERIVATION}; max rounds nothing",
+    ),
+    special_values="as linear's; -Inf becomes 0, NaN stays NaN",
+)

@@ -1,0 +1,42 @@
+"""dequantize_int8(q, scale, dtype): rows of 8-bit integer codes as numbers."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(q: Any, scale: Any, *, dtype: str) -> Any:
+    """The product q * scale, each row with its own, before it is stored as dtype."""
+    return q * scale.unsqueeze(-1)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return the product, rounded once and stored."""
+    from kfuzz.numerics.models.quantization import dequantized
+
+    return {"y": dequantized(problem)}
+
+
+dequantize_int8 = Operator(
+    "dequantize_int8",
+    inputs={
+        "q": ks.tensors("* N", dtype="int8"),
+        "scale": ks.tensors("*", dtype="float32"),
+        "dtype": ks.dtype("float32", ("float16", "bfloat16")),
+    },
+    oracle=reference,
+    error=accept,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(q s (1 - u)) <= y <= RNE(q s (1 + u)); exactly RNE(q s) in float32",
+        "one product in float32 and the store; a subnormal scale or product may be 0 "
+        "unless preserved",
+    ),
+    special_values="a NaN scale makes its row NaN; an infinite one NaN of codes 0, the "
+    "infinity of the code's sign of others; overflow to the infinity",
+)

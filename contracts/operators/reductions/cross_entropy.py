@@ -1,0 +1,196 @@
+"""cross_entropy(logits, target, reduction): the loss of a classifier."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators.reductions.log_softmax import LSE_FORM
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+# Roundings behind the log-probabilities: 1 - s and s / C, the two products, their
+# sum; with intermediates in the output's format also the sums over classes and
+# rows as they are stored, the count and its division.
+STEPS: Final = 6
+
+
+def reference(
+    logits: Any,
+    target: Any,
+    *,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str = "mean",
+) -> Any:
+    """(1-s) (-log p_t) + s/C sum_j (-log p_j) of each row; their mean, or their sum.
+
+    Ignored rows are not counted; without a reduction they are 0.
+    """
+    import torch
+
+    kept = target != ignore_index
+    log_p = torch.log_softmax(logits[kept], -1)
+    loss = -log_p.gather(-1, target[kept].unsqueeze(-1)).squeeze(-1)
+    if label_smoothing:
+        loss = (1 - label_smoothing) * loss - label_smoothing * log_p.mean(-1)
+    if reduction == "none":
+        return logits.new_zeros(kept.shape).masked_scatter(kept, loss)
+    return loss.mean() if reduction == "mean" else loss.sum()
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return the interval of log-softmax losses, of their mean or of their sum.
+
+    With d = x - max, S = sum exp(d), R the relative error of S and u the unit of the
+    intermediates (`kfuzz.numerics.models.log_sum_exp`), e = 4u|d| + R + 6u log S +
+    2u|log p| bounds the error of a log-probability, be d scaled by log2(e) or not.
+    A row has (1-s) e_t + s (mean e + gamma(C) mean|log p|) + 6u loss, their sum
+    gamma(M) of itself more and their mean gamma(M+2), in the output's format where
+    intermediates are.
+
+    The form (max + log S) - x rounds the sum in brackets besides, 2u |max + log S|,
+    and where it is smoothed the mean of x is one: (gamma(C) + 4u) mean|x|.
+    """
+    import torch
+
+    from kfuzz.numerics.acceptance import FINITE, NAN, POSITIVE_INF, around
+    from kfuzz.numerics.bounds import Accumulation, gamma, growth
+    from kfuzz.numerics.formats import FORMATS
+    from kfuzz.numerics.indices import resolved
+    from kfuzz.numerics.specials import intermediate_unit
+
+    x, s = problem.tensors["logits"], problem.number("label_smoothing")
+    ignored = problem.axis("ignore_index")
+    kept = problem.tensors["target"] != ignored
+    target = resolved(problem, "target", x.shape[-1])[0]
+    at = target.unsqueeze(-1)
+    # A label that is clamped to the ignored one: nobody says which comes first.
+    contested = kept & (target == ignored)
+    unit = intermediate_unit(problem)
+    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
+    coarse = unit > acc.format.unit
+    held = problem.output if coarse else FORMATS["float32"]
+
+    broken = ~(x.amax(-1) < float("inf")) | (x == float("-inf")).all(-1)
+    safe = torch.where(broken.unsqueeze(-1), 0.0, x)
+    log_p, error, crowded = _log_softmax(problem, safe)
+    masked = log_p == float("-inf")
+    size = torch.where(masked, 0.0, log_p).abs()
+    loss, e = size.gather(-1, at).squeeze(-1), error.gather(-1, at).squeeze(-1)
+    far = masked.gather(-1, at).squeeze(-1)  # an infinite loss
+    unclear = far & (s == 1)  # 0 * Inf where it is not left out
+    largest = loss
+    if s:
+        mean = size.mean(-1)
+        summed = acc.coefficient(x.shape[-1])
+        spread, terms = error.mean(-1) + summed * mean, size.sum(-1)
+        if problem.declaration.algorithm == LSE_FORM:
+            logits = torch.where(torch.isfinite(safe), safe, 0.0).abs()
+            spread = spread + (summed + 4 * unit) * logits.mean(-1)
+            terms = torch.maximum(terms, logits.sum(-1))
+        loss, e = (1 - s) * loss + s * mean, (1 - s) * e + s * spread
+        far = masked.any(-1)
+        largest = torch.maximum(largest, terms)
+    e = e + STEPS * unit * loss
+
+    finite = kept & ~broken & ~far
+    is_nan, is_inf, either = kept & broken, kept & ~broken & far, kept & unclear
+    total, total_e = torch.where(finite, loss, 0.0), torch.where(finite, e, 0.0)
+    peak = torch.where(finite, largest, 0.0)
+    limit = min(held.max_finite, acc.limit) / 2
+    ambiguous = finite & crowded
+    reduction = problem.scalars["reduction"]
+    if reduction != "none":
+        count = kept.sum(-1)
+        # Partial sums are intermediates too.
+        bound = growth if problem.attribution else gamma
+        rows = count.tolist()
+        of_rows = {n: n + 2 if reduction == "mean" else n for n in set(rows)}
+        known = {
+            n: max(acc.coefficient(steps), bound(steps, unit))
+            for n, steps in of_rows.items()
+        }
+        coefficient = x.new_tensor([known[n] for n in rows])
+        total, total_e, peak = total.sum(-1), total_e.sum(-1), peak.sum(-1)
+        total_e = total_e + coefficient * (total + total_e)
+        is_nan, is_inf = is_nan.any(-1), is_inf.any(-1)
+        either, ambiguous = either.any(-1), ambiguous.any(-1)
+        contested = contested.any(-1)
+        if reduction == "mean":
+            total, total_e = total / count, total_e / count
+            is_nan, ambiguous = is_nan | (count == 0), ambiguous | (count > limit)
+    is_inf = is_inf & ~is_nan
+    ambiguous = ambiguous | (peak > limit) | contested
+
+    y = torch.where(is_inf, float("inf"), total)
+    y = torch.where(is_nan, float("nan"), y)
+    classes = torch.where(is_inf, POSITIVE_INF, torch.where(is_nan, NAN, FINITE))
+    classes = torch.where(is_inf & either, POSITIVE_INF | NAN, classes)
+    classes = classes.to(torch.uint8)
+    return {"y": around(problem, y, total_e, classes=classes, ambiguous=ambiguous)}
+
+
+def _log_softmax(problem: "Problem", x: Any) -> tuple[Any, Any, Any]:
+    """Return log-probabilities of finite rows, their error, and where S overflows.
+
+    A row may hold -Inf, but not throughout.
+    """
+    import torch
+
+    from kfuzz.numerics.bounds import EXP_ARGUMENT, U64
+    from kfuzz.numerics.models.log_sum_exp import exponentials
+
+    if x.numel() == 0:
+        return x, x, torch.zeros_like(x[..., 0], dtype=torch.bool)
+    e = exponentials(problem, x, -1)
+    masked = torch.isinf(e.depth)
+    depth = torch.where(masked, 0.0, e.depth.abs())
+    log_p = e.depth - e.log_total
+    error = (
+        (EXP_ARGUMENT * e.unit + 8 * U64) * depth
+        + e.error
+        + (2 * e.unit + 8 * U64) * (depth + e.log_total)
+        + 3 * e.flushed  # x or its maximum, the difference, the result
+    )
+    if problem.declaration.algorithm == LSE_FORM:
+        error = error + 2 * e.unit * (e.top.abs() + e.log_total)
+    return log_p, error, e.ambiguous.squeeze(-1)
+
+
+cross_entropy = Operator(
+    "cross_entropy",
+    inputs={
+        "logits": ks.tensors("N C"),
+        "target": ks.indices("N", below="C", ignored="ignore_index"),
+        "ignore_index": ks.scalar(-100, domain=(-1, 0)),
+        "label_smoothing": ks.scalar(0.0, domain=(0.1, 0.5)),
+        "reduction": ks.scalar("mean", domain=("sum", "none")),
+    },
+    oracle=reference,
+    error=accept,
+    chain=("log_softmax", "gather", "mean"),
+    batch="N",
+    reduced="C",
+    empty_reduction=False,
+    algorithms={LSE_FORM: "(max + log S) - x_t, which cancels for large offsets"},
+    recentres=True,
+    out_of_bounds=("raise", "clamp", "undefined"),
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "of a row (1-s) e_t + s (mean e + gamma(C, u) mean|log p|) + 6u loss; the sum "
+        "of M rows gamma(M, u), their mean gamma(M+2, u) of itself more; "
+        "e = 4u|d| + R + 6u log S + 2u|log p|, "
+        "R = sum p rho + gamma(C-1, u) + 6u (ceil(C/16) - 1), rho = 4u|d| + 5u",
+        "relative error of exp (2 ulp and its argument), of the sum in any order, of "
+        "online rescaling in tiles of at least 16 becomes an absolute one of its "
+        "logarithm; (max - x_t) + log S does not cancel, (max + log S) - x_t does; "
+        'with intermediates="output" log-probabilities, losses and their partial '
+        "sums have the unit of the output's format",
+    ),
+    special_values="a row with NaN or +Inf, or all -Inf, makes the loss NaN, -Inf at "
+    "the target (with smoothing: anywhere) +Inf; ignored rows count for nothing, "
+    "whatever they hold, and are 0 where nothing is reduced; a mean of no row is NaN; "
+    "undecided where sums of losses overflow, or a label is clamped to the ignored one",
+)

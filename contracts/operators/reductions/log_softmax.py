@@ -1,0 +1,77 @@
+"""log_softmax(x, dim): x_i - log sum exp(x_j) along a dimension."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+LSE_FORM: Final = "lse_form"
+
+
+def reference(x: Any, *, dim: int) -> Any:
+    """torch.log_softmax(x, dim) with the row maximum subtracted."""
+    import torch
+
+    return torch.log_softmax(x, dim)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return d - log S +- (u |d| + R + 6u log S + u |ref|), d = x - max.
+
+    R bounds the relative error of S, and log costs 6 u of its result, held
+    (`kfuzz.numerics.models.log_sum_exp`). The form x - (max + log S) rounds the sum in
+    brackets besides: 2 u |max + log S|, where declared.
+    """
+    import torch
+
+    from kfuzz.numerics.acceptance import FINITE, NAN, NEGATIVE_INF, between
+    from kfuzz.numerics.bounds import U64
+    from kfuzz.numerics.models.log_sum_exp import exponentials
+
+    x, dim = problem.tensors["x"], problem.axis()
+    if x.numel() == 0:
+        return {"y": between(problem, x, x, x)}
+    e = exponentials(problem, x, dim)
+    unit = e.unit
+    masked = torch.isinf(e.depth)
+    depth = torch.where(masked, torch.zeros_like(x), e.depth)
+    y = depth - e.log_total
+    error = e.error + unit * depth.abs() + (unit + 8 * U64) * y.abs()
+    if problem.declaration.algorithm == LSE_FORM:
+        error = error + 2 * unit * (e.top.abs() + e.log_total)
+    if problem.declaration.subnormals != "preserve":
+        error = error + 3 * e.flushed  # x or its maximum, the difference, the result
+    spoiled = ~e.plain.expand_as(x)
+    result = torch.where(masked, torch.full_like(x, float("-inf")), y)
+    result = torch.where(spoiled, torch.full_like(x, float("nan")), result)
+    classes = torch.where(masked, NEGATIVE_INF, FINITE)
+    classes = torch.where(spoiled, NAN, classes).to(torch.uint8)
+    return {
+        "y": between(
+            problem, result, y - error, y + error,
+            classes=classes, ambiguous=e.ambiguous.expand_as(x),
+        )
+    }  # fmt: skip
+
+
+log_softmax = Operator(
+    "log_softmax",
+    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
+    oracle=reference,
+    error=accept,
+    algorithms={LSE_FORM: "x - (max + log S), which cancels for large offsets"},
+    recentres=True,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(y - E) <= y <= RNE(y + E), E = u|d| + R + 6u log S + u|y|, d = x - m, "
+        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1), rho = 4u|d| + 5u",
+        "the difference from the row maximum, the relative error of the sum of exp "
+        "(absolute in the logarithm), log to 2 ulp, one subtraction",
+    ),
+    special_values="a row with NaN or +Inf, and a row of -Inf, is NaN throughout; -Inf "
+    "among finite values stays -Inf",
+)

@@ -1,0 +1,70 @@
+"""logsumexp(x, dim): log sum exp(x_j) along a dimension."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, *, dim: int) -> Any:
+    """torch.logsumexp(x, dim) with the row maximum subtracted."""
+    import torch
+
+    return torch.logsumexp(x, dim)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return m + log S +- (R + 6u log S + u |m| + u |ref|).
+
+    R bounds the relative error of S, and log costs 6 u of its result, held
+    (`kfuzz.numerics.models.log_sum_exp`); then m is rounded and added.
+    """
+    import torch
+
+    from kfuzz.numerics.acceptance import around
+    from kfuzz.numerics.bounds import U64
+    from kfuzz.numerics.models.log_sum_exp import exponentials
+
+    x, dim = problem.tensors["x"], problem.axis()
+    inf = float("inf")
+    if x.shape[dim] == 0:
+        nothing = torch.full_like(x.sum(dim), -inf)
+        return {"y": around(problem, nothing, 0.0)}
+    e = exponentials(problem, x, dim)
+    unit = e.unit
+    finite = e.top + e.log_total
+    error = e.error + unit * e.top.abs() + (unit + 8 * U64) * finite.abs()
+    if problem.declaration.subnormals != "preserve":
+        error = error + 2 * e.flushed  # the maximum, and the sum of the two terms
+    y = torch.where(e.void, torch.full_like(finite, -inf), finite)
+    y = torch.where(e.plus, torch.full_like(finite, inf), y)
+    y = torch.where(e.nan, torch.full_like(finite, float("nan")), y)
+    return {
+        "y": around(
+            problem, y.squeeze(dim), error.squeeze(dim),
+            ambiguous=e.ambiguous.squeeze(dim),
+        )
+    }  # fmt: skip
+
+
+logsumexp = Operator(
+    "logsumexp",
+    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
+    oracle=reference,
+    error=accept,
+    recentres=True,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(y - E) <= y <= RNE(y + E), E = R + 6u log S + u|m| + u|y|, "
+        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1), rho = 4u|x - m| + 5u",
+        "relative errors of exp (2 ulp and its argument), of the sum in any order and "
+        "of online rescaling in tiles of at least 16 become absolute in the "
+        "logarithm; log to 2 ulp; the row maximum is subtracted exactly once",
+    ),
+    special_values="a row with NaN is NaN, else with +Inf +Inf; -Inf counts nothing; "
+    "a row of -Inf and an empty row give -Inf",
+)

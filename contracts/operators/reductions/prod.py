@@ -1,0 +1,96 @@
+"""prod(x, dim): the product along a dimension."""
+
+from typing import TYPE_CHECKING, Any
+
+from kfuzz import strategies as ks
+from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def reference(x: Any, *, dim: int) -> Any:
+    """torch.prod(x, dim)."""
+    import torch
+
+    return torch.prod(x, dim)
+
+
+def accept(problem: "Problem") -> "dict[str, Acceptance]":
+    """Return ref +- gamma(n-1) |ref|, plus n lost products where some underflow.
+
+    A product that underflows loses eta, or lambda where it is flushed, which later
+    factors enlarge by prod max(1, |x|) at most. 0 where no order rounds: the odd
+    parts of all factors multiply to 2**p at most and no partial product leaves the
+    range.
+    """
+    import math
+
+    import torch
+
+    from kfuzz.numerics.acceptance import NAN, around, classes_of
+    from kfuzz.numerics.bounds import U64, gamma
+    from kfuzz.numerics.models.normalisation import RowArithmetic
+    from kfuzz.numerics.models.products import product
+
+    x, dim = problem.tensors["x"], problem.axis()
+    n = x.shape[dim]
+    arithmetic = RowArithmetic.declared(problem)
+    acc, fmt = arithmetic.acc, arithmetic.acc.format
+    made = product(torch.where(torch.isfinite(x), x, torch.ones_like(x)), dim)
+    zero, infinite = (x == 0).any(dim), torch.isinf(x).any(dim)
+    size = made.value.abs()
+
+    # Logarithms are summed to far better than this.
+    slack = 2.0**-20
+    leaves_top = made.grow > math.log2(fmt.max_finite) - slack
+    leaves_bottom = made.shrink < fmt.emin + slack
+    least = fmt.min_normal if arithmetic.flush else fmt.min_subnormal
+    lost = n * least * torch.exp2(made.grow.clamp(max=1000.0))
+    # Factors that the accumulator cannot hold are rounded too.
+    narrow = problem.format.precision > fmt.precision
+    roundings = n - 1 + (n if narrow else 0)
+    error = (acc.coefficient(roundings) + gamma(2 * n, U64)) * size
+    error = error + torch.where(leaves_bottom, lost, 0.0)
+    exact = (made.odd <= 2.0**acc.exact_bits) & ~leaves_bottom & ~leaves_top
+    error = torch.where(exact | zero, torch.zeros_like(error), error)
+
+    # Where partial products can both overflow and vanish anything may come out.
+    unclear = leaves_top & leaves_bottom & ~zero & ~infinite
+    # Large factors overflow in every order where no partial product vanishes and
+    # the result itself lies beyond the range.
+    surely = (size > 2 * fmt.max_finite) & ~leaves_bottom & ~zero
+    ambiguous = torch.where(infinite, leaves_bottom, leaves_top & ~surely)
+    odd_signs = (torch.signbit(x).sum(dim) % 2) == 1
+    infinity = torch.where(odd_signs, -math.inf, math.inf).to(torch.float64)
+    spoiled = x.isnan().any(dim) | (infinite & zero)
+    value = torch.where(infinite, infinity, made.value)
+    value = torch.where(spoiled, torch.full_like(value, math.nan), value)
+    classes = torch.where(spoiled, NAN, classes_of(value)).to(torch.uint8)
+    return {
+        "y": around(
+            problem, value, error,
+            classes=classes,
+            ambiguous=ambiguous & ~spoiled,
+            undecidable=unclear & ~spoiled,
+        )
+    }  # fmt: skip
+
+
+prod = Operator(
+    "prod",
+    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
+    oracle=reference,
+    error=accept,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(p - E) <= y <= RNE(p + E), E = gamma(n-1, u)|p| + n lambda prod max(1, "
+        "|x|) where prod min(1, |x|) < lambda; E = 0 where every order is exact",
+        "n-1 products in any order (Higham eq. 3.3); a partial product lies between "
+        "those of all factors below 1 and of all above 1",
+    ),
+    special_values="NaN if the row holds NaN or 0 and an infinity; else the infinity "
+    "with the sign of the product; undecided where some order overflows before it "
+    "shrinks, or vanishes before it meets an infinity; 1 if empty",
+)

@@ -1,0 +1,214 @@
+"""What `kfuzz doctor` tries out in a child: torch, devices and guard zones.
+
+`python -m kfuzz.doctor.self_check` runs a kernel in Triton's interpreter.
+"""
+
+import os
+import sys
+from typing import Any, Final
+
+from kfuzz.execution.processes.wire import Handler, Message
+
+# Two programs, the second one partly masked.
+_ELEMENTS: Final = 7
+_BLOCK: Final = 4
+
+
+def serve() -> Handler:
+    """Return the handler of a child: it tries what a request names."""
+    return _answer
+
+
+def _answer(message: Message) -> Message:
+    match message["do"]:
+        case "torch":
+            return {"sum": _torch_sum()}
+        case "devices":
+            return {"devices": _devices()}
+        case "guards":
+            return {"seen": _planted_write_is_seen()}
+        case "fault":
+            return {"fenced": _survives_a_load_past_the_end()}
+        case "fence":
+            return {"unfenced": _unfenced()}
+        case "fault on a device":
+            return _load_past_the_end_on_a_device()
+        case "surroundings":
+            return {"lacking": _lacking_surroundings()}
+        case other:
+            raise ValueError(f"unknown request {other!r}")
+
+
+def _torch_sum() -> float:
+    import torch
+
+    return float(torch.ones(_ELEMENTS).sum())
+
+
+def _devices() -> list[str]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    count = torch.cuda.device_count()
+    return [torch.cuda.get_device_name(index) for index in range(count)]
+
+
+def _planted_write_is_seen() -> bool:
+    """Write one element past the end of a tensor, within its guard zone."""
+    import torch
+
+    from kfuzz.core.recipe import Fill, TensorSpec
+    from kfuzz.execution.memory.placement import Arena, place
+    from kfuzz.execution.memory.poison import Poison
+
+    spec = TensorSpec((_ELEMENTS,), ("N",), "float32", fill=Fill("zeros"))
+    arena = Arena("cpu")
+    placement = place(
+        {"x": spec},
+        {"x": torch.zeros(_ELEMENTS)},
+        device="cpu",
+        alignment=16,
+        poison=Poison.NAN,
+        arena=arena,
+    )
+    if placement.touches():
+        return False  # sees writes that never were
+    x = placement.tensors["x"]
+    past_the_end = x.data_ptr() + x.nbytes - arena.live.data_ptr()
+    arena.live[past_the_end] = 0
+    return [touch.where for touch in placement.touches()] == ["after"]
+
+
+def _survives_a_load_past_the_end() -> bool:
+    """Load past the end of an argument beside a page, which should end the process.
+
+    Returns:
+        Whether there was such a page; if there was, it did not fault.
+    """
+    import ctypes
+    import faulthandler
+
+    import torch
+
+    from kfuzz.core.recipe import Edge, Fill, TensorSpec
+    from kfuzz.execution.memory import pages
+    from kfuzz.execution.memory.placement import place
+    from kfuzz.execution.memory.poison import Poison
+
+    if not pages.available():
+        return False
+    faulthandler.disable()  # a stack would look like a fault of kfuzz's
+    spec = TensorSpec((4,), ("N",), "float32", fill=Fill("zeros"))
+    placement = place(
+        {"x": spec},
+        {"x": torch.zeros(4)},
+        device="cpu",
+        alignment=16,
+        poison=Poison.NAN,
+        edge=Edge("end"),
+    )
+    x = placement.tensors["x"]
+    ctypes.string_at(x.data_ptr() + x.nbytes, 1)
+    return True
+
+
+def _unfenced() -> str:
+    """Return why no fences can be made on the first GPU, "" where they can."""
+    import torch
+
+    from kfuzz.execution.memory import buffers as rooms
+
+    return rooms.unavailable(torch.device("cuda", 0))
+
+
+def _load_past_the_end_on_a_device() -> Message:
+    """Have the first GPU load past the end of an argument beside a page.
+
+    Returns:
+        The fault that its device reports, "" if it works on, and whether it is the
+        one of an illegal address.
+    """
+    import torch
+
+    from kfuzz.core.recipe import Edge, Fill, TensorSpec
+    from kfuzz.core.verdict import ILLEGAL_ADDRESS
+    from kfuzz.execution.device.devices import fault_of
+    from kfuzz.execution.memory.placement import place
+    from kfuzz.execution.memory.poison import Poison
+
+    device = torch.device("cuda", 0)
+    spec = TensorSpec((4,), ("N",), "float32", fill=Fill("zeros"))
+    placement = place(
+        {"x": spec},
+        {"x": torch.zeros(4, device=device)},
+        device=device,
+        alignment=16,
+        poison=Poison.NAN,
+        edge=Edge("end"),
+    )
+    x = placement.tensors["x"]
+
+    class Beyond:
+        """The element after the last; torch asks nothing of the driver for it."""
+
+        def __init__(self) -> None:
+            self.__cuda_array_interface__ = {
+                "shape": (2,),
+                "typestr": "<f4",
+                "data": (x.data_ptr() + 3 * x.itemsize, False),
+                "version": 3,
+            }
+
+    fault = ""
+    try:
+        (torch.as_tensor(Beyond(), device=device) + 1).sum().item()
+    except RuntimeError:
+        fault = fault_of(device)
+    return {"fault": fault, "struck": fault == ILLEGAL_ADDRESS}
+
+
+def _lacking_surroundings() -> list[str]:
+    """Try what calls on the first GPU are made to meet; return what does not work."""
+    import torch
+
+    from kfuzz.execution.device.health import ailment
+    from kfuzz.execution.device.surroundings import Company, surroundings_of
+    from kfuzz.execution.memory.poison import Poison
+
+    device = torch.device("cuda", 0)
+    if (why := ailment(device)) is not None:
+        return [f"the device does no work: {why}"]
+    around = surroundings_of(device)
+    assert around is not None  # which the CPU alone has none of
+    around.poison(Poison.NAN)
+    for company in Company:
+        if not around.begin(company, Poison.NAN) and not around.lacking:
+            return [f"nothing can run beside a kernel: {company}"]
+    torch.cuda.synchronize(device)
+    return list(around.lacking)
+
+
+def _interpret() -> None:
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def add_one(x, y, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = index < n
+        tl.store(y + index, tl.load(x + index, mask=mask) + 1.0, mask=mask)
+
+    x = torch.arange(_ELEMENTS, dtype=torch.float32)
+    y = torch.zeros(_ELEMENTS)
+    programs = -(-_ELEMENTS // _BLOCK)
+    kernel: Any = add_one
+    kernel[(programs,)](x, y, _ELEMENTS, BLOCK=_BLOCK)
+    if not torch.equal(y, x + 1):
+        sys.exit(f"a kernel that adds 1 gave {y.tolist()}")
+
+
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
+    _interpret()

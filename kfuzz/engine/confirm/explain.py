@@ -1,0 +1,226 @@
+"""The explanation: which features of the minimum the failure needs.
+
+Each feature that the minimal case has is taken away in turn; where the failure
+vanishes the feature is necessary and goes into the bucket. What does not matter
+is said too.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kfuzz.core.dtypes import (
+    DTYPES,
+    canonical_nan,
+    number_to_bits,
+    pack_bits,
+)
+from kfuzz.core.finding import Explanation
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import Feature
+from kfuzz.engine.confirm.outcome import Fate, FateOf
+from kfuzz.engine.confirm.shape_needs import shape_need
+from kfuzz.engine.reduce.reducer import CONTIGUOUS
+from kfuzz.engine.reduce.simplify import numbers
+from kfuzz.engine.reduce.slices import filled
+
+# Magnitudes up to here are ordinary; above, or below its inverse, they may matter.
+ORDINARY: Final = 16.0
+
+CLASS_OF: Final = {
+    "float64": Feature.FLOAT64,
+    "float32": Feature.FLOAT32,
+    "float16": Feature.SIXTEEN_BIT,
+    "bfloat16": Feature.SIXTEEN_BIT,
+    "float8_e5m2": Feature.EIGHT_BIT,
+    "float8_e4m3fn": Feature.EIGHT_BIT,
+}
+
+_Test = Callable[[float], bool]
+_Change = Callable[[float], float]
+
+_WORDS: Final = {
+    Fate.PASSES: "passes",
+    Fate.FAILS: "fails also",
+    Fate.OTHERWISE: "fails otherwise",
+}
+
+
+@dataclass(frozen=True)
+class _Variation:
+    """One feature taken away.
+
+    Attributes:
+        feature: the feature.
+        cases: the cases without it, by what was done in words; it is necessary
+            if all of them that can be run pass: one that fails otherwise shows
+            nothing of it.
+    """
+
+    feature: Feature
+    cases: dict[str, Case]
+
+
+def explain(
+    case: Case,
+    fate_of: FateOf,
+    *,
+    dtypes: tuple[str, ...],
+    friendly: str | None,
+    deadline: float,
+) -> Explanation:
+    """Return what the failure needs.
+
+    Args:
+        case: the pinned minimum.
+        fate_of: what the kernel does on a case.
+        dtypes: the dtypes that the kernel declares.
+        friendly: "gone" if the failure vanishes at friendly shapes.
+        deadline: `time.monotonic()` at which to stop.
+    """
+    features: list[Feature] = []
+    lines: list[str] = []
+    if friendly == "gone" and not _layout_matters(case, fate_of):
+        feature, shapes = shape_need(case, fate_of, deadline)
+        features += [feature] if feature else []
+        lines.append(f"{shapes}: needs {feature or 'this shape'}")
+        if time.monotonic() >= deadline:  # shapes that were not tried might tell more
+            return Explanation(complete=False)
+    for variation in _variations(case, dtypes):
+        if time.monotonic() >= deadline:
+            return Explanation(tuple(features), tuple(lines), complete=False)
+        fates = {what: fate_of(c) for what, c in variation.cases.items()}
+        said = [
+            f"{words} {', '.join(names)}"
+            for fate, words in _WORDS.items()
+            if (names := [what for what, found in fates.items() if found is fate])
+        ]
+        if set(fates.values()) - {Fate.UNKNOWN} == {Fate.PASSES}:
+            features.append(variation.feature)
+            lines.append(f"{said[0]}: needs {variation.feature}")
+        elif said:
+            lines.append("; ".join(said))
+    ordered = tuple(f for f in Feature if f in features)
+    return Explanation(ordered, tuple(lines))
+
+
+def _layout_matters(case: Case, fate_of: FateOf) -> bool:
+    """Whether contiguous tensors mend it.
+
+    Then that the friendly shapes are contiguous, not their sizes, made it pass.
+    """
+    specs = case.tensors.values()
+    laid = case.layout in (None, CONTIGUOUS)
+    if laid and all(s.is_contiguous and not s.offset for s in specs):
+        return False
+    plain = _each(case, lambda s: replace(s, strides=None, offset=0))
+    return fate_of(plain if laid else replace(plain, layout=CONTIGUOUS)) is Fate.PASSES
+
+
+def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
+    specs = case.tensors.values()
+    yield from _dtype_variations(case, dtypes)
+    if any(not s.is_contiguous for s in specs):
+        plain = _each(case, lambda s: replace(s, strides=None))
+        yield _Variation(Feature.NON_CONTIGUOUS, {"with contiguous input": plain})
+    given = [d.spec() for d in case.destinations.values()]
+    for feature, lies in (
+        (Feature.NON_CONTIGUOUS, all(s.is_contiguous for s in given)),
+        (Feature.MISALIGNED, not any(s.offset for s in given)),
+    ):
+        if not lies:
+            plain = replace(case, layout=CONTIGUOUS)
+            yield _Variation(feature, {"with contiguous destinations": plain})
+    if any(s.offset for s in specs):
+        aligned = _each(case, lambda s: replace(s, offset=0))
+        yield _Variation(Feature.MISALIGNED, {"without the storage offset": aligned})
+    empty = [axis for axis, n in case.dims.items() if n == 0]
+    if empty:
+        grown = case
+        for axis in empty:
+            grown = filled(grown, axis)
+        yield _Variation(Feature.ZERO_SIZE, {"with one element": grown})
+    values = [n for s in specs if _is_float(s) for n in numbers(s)]
+    for feature, what, test, ordinary in _value_classes():
+        if any(map(test, values)):
+            mapped = _map_values(case, _substitute(test, ordinary))
+            if mapped is not None:
+                yield _Variation(feature, {what: mapped})
+    finite = [abs(n) for n in values if math.isfinite(n) and n]
+    if finite and (max(finite) > ORDINARY or max(finite) < 1 / ORDINARY):
+        scale = 2.0 ** -math.floor(math.log2(max(finite)))
+        mapped = _map_values(case, lambda n: n * scale)
+        if mapped is not None:
+            what = "with the values scaled to about 1"
+            yield _Variation(Feature.MAGNITUDE, {what: mapped})
+
+
+def _dtype_variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
+    mine = CLASS_OF[case.data.dtype]
+    others = {}
+    for dtype in dtypes:
+        if CLASS_OF[dtype] is not mine:
+            made = _as_dtype(case, dtype)
+            if made is not None:
+                others[f"as {dtype}"] = made
+    if others:
+        yield _Variation(mine, others)
+
+
+def _value_classes() -> Iterator[tuple[Feature, str, _Test, _Change]]:
+    """Yield features of values, how to know them, and what is put in their place."""
+    yield Feature.NAN, "without NaN", math.isnan, lambda n: 1.0
+    # The sign is kept: of a mask's -Inf only a number below the others is like it.
+    yield Feature.INF, "without infinities", math.isinf, lambda n: math.copysign(1.0, n)
+    yield (
+        Feature.SUBNORMAL,
+        "without tiny values",
+        lambda n: 0 < abs(n) < 2.0**-126,
+        lambda n: 0.0,
+    )
+
+
+def _substitute(test: _Test, ordinary: _Change) -> _Change:
+    return lambda n: ordinary(n) if test(n) else n
+
+
+def _each(case: Case, change: Callable[[TensorSpec], TensorSpec]) -> Case:
+    return replace(case, tensors={n: change(s) for n, s in case.tensors.items()})
+
+
+def _is_float(spec: TensorSpec) -> bool:
+    return DTYPES[spec.dtype].kind == "float"
+
+
+def _map_values(case: Case, change: _Change) -> Case | None:
+    """Return the case with every float changed; None if one is not held."""
+    tensors = dict(case.tensors)
+    for name, spec in case.tensors.items():
+        if not _is_float(spec):
+            continue
+        try:
+            patterns = [number_to_bits(change(n), spec.dtype) for n in numbers(spec)]
+        except (ValueError, OverflowError):
+            return None
+        tensors[name] = replace(spec, values=pack_bits(patterns, spec.dtype))
+    return replace(case, tensors=tensors)
+
+
+def _as_dtype(case: Case, dtype: str) -> Case | None:
+    """Return the case's floats in another dtype, exactly; None if one is not held."""
+    tensors = dict(case.tensors)
+    for name, spec in case.tensors.items():
+        if not _is_float(spec):
+            continue
+        values = numbers(spec)
+        try:
+            patterns = [
+                canonical_nan(dtype) if math.isnan(n) else number_to_bits(n, dtype)
+                for n in values
+            ]
+        except (ValueError, OverflowError):
+            return None
+        tensors[name] = replace(spec, dtype=dtype, values=pack_bits(patterns, dtype))
+    return replace(case, tensors=tensors)

@@ -1,0 +1,322 @@
+"""The life of a finding within a run: confirm, reduce, confirm, explain."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import HarnessError
+from kfuzz.core.finding import Explanation, Finding, Reduction
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
+from kfuzz.engine.confirm.explain import explain
+from kfuzz.engine.confirm.faults import is_beside_page, is_flush
+from kfuzz.engine.confirm.outcome import Fate
+from kfuzz.engine.reduce.reducer import reduce_case
+from kfuzz.engine.workers.runner import ENDS_CHILD, Runner
+from kfuzz.store.life import enter
+
+# A contract that is confirmed by `reproduces` means runs in fresh children.
+CONFIRMATIONS: Final = 3
+# What follows from chance is `witnessed`: it shows in so many of at most so many.
+WITNESSES: Final = 2
+WITNESS_CHILDREN: Final = 20
+# Children that get ready on a device while others are asked, where each question
+# takes a fresh one, or may end the one that stays.
+AHEAD: Final = 3
+LARGE: Final = "a large case is kept as it was found"
+
+# Kinds in which what a child called before may have a part.
+_OF_HISTORY: Final = frozenset({Kind.STALE_RESULT, Kind.ALIASES_OUTPUT})
+# Kinds that one call does not show: they need the other poison, the programs in
+# reverse order, a second call, other batches, calls at once, an
+# autotuner that measures, or changed data.
+BEYOND_BASE: Final = _OF_HISTORY | {
+    Kind.SEED_DEPENDENT,
+    Kind.UNWRITTEN,
+    Kind.RACE,
+    Kind.NONDETERMINISTIC,
+    Kind.BATCH_DEPENDENT,
+    Kind.OVERLAP_DEPENDENT,
+    Kind.TUNING_DEPENDENT,
+    Kind.SCALE_DEPENDENT,
+    Kind.ORDER_DEPENDENT,
+    Kind.FALSE_SCHEMA,
+    Kind.FALSE_FAKE,
+}
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """What repeating a case in fresh children showed.
+
+    Attributes:
+        state: CONFIRMED, FLAKY or UNREPRODUCED.
+        failure: the failure as attributed now, None if it did not show.
+        friendly: whether it vanishes at friendly shapes, where probed.
+        note: in how many children it showed.
+        instead: a failure by chance, or for what calls leave behind, that showed in
+            place of the one looked for.
+    """
+
+    state: State
+    failure: Failure | None
+    friendly: str | None = None
+    note: str = ""
+    instead: Failure | None = None
+
+
+def confirm(
+    runner: Runner, case: Case, signature: Signature, *, told: bool = False
+) -> Confirmation:
+    """Run a case in fresh children and compare the symptom.
+
+    Args:
+        runner: of the kernel.
+        case: the case, pinned.
+        signature: with the symptom.
+        told: whether the classes have been told apart on this case, so that no child
+            needs to do so.
+    """
+    if is_by_chance(signature):
+        return _witnessed(runner, case, signature)
+    depths = [
+        Depth.SEARCH if told else Depth.FULL,
+        *[Depth.SEARCH] * (CONFIRMATIONS - 1),
+    ]
+    reports = runner.judge_fresh(case, depths)
+    same = [r for r in reports if r.shows(signature)]
+    note = f"{len(same)} of {len(reports)} fresh children"
+    if len(same) == len(reports):
+        # The first child told the classes apart.
+        first = same[0]
+        return Confirmation(State.CONFIRMED, first.failure, first.friendly, note)
+    failures = [r.failure for r in reports if r.failure is not None]
+    return Confirmation(
+        State.FLAKY if same else State.UNREPRODUCED,
+        same[0].failure if same else None,
+        note=note,
+        instead=next(filter(_is_deeper, failures), None),
+    )
+
+
+def _is_deeper(failure: Failure) -> bool:
+    """Whether a failure may have shown as another one where the case was found."""
+    by_chance = failure.kind in CLASSES[failure.contract].protocol.by_chance
+    return by_chance or failure.kind is Kind.STALE_RESULT
+
+
+def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation:
+    """Run a case in pairs of fresh children until chance has shown it often enough."""
+    same: list[CaseReport] = []
+    tried = 0
+    while tried < WITNESS_CHILDREN and len(same) < WITNESSES:
+        reports = runner.judge_fresh(case, [Depth.FULL, Depth.FULL])
+        tried += len(reports)
+        same += [r for r in reports if r.shows(signature)]
+    note = f"{len(same)} of {tried} fresh children"
+    if len(same) >= WITNESSES:
+        first = same[0]
+        return Confirmation(State.CONFIRMED, first.failure, first.friendly, note)
+    state = State.FLAKY if same else State.UNREPRODUCED
+    return Confirmation(state, same[0].failure if same else None, note=note)
+
+
+def is_by_chance(signature: Signature) -> bool:
+    """Whether chance decides if a fault of this kind shows."""
+    protocol = CLASSES[signature.contract].protocol
+    return signature.kind in protocol.by_chance
+
+
+def process(
+    runner: Runner,
+    finding: Finding,
+    *,
+    seconds: Callable[[], float],
+    stopped: Callable[[], bool],
+    save: Callable[[Finding], Finding],
+) -> Finding:
+    """Take a new finding to its minimum and explain it.
+
+    Args:
+        runner: of its kernel.
+        finding: as first found, pinned; already saved.
+        seconds: how long reduction and explanation may take, asked once the
+            finding is confirmed.
+        stopped: whether a signal asks to stop.
+        save: stores the finding in place of the last one and returns it.
+
+    Returns:
+        The finding with its state, minimum and explanation.
+    """
+    hangs = finding.signature.kind is Kind.HANG
+    if hangs:
+        # The runner calls nothing a hang that two fresh children did not show.
+        first = Confirmation(State.CONFIRMED, finding.failure)
+    else:
+        # The search has told the classes apart on this very case, in one child.
+        first = confirm(runner, finding.case, finding.signature, told=True)
+        if first.state is not State.CONFIRMED and first.instead is not None:
+            # Found as a wrong value; it is wrong at times only, or after other calls.
+            signature = first.instead.signature(finding.signature.kernel)
+            finding = replace(finding, signature=signature, failure=first.instead)
+            first = confirm(runner, finding.case, signature)
+    if first.state is not State.CONFIRMED or first.failure is None:
+        note = f"did not fail in every fresh child: {first.note}"
+        return save(enter(finding, first.state, note))
+    note = "2 of 2 fresh children" if hangs else first.note
+    finding = enter(finding, State.CONFIRMED, note)
+    if is_by_chance(finding.signature):
+        finding = _charged(finding, first.failure)
+    finding = save(finding)
+    # Where its values are not at hand each run takes seconds.
+    if finding.case.large or not finding.case.pinned:
+        kept = replace(finding, reduction=Reduction(0, LARGE))
+        return save(replace(kept, explanation=Explanation(complete=False)))
+    deadline = time.monotonic() + seconds()
+    runner.hanging = hangs
+    if is_beside_page(finding):
+        runner.fault = first.failure
+    try:
+        return _minimise(runner, finding, first, deadline, stopped, save)
+    finally:
+        runner.hanging = False
+        runner.fault = None
+
+
+def _minimise(
+    runner: Runner,
+    finding: Finding,
+    first: Confirmation,
+    deadline: float,
+    stopped: Callable[[], bool],
+    save: Callable[[Finding], Finding],
+) -> Finding:
+    kernel = runner.loaded.kernel
+    signature = finding.signature
+    shown = _Shown(runner, signature, stopped)
+    if signature.kind is not Kind.HANG:
+        runner.prepare(CONFIRMATIONS)
+    minimum, reduction = reduce_case(
+        finding.case,
+        shown.first,
+        runner.admits,
+        deadline=deadline,
+    )
+    if minimum.destinations:
+        minimum = runner.pin(minimum)  # their shapes followed those of the arguments
+    settled = None
+    if minimum != finding.case:
+        settled = confirm(runner, minimum, signature)
+        if settled.state is State.CONFIRMED and settled.failure is not None:
+            finding = _charged(replace(finding, case=minimum), settled.failure)
+        else:
+            # Keep what is known to reproduce rather than a smaller guess.
+            settled = None
+            reduction = replace(reduction, stopped="the minimum did not reproduce")
+    finding = replace(finding, reduction=reduction)
+    if stopped():
+        return save(replace(finding, explanation=Explanation(complete=False)))
+    if settled is None:
+        settled = _told(runner, finding, first)
+        if settled.state is not State.CONFIRMED or settled.failure is None:
+            note = f"did not fail in every fresh child: {settled.note}"
+            return save(enter(finding, settled.state, note))
+        finding = _charged(finding, settled.failure)
+    explained = explain(
+        finding.case,
+        lambda case: shown.fate(case) if runner.admits(case) else Fate.UNKNOWN,
+        dtypes=kernel.declaration.dtypes,
+        friendly=settled.friendly,
+        deadline=max(deadline, time.monotonic() + 1.0),
+    )
+    return save(replace(finding, explanation=explained))
+
+
+def _told(runner: Runner, finding: Finding, first: Confirmation) -> Confirmation:
+    """Return the confirmation of a case that stays as it was found, its class told."""
+    signature = finding.signature
+    if signature.kind is Kind.HANG or is_by_chance(signature):
+        return first  # told apart already
+    return confirm(runner, finding.case, signature)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Whether cases show the symptom of a finding that is being reduced.
+
+    Attributes:
+        runner: of its kernel.
+        signature: with the symptom.
+        stopped: whether a signal asks to stop.
+    """
+
+    runner: Runner
+    signature: Signature
+    stopped: Callable[[], bool]
+
+    def fate(self, case: Case) -> Fate:
+        """Return what the kernel does on a case."""
+        if self.stopped():
+            return Fate.UNKNOWN
+        if self._takes_children:
+            self.runner.prepare(AHEAD)
+        if self.signature.kind in _OF_HISTORY:
+            # What a child called before may be why: a minimum has to fail alone.
+            [report] = self.runner.judge_fresh(case, [self._depth])
+        else:
+            report = self.runner.judge(case, self._depth)
+        return self._fate_of(case, report)
+
+    def first(self, cases: Sequence[Case]) -> int | None:
+        """Return the place of the first case that shows the symptom."""
+        if self._takes_children:
+            fates = enumerate(map(self.fate, cases))
+            return next((i for i, fate in fates if fate is Fate.FAILS), None)
+        done = 0
+        while done < len(cases) and not self.stopped():
+            left = cases[done:]
+            reports = self.runner.judge_each(left, self._depth, self.signature)
+            for i, report in enumerate(reports):
+                if self._fate_of(left[i], report) is Fate.FAILS:
+                    return done + i
+            done += len(reports)
+        return None
+
+    @property
+    def _takes_children(self) -> bool:
+        """Whether a candidate takes a fresh child, or may end the one that stays."""
+        of_child = _OF_HISTORY | ENDS_CHILD
+        return self.signature.kind in of_child or self.runner.fault is not None
+
+    @property
+    def _depth(self) -> Depth:
+        return Depth.SEARCH if self.signature.kind in BEYOND_BASE else Depth.BASE
+
+    def _fate_of(self, case: Case, report: CaseReport) -> Fate:
+        if report.error or report.unsupported or report.refusal:
+            return Fate.UNKNOWN
+        fault = self.runner.fault
+        if fault and not report.failure and not _is_flush(self.runner, case):
+            return Fate.UNKNOWN
+        if report.failure is None:
+            return Fate.PASSES
+        return Fate.FAILS if report.shows(self.signature) else Fate.OTHERWISE
+
+
+def _is_flush(runner: Runner, case: Case) -> bool:
+    """Whether a case without a fault says that nothing is touched outside."""
+    alignment = runner.loaded.kernel.declaration.alignment
+    if case.destinations:
+        case = runner.pin(case)
+    return case.edge is None or is_flush(case, alignment)
+
+
+def _charged(finding: Finding, failure: Failure) -> Finding:
+    """Return the finding under the contract that the failure breaks now."""
+    signature = failure.signature(finding.signature.kernel)
+    if signature.symptom != finding.signature.symptom:
+        raise HarnessError("a confirmation changed the symptom")
+    return replace(finding, failure=failure, signature=signature)

@@ -1,0 +1,316 @@
+"""Replaying stored findings: does it still fail, the same way?"""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import BindingError, KfuzzError
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
+from kfuzz.engine.config import ReplayConfig, ReplayResult
+from kfuzz.engine.confirm.faults import is_beside_page
+from kfuzz.engine.confirm.lifecycle import is_by_chance
+from kfuzz.engine.search.jobs import Halt, in_order
+from kfuzz.engine.workers.backend import Backend, budget_for
+from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.served import Stopped
+from kfuzz.execution.device.devices import resolve_device
+from kfuzz.execution.processes import Child
+from kfuzz.judge.loading import judged_again
+from kfuzz.judge.runner import runner_of
+from kfuzz.store.corpus import Corpus, Problem, Stored
+from kfuzz.store.life import REGRESSED, covering, enter, under
+from kfuzz.targets.load import LoadedKernel, Source, load, resolve_one
+
+
+def replay(
+    stored: Sequence[Stored | Problem],
+    config: ReplayConfig,
+    *,
+    stop: threading.Event,
+    backend: Backend | None = None,
+    loaded: Mapping[str, LoadedKernel] = MappingProxyType({}),
+) -> Iterator[ReplayResult]:
+    """Run each finding's minimal case in fresh children.
+
+    Args:
+        stored: what to replay; entries that cannot be read become ERROR.
+        config: how; several side by side share one zygote.
+        stop: set from outside to end after the current findings.
+        backend: one that is up, for the findings of its device.
+        loaded: kernels by name, whose findings need not say where they live.
+
+    Yields:
+        One result per entry, in order.
+
+    Raises:
+        UsageError: before the first result, if the target of `config` names no one
+            kernel.
+        BackendError: before the first result, if the device of `config` is not there.
+    """
+    require_target(stored, config)
+    if config.device is not None and backend is None:
+        resolve_device(config.device)
+    # All work has ended before its backends do, also where a caller takes no more.
+    with (
+        closing(_Replays(config, stop, backend, loaded)) as work,
+        closing(in_order(work.of, stored, config.jobs, halt=work.halt)) as results,
+    ):
+        for result in results:
+            if result is None:
+                return
+            yield result
+
+
+class _Replays:
+    """Replays findings for several threads, which share what is slow to begin."""
+
+    def __init__(
+        self,
+        config: ReplayConfig,
+        stop: threading.Event,
+        lent: Backend | None,
+        loaded: Mapping[str, LoadedKernel],
+    ) -> None:
+        self._config, self._stop = config, Halt(stop, config.until)
+        self._loaded = loaded
+        self._corpus = Corpus(config.corpus)
+        self._lent = lent
+        self._backends = {} if lent is None else {lent.name: lent}
+        self._marks: dict[str, list[Finding]] = {}
+        # Importing a file and starting a zygote are done by one thread at a time.
+        self._starting = threading.Lock()
+        # What runs in this process, or sets up what contains a candidate, is alone.
+        self._alone = threading.Lock()
+
+    def halt(self) -> None:
+        """Have replays under way end soon."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """End every child."""
+        for backend in self._backends.values():
+            if backend is not self._lent:
+                backend.close()
+
+    def of(self, entry: Stored | Problem) -> ReplayResult | None:
+        """Return what came of one entry; None once the replay is to stop."""
+        if self._stop.is_set():
+            return None
+        if isinstance(entry, Problem):
+            outcome = ReplayOutcome.ERROR
+            return ReplayResult(None, entry.path, outcome, 0, 0, entry.what)
+        finding = entry.finding
+        try:
+            with self._starting:
+                known = covering(self._marks_of(finding.signature.kernel), finding)
+                loaded = self._kernel_of(finding)
+                backend = backend_for(finding, self._config, self._backends)
+        except KfuzzError as error:
+            outcome = ReplayOutcome.ERROR
+            return ReplayResult(finding, entry.path, outcome, 0, 0, str(error))
+        apart = backend.isolated and not finding.target.reference
+        try:
+            with nullcontext() if apart else self._alone:
+                made = _replayed(entry, loaded, backend, self._config, self._stop)
+        except Stopped:
+            return None
+        if known is not None:
+            made = replace(made, finding=under(known, finding))
+        again = made.outcome is ReplayOutcome.FAILS and finding.state is State.FIXED
+        if again and not self._config.target:
+            made = self._regressed(entry, made)
+        return replace(made, by_chance=is_by_chance(finding.signature))
+
+    def _kernel_of(self, finding: Finding) -> LoadedKernel:
+        loaded = self._loaded.get(finding.signature.kernel)
+        if loaded is None:
+            return locate(finding, self._config)
+        require_operator(finding, loaded)
+        return loaded
+
+    def _marks_of(self, kernel: str) -> list[Finding]:
+        if kernel not in self._marks:
+            self._marks[kernel] = self._corpus.marks(kernel)
+        return self._marks[kernel]
+
+    def _regressed(self, entry: Stored, made: ReplayResult) -> ReplayResult:
+        """Return the result with the finding regressed, and tell the corpus."""
+
+        def to(now: Finding | None) -> Finding | None:
+            if now is None or now.state is not State.FIXED:
+                return now
+            return enter(now, State.REGRESSED, REGRESSED)
+
+        message = f"{REGRESSED}: {made.message}"
+        place = self._corpus.root / entry.finding.folder
+        if self._config.keep and os.path.abspath(place) == os.path.abspath(entry.path):
+            try:
+                self._corpus.change(entry.finding, to)
+            except KfuzzError as error:
+                message += f" (the corpus was not told: {error})"
+        return replace(made, finding=to(entry.finding), message=message)
+
+
+def locate(finding: Finding, config: ReplayConfig) -> LoadedKernel:
+    """Load the kernel that a finding speaks of, or the one given in its place.
+
+    Raises:
+        KfuzzError: if its file, module or name is gone, or it is bound to another
+            operator than the finding's.
+    """
+    target = finding.target
+    if target.reference:
+        return judged_again(finding, config)
+    if config.target:
+        source = resolve_one(config.target, target.name)
+    elif target.module:
+        source = Source(module=target.module, only=(target.name,))
+    elif target.file:
+        source = resolve_one(target.file, target.name, base=config.root)
+    else:
+        raise KfuzzError(
+            "the finding's kernel has no importable home, or one outside the project",
+            fix="name it: --target path.py::name",
+        )
+    loaded = load(source, root=config.root)[0]
+    require_operator(finding, loaded)
+    return loaded
+
+
+def require_operator(finding: Finding, loaded: LoadedKernel) -> None:
+    """Check that a kernel is to compute what the finding is about.
+
+    Raises:
+        BindingError: if it is not: whether it passes says nothing of the finding.
+    """
+    operator = loaded.kernel.operator
+    if finding.operator not in (operator.name_in_contracts, operator.name):
+        raise BindingError(
+            f"{loaded.node_id} is bound to {operator.name}, the finding is of "
+            f"{finding.operator}",
+            fix="name a kernel of that operator with --target, or remove the finding",
+        )
+
+
+def require_target(stored: Sequence[Stored | Problem], config: ReplayConfig) -> None:
+    """Check once, not for each finding, that what is given in its place is one kernel.
+
+    Candidates are named in another way, and looked for when they are replayed.
+
+    Raises:
+        UsageError: if it is not.
+    """
+    findings = [entry.finding for entry in stored if isinstance(entry, Stored)]
+    if config.target and any(not f.target.reference for f in findings):
+        resolve_one(config.target, "kernel")
+
+
+def runner_for(
+    loaded: LoadedKernel,
+    backend: Backend,
+    config: ReplayConfig,
+    stop: threading.Event | Halt,
+) -> Runner:
+    """Return a runner with every contract class in force."""
+    place = Place(
+        device=backend.device,
+        backend=backend.name,
+        budget=budget_for(loaded.kernel, backend.name),
+        classes=tuple(sorted(CLASSES)),
+        root=config.root,
+    )
+
+    def fork() -> Child:
+        return backend.fork(lambda: True)  # a crash would print its stack each time
+
+    return runner_of(
+        loaded, place, fork if backend.isolated else None, expired=stop.is_set
+    )
+
+
+def backend_for(
+    finding: Finding, config: ReplayConfig, backends: dict[str, Backend]
+) -> Backend:
+    """Return the backend to replay on, started once per name."""
+    name = config.device or finding.device
+    if name not in backends:
+        backends[name] = Backend(name, isolate=config.isolate)
+        backends[name].quiet = True
+    return backends[name]
+
+
+def _replayed(
+    entry: Stored,
+    loaded: LoadedKernel,
+    backend: Backend,
+    config: ReplayConfig,
+    stop: Halt,
+) -> ReplayResult:
+    finding, path = entry.finding, entry.path
+    try:
+        kernel = loaded.kernel
+        if not kernel.operator.admits(finding.case, kernel.declaration):
+            text = "lies outside what the kernel declares now"
+            return ReplayResult(finding, path, ReplayOutcome.FIXED, 0, 0, text)
+        runner = runner_for(loaded, backend, config, stop)
+        if is_beside_page(finding) and not runner.fences:
+            text = "it shows beside a page that faults, in a child, only"
+            return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
+        edge = finding.case.edge
+        if edge and edge.allocation is not None and backend.name != "cuda":
+            text = "it shows beside a page of its own allocation's, on a GPU only"
+            return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
+        try:
+            reports = runner.judge_fresh(finding.case, [Depth.SEARCH] * config.times)
+        finally:
+            runner.close()
+        if is_beside_page(finding) and runner.unfenced:
+            text = f"it shows beside a page that faults only: {runner.unfenced}"
+            return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
+    except KfuzzError as error:
+        return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, str(error))
+    errors = [r.error or r.unsupported for r in reports if r.error or r.unsupported]
+    if errors:
+        return ReplayResult(
+            finding, path, ReplayOutcome.ERROR, 0, len(reports), str(errors[0])
+        )
+    refusing = next((r for r in reports if r.refusal and not r.failure), None)
+    if refusing is not None:
+        text = f"the kernel refuses this input now: {refusing.example}"
+        return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, len(reports), text)
+    return _result(finding, path, reports, runner)
+
+
+def _result(
+    finding: Finding, path: Path, reports: Sequence[CaseReport], runner: Runner
+) -> ReplayResult:
+    failing = [r for r in reports if r.failure is not None]
+    same = [r for r in failing if r.shows(finding.signature)]
+    runs = len(reports)
+    if len(same) == runs:
+        failure = same[0].failure
+        assert failure is not None
+        return ReplayResult(
+            finding, path, ReplayOutcome.FAILS, runs, runs, failure.message
+        )
+    differences = tuple(finding.fingerprint.differences(runner.fingerprint()))
+    if failing:
+        other = failing[0].failure
+        assert other is not None
+        message = f"{len(same)} of {runs} runs fail as stored"
+        if not same:
+            message = f"fails another way: {other.contract} {other.kind}"
+        return ReplayResult(
+            finding, path, ReplayOutcome.FLAKY, len(same), runs, message, differences
+        )
+    return ReplayResult(
+        finding, path, ReplayOutcome.FIXED, 0, runs, "passes now", differences
+    )

@@ -1,0 +1,495 @@
+"""A campaign: rounds over kernels under a budget, yielding events."""
+
+import math
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.suite import select_classes
+from kfuzz.core.budget import Scale, SizeBudget
+from kfuzz.core.errors import (
+    BackendError,
+    BindingError,
+    StorageError,
+)
+from kfuzz.core.event import (
+    Event,
+    KernelFinished,
+    Notice,
+    Progress,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.finding import Finding
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Kind
+from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.confirm.found import first_finding, taken_to_minimum
+from kfuzz.engine.search.batches import screen_round
+from kfuzz.engine.search.demands import (
+    jobs_of,
+    no_fences,
+    require_device,
+    require_processes,
+)
+from kfuzz.engine.search.drawing import round_seed, search_round, settle, strategy_of
+from kfuzz.engine.search.guidance import Discovery, is_climbed
+from kfuzz.engine.search.jobs import Halt, streamed
+from kfuzz.engine.search.learning import Learning
+from kfuzz.engine.search.name_collisions import require_own_entries
+from kfuzz.engine.search.progress import (
+    finished_of,
+    line_of,
+    outside_notices,
+    outside_of,
+    progress_of,
+    trace_of,
+)
+from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.replay_first import replay_first
+from kfuzz.engine.search.round import UNFENCED, KernelTurns, Round, unreached
+from kfuzz.engine.search.scheduler import Turns
+from kfuzz.engine.search.self_check import Calibrations, watched
+from kfuzz.engine.workers.backend import Backend, budget_for
+from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.runner import HANG_SECONDS
+from kfuzz.execution.device import collectives
+from kfuzz.execution.processes import Child
+from kfuzz.fuzz import source as coverage
+from kfuzz.fuzz.source import CoverageSearch
+from kfuzz.judge.runner import runner_of
+from kfuzz.store.corpus import Corpus
+from kfuzz.store.life import utc_now
+from kfuzz.targets.load import LoadedKernel, load_all
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+# The first round is short, so that a gross fault shows in a second; later ones
+# give Hypothesis's target phase room. A round is never longer than this.
+FIRST_ROUND: Final = 25
+LONGEST_ROUND: Final = 200
+FINDINGS_PER_KERNEL: Final = 6
+# Seconds given to reduce and explain one finding, and kept back from the run's
+# time for one confirmation.
+REDUCE_SECONDS: Final = 45.0
+REDUCE_UNLIMITED_SECONDS: Final = 600.0
+RESERVE_SECONDS: Final = 1.5
+# The last candidate, three forks, and the full limit.
+CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
+# Live children; each holds memory, on a GPU a context.
+LIVE_CHILDREN: Final = 8
+
+
+def run(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
+    """Search the kernels of the configured targets for violations.
+
+    Args:
+        config: what to test and how long.
+        stop: set from outside to end the run cleanly.
+
+    Yields:
+        Events, ending with one `RunFinished`.
+
+    Raises:
+        KfuzzError: before the first event, on targets or settings that cannot
+            be obeyed.
+    """
+    loaded = load_all(config.targets, root=config.root)
+    yield from run_kernels(config, loaded, stop=stop)
+
+
+def run_kernels(
+    config: RunConfig, loaded: list[LoadedKernel], *, stop: threading.Event
+) -> Iterator[Event]:
+    """Search kernels that are loaded already; otherwise as `run`."""
+    classes = select_classes(config.contracts, config.exclude)
+    coverage.require(config)
+    require_processes(config)
+    require_own_entries(loaded, Corpus(config.corpus), config.root)
+    backend = Backend(
+        config.device, isolate=config.isolate, serve=coverage.served_by(config)
+    )
+    try:
+        require_device(config.scale, backend.name)
+        yield from Campaign(config, stop, backend, loaded, classes).events()
+    finally:
+        backend.close()
+
+
+class Campaign:
+    """A search of kernels that are loaded, on a backend that is up.
+
+    What judges a candidate is one with hooks of its own: `budget_of`, `opening`,
+    `strategy`, `count_findings`, `search_end` and `process`.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        stop: threading.Event,
+        backend: Backend,
+        loaded: list[LoadedKernel],
+        classes: frozenset[str],
+    ) -> None:
+        self.config = config
+        self.stop = stop
+        self.halt = Halt(stop)
+        self.backend = backend
+        self.classes = classes
+        self.calibrations = Calibrations(backend.name, config.calibration)
+        self.corpus = Corpus(config.corpus)
+        self.corpus.require_writable()
+        self.start = time.monotonic() if config.started is None else config.started
+        limit = config.budget.max_time
+        self.deadline = math.inf if limit is None else self.start + limit
+        # None where no kernel here has any to do with them.
+        self.no_collective: str | None = None
+        if backend.name == "cuda" and backend.isolated and "C-ORD-03" in classes:
+            self.no_collective = collectives.unavailable(backend.device)
+        self.jobs = jobs_of(config, backend, len(loaded))
+        self.learning = Learning(config, backend.name)
+        devices = backend.devices[: self.jobs]
+        self.kernels = [
+            self._prepare(kernel, classes, devices[number % len(devices)])
+            for number, kernel in enumerate(loaded)
+        ]
+        self.turns = Turns(
+            self.kernels, jobs=self.jobs, timed=limit is not None, over=self.over
+        )
+        # Under a limit findings are taken to their minimum one after the other, so
+        # that there are not more of them; a collective takes every GPU it needs.
+        self._counting = threading.Lock()
+        self._collective = threading.Lock()
+        settle()
+        # By node id; empty where nothing but chance and error guides a search.
+        self.guided: dict[str, CoverageSearch] = {}
+        if config.engine is Engine.ATHERIS:
+            self.guided = {
+                k.node_id: CoverageSearch(
+                    k, partial(self._fork, k), config, expired=self._expired
+                )
+                for k in self.kernels
+            }
+
+    def _prepare(
+        self, loaded: LoadedKernel, classes: frozenset[str], device: str
+    ) -> KernelTurns:
+        operator, claims = loaded.kernel.operator, loaded.kernel.declaration
+        bound = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
+        budget = self.budget_of(loaded.kernel)
+        # An impossible domain shows here.
+        strategy_of(loaded.kernel, budget, scale=self.config.scale)
+        place = Place(
+            device=device,
+            backend=self.backend.name,
+            budget=budget,
+            classes=tuple(sorted(classes)),
+            root=self.config.root,
+            probes=self.config.probes,
+        )
+
+        def fork() -> Child:
+            return self._fork(kernel)
+
+        apart = fork if self.backend.isolated else None
+        runner = runner_of(loaded, place, apart, expired=self._expired)
+        record = Record(frozenset(classes & bound), claims.dtypes)
+        if why := no_fences(self.backend):
+            record.notice(f"{UNFENCED}: {why}")
+        kernel = KernelTurns(loaded, runner, budget, record)
+        kernel.discovery = Discovery(self.learning.of(kernel))
+        kernel.rate = kernel.discovery.rate
+        return kernel
+
+    def _fork(self, kernel: KernelTurns) -> Child:
+        return self.backend.fork(lambda: kernel.quiet)
+
+    def events(self) -> Iterator[Event]:
+        """Search, and yield what happens, ending with one `RunFinished`."""
+        names = tuple(k.node_id for k in self.kernels)
+        outside = outside_of([k.loaded for k in self.kernels])
+        yield RunStarted(
+            self.config.seed,
+            self.backend.name,
+            names,
+            utc_now(),
+            jobs=self.jobs,
+            learnt=self.config.learnt,
+            outside=outside,
+        )
+        yield from outside_notices(outside)
+        for text in self.learning.notices():
+            yield Notice("", text)
+        if self.no_collective:
+            text = f"C-ORD-03: collectives are not_applicable: {self.no_collective}"
+            yield Notice("", text)
+        refused: StorageError | None = None
+        try:
+            if self.config.replay:
+                yield from replay_first(
+                    self.kernels, self.config, self.backend,
+                    classes=self.classes, stop=self.stop, end=self.search_end(),
+                )  # fmt: skip
+            for each in self.kernels:
+                yield from self.opening(each)
+            for told in streamed(self._next_turn, self.jobs, halt=self.halt.set):
+                # Counted where all is told, in order.
+                yield self.progress(told) if isinstance(told, KernelTurns) else told
+        except StorageError as error:
+            refused = error  # what was seen is told all the same
+        finally:
+            for kernel in self.kernels:
+                self._close(kernel)
+                self.learning.keep(kernel, now=True)
+        for text in self.learning.notices():
+            yield Notice("", text)
+        finished: list[KernelFinished] = []
+        for kernel in self.kernels:
+            if not self.guided and (text := unreached(kernel)):
+                yield Notice(kernel.node_id, text)
+            yield (made := finished_of(kernel, self.classes))
+            finished.append(made)
+            if not kernel.loaded.target.reference:  # judged by a rule of its own
+                yield from watched(kernel, self.config.scale)
+        yield from self.calibrations.warn(self.kernels, finished)
+        elapsed = time.monotonic() - self.start
+        interrupted = self.stop.is_set()
+        yield RunFinished(elapsed, interrupted, self.config.seed, self.backend.name)
+        if refused is not None:
+            raise refused
+
+    def budget_of(self, kernel: BoundKernel) -> SizeBudget:
+        """Return the limits on the sizes of a kernel's cases."""
+        return budget_for(kernel, self.backend.name)
+
+    def opening(self, kernel: KernelTurns) -> Iterator[Event]:
+        """Judge what comes before anything is drawn: nothing, here."""
+        yield from ()
+
+    def strategy(
+        self, kernel: KernelTurns, without: Collection[str], *, tall: bool = True
+    ) -> "SearchStrategy[Case] | None":
+        """Return what the cases of a kernel are drawn from; None if nothing is left.
+
+        Args:
+            kernel: the kernel.
+            without: declared dtypes that are not to be drawn.
+            tall: whether a few have more rows than the others.
+        """
+        return strategy_of(
+            kernel.loaded.kernel,
+            kernel.budget if tall else replace(kernel.budget, tall=0),
+            without=without,
+            scale=self.config.scale,
+            favour=kernel.discovery.favour,
+        )
+
+    def _expired(self) -> bool:
+        return self.halt.is_set() or time.monotonic() >= self.deadline
+
+    def over(self) -> bool:
+        """Whether no further round begins."""
+        over = self.halt.is_set() or time.monotonic() >= self.search_end()
+        return over or self._full()
+
+    def _full(self) -> bool:
+        """Whether there are as many findings as were asked for."""
+        most = self.config.budget.max_findings
+        return most is not None and self.count_findings() >= most
+
+    def search_end(self) -> float:
+        """The moment after which no round begins: a confirmation is kept back."""
+        limit = self.config.budget.max_time
+        if limit is None:
+            return math.inf
+        return self.deadline - min(RESERVE_SECONDS, limit / 10)
+
+    def _next_turn(self) -> Iterator[Event | KernelTurns] | None:
+        """Return the next turn, None once there are no more; threads call it."""
+        kernel = self.turns.take()
+        return None if kernel is None else self._taken(kernel)
+
+    def _taken(self, kernel: KernelTurns) -> Iterator[Event | KernelTurns]:
+        """Yield what happens in a kernel's turn, and the kernel at its end.
+
+        What goes wrong in it is an error of that kernel, and no other.
+        """
+        try:
+            yield from self._turn(kernel)
+        except (BindingError, BackendError, StorageError):
+            raise  # nothing else fares better
+        except Exception as error:
+            kernel.done = True
+            kernel.record.errors += 1
+            for text in kernel.record.untold():
+                yield Notice(kernel.node_id, text)
+            text = f"given up: {line_of(error)}"
+            yield Notice(kernel.node_id, text, trace=trace_of(error))
+            self._close(kernel)
+        finally:
+            self.learning.keep(kernel, now=False)
+            self.turns.give(kernel)
+        yield kernel
+
+    def _turn(self, kernel: KernelTurns) -> Iterator[Event]:
+        """Give a kernel one round, then take what it found to its minimum."""
+        began = time.monotonic()
+        before = kernel.record.cases
+        limit = self.config.budget.max_cases
+        # One stack of a crash is news, a hundred are noise.
+        kernel.quiet = any(Kind.CRASH in symptom for symptom in kernel.symptoms)
+        # A large case that was too large says nothing of its dtype.
+        quick = self.config.scale is Scale.USUAL
+        useless = kernel.record.useless_dtypes if quick else ()
+        strategy = self.strategy(kernel, useless)
+        if strategy is None:
+            kernel.done = True
+            return
+        cases = min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
+        if limit is not None:
+            cases = min(cases, limit - before)
+        turn = Round(kernel, stop=self.halt, deadline=self._share(began))
+        number = round_seed(self.config.seed, kernel.name, kernel.rounds)
+        if guided := self.guided.get(kernel.node_id):
+            guided.search(turn, strategy, cases=cases, seed_value=number)
+        else:
+            climbs = is_climbed(kernel.rounds)
+            search_round(
+                strategy, turn.judge, cases=cases, seed_value=number,
+                climb=climbs, draws=None if climbs else kernel.breadth.draws,
+            )  # fmt: skip
+            if kernel.budget.tall:  # too slow in bursts
+                strategy = self.strategy(kernel, useless, tall=False)
+            assert strategy is not None
+            self._screen(kernel, strategy, turn)
+        if self.no_collective == "":
+            with self._collective:
+                turn.judge_beside_collective()
+        kernel.rounds += 1
+        if isinstance(turn.error, BindingError | BackendError):
+            raise turn.error
+        if turn.error is not None:
+            kernel.record.errors += 1
+            kernel.record.notice(f"given up: {turn.error}")
+        for text in kernel.record.untold():
+            yield Notice(kernel.node_id, text)
+        if turn.found is not None:
+            yield from self._counted(kernel, *turn.found)
+        self._charge(kernel, time.monotonic() - began)
+        nothing = kernel.record.cases == before and turn.found is None
+        full = kernel.unknown >= FINDINGS_PER_KERNEL
+        if full:
+            text = f"searched no more: it has {kernel.unknown} findings nobody knew of"
+            yield Notice(kernel.node_id, text)
+        kernel.done = (
+            turn.error is not None
+            or kernel.record.needs_gpu
+            or (limit is not None and kernel.record.cases >= limit)
+            or full
+            or (self.config.budget.max_time is None and nothing)
+        )
+        self._retire(kernel)
+
+    def _charge(self, kernel: KernelTurns, seconds: float) -> None:
+        """Count the time of a round, and what it discovered."""
+        kernel.discovery.end_round()
+        self.turns.charge(kernel, seconds)
+
+    def _screen(
+        self, kernel: KernelTurns, strategy: "SearchStrategy[Case]", turn: Round
+    ) -> None:
+        """Give a kernel's round its bursts, unless it has found something."""
+        if turn.over or self.config.scale is not Scale.USUAL:
+            return
+        screen_round(
+            kernel,
+            turn,
+            strategy,
+            backend=self.backend.name,
+            members=self.config.burst,
+            limit=self.config.budget.max_cases,
+            seed_value=round_seed(self.config.seed, f"{kernel.name}:", kernel.rounds),
+        )
+
+    def _share(self, now: float) -> float:
+        """Return when this round must end, so that shares stay fair."""
+        if self.config.budget.max_time is None:
+            return math.inf
+        fair = self.turns.share(self.search_end() - now)
+        return min(self.search_end(), now + max(fair, 0.2))
+
+    def _counted(
+        self, kernel: KernelTurns, case: Case, report: CaseReport
+    ) -> Iterator[Event]:
+        """Take what was found to its minimum, unless there are findings enough."""
+        limited = self.config.budget.max_findings is not None
+        with self._counting if limited else nullcontext():
+            if not self._full():
+                yield from self.process(kernel, case, report)
+
+    def process(
+        self, kernel: KernelTurns, case: Case, report: CaseReport
+    ) -> Iterator[Event]:
+        """Save, confirm, reduce, confirm, explain."""
+        finding = first_finding(kernel, case, report, seed=self.config.seed)
+        yield from taken_to_minimum(
+            kernel,
+            finding,
+            self.corpus,
+            seconds=lambda: self._reduce_seconds(finding),
+            stopped=self._expired,
+        )
+
+    def _reduce_seconds(self, finding: Finding) -> float:
+        """Return how long one finding may be reduced and explained."""
+        if self.deadline == math.inf:
+            # Evaluations bound it; the clock is a safety stop.
+            return REDUCE_UNLIMITED_SECONDS
+        left = self.deadline - time.monotonic() - RESERVE_SECONDS
+        if finding.signature.kind is Kind.HANG:
+            # Its minimum is confirmed under the full limit.
+            return min(REDUCE_SECONDS, max(left - CONFIRM_HANG_SECONDS, 0.0))
+        # Half of what is left: others want to be found too. While kernels wait for
+        # their first turn, no more than a fair part of it.
+        fair = left / 2
+        if any(not k.done and not k.rounds for k in self.kernels):
+            fair = min(fair, self.turns.share(left))
+        return min(REDUCE_SECONDS, max(fair, 0.0))
+
+    def _retire(self, kernel: KernelTurns) -> None:
+        """Close children beyond what may live at once, the current one last."""
+        if kernel.done:
+            self._close(kernel)
+        with self.turns.spared(max(LIVE_CHILDREN - self.jobs, 0)) as spared:
+            for other in spared:
+                self._close(other)
+
+    def _close(self, kernel: KernelTurns) -> None:
+        """End the children of a kernel."""
+        kernel.runner.close()
+        if guided := self.guided.get(kernel.node_id):
+            guided.close()
+
+    def count_findings(self) -> int:
+        """Return how many findings there are, of those that end a run.
+
+        Known ones do not: they would keep what is new from being found. Nor do those
+        that were not confirmed: they do not fail the run either.
+        """
+        return sum(k.confirmed for k in self.kernels)
+
+    def progress(self, kernel: KernelTurns) -> Progress:
+        """Return what is told after a turn of a kernel."""
+        return progress_of(
+            self.kernels,
+            kernel,
+            elapsed_s=time.monotonic() - self.start,
+            findings=self.count_findings(),
+        )

@@ -1,0 +1,260 @@
+"""One round of search: Hypothesis draws recipes, the runner judges them.
+
+The test function records and never raises: a raise ends the search after some
+33 of 1,000 calls (measured). Phases are generate and target;
+reduction is kfuzz's own. Every setting is explicit, because Hypothesis loads a
+derandomised profile where `CI` is set.
+"""
+
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from hypothesis import (
+    HealthCheck,
+    Phase,
+    Verbosity,
+    configuration,
+    given,
+    seed,
+    settings,
+    target,
+)
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.budget import Scale, SizeBudget
+from kfuzz.core.burst import Burst
+from kfuzz.core.finding import short_hash
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport
+from kfuzz.engine.search.coverage import Draws
+from kfuzz.engine.search.guidance import scores
+from kfuzz.evaluation.cutting import row_axis
+from kfuzz.store.cache import cache_folder
+from kfuzz.strategies.bursts import Groups, bursts
+from kfuzz.strategies.cases import cases
+from kfuzz.strategies.favour import USUAL, Favour
+from kfuzz.strategies.large import large_cases
+from kfuzz.strategies.tall import with_tall_cases
+
+Drawn = TypeVar("Drawn", Case, Burst)
+
+
+class _Storage(contextlib.ContextDecorator):
+    """Has Hypothesis store in kfuzz's cache while any thread is inside.
+
+    It writes constants that it finds in local source into its storage folder even
+    without a database. That must not land in the user's working folder, and the user's
+    own tests are to find their database where it was.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._theirs: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._theirs = getattr(configuration, _HOME, None)
+                with contextlib.suppress(OSError):  # then it is the user's folder
+                    configuration.set_hypothesis_home_dir(cache_folder("hypothesis"))
+            self._inside += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                configuration.set_hypothesis_home_dir(self._theirs)
+
+
+# Where Hypothesis keeps it; nothing public tells.
+_HOME: Final = "__hypothesis_home_directory"
+_storage: Final = _Storage()
+
+# Rows of tall cases of operators that make more on their way than they are given.
+_TALL_AT_MOST: Final = 160
+
+_SETTINGS: Final = settings(
+    database=None,
+    deadline=None,
+    derandomize=False,
+    phases=(Phase.generate, Phase.target),
+    suppress_health_check=list(HealthCheck),
+    verbosity=Verbosity.quiet,
+    print_blob=False,
+    report_multiple_bugs=False,
+)
+
+
+def strategy_of(
+    kernel: BoundKernel,
+    budget: SizeBudget,
+    *,
+    without: Collection[str] = (),
+    scale: Scale = Scale.USUAL,
+    sizes: Collection[int] = (),
+    favour: Favour = USUAL,
+) -> SearchStrategy[Case] | None:
+    """Return the strategy of a kernel's cases; None if no dtype is left.
+
+    Args:
+        kernel: the bound kernel.
+        budget: limits on sizes; those of large cases are their own.
+        without: declared dtypes that are not to be drawn.
+        scale: which sizes are searched.
+        sizes: sizes to draw besides those at which kernels mostly go wrong.
+        favour: what is drawn more often.
+
+    Raises:
+        BindingError: if the declaration leaves no shape within the budget.
+    """
+    operator, passed = kernel.operator, kernel.arguments
+    named = {*passed.tensors, *passed.scalars}
+    dtypes = tuple(d for d in kernel.declaration.dtypes if d not in without)
+    if not dtypes:
+        return None
+
+    def within(budget: SizeBudget) -> SearchStrategy[Case]:
+        return cases(
+            operator.inputs,
+            declaration=replace(kernel.declaration, dtypes=dtypes),
+            budget=budget,
+            ranks=operator.ranks,
+            reduced=operator.reduced,
+            empty_reduction=operator.empty_reduction,
+            shape_class=operator.shape_class,
+            workspaces=operator.workspaces,
+            subtracts_mean=operator.subtracts_mean,
+            omitted=frozenset(n for n in operator.inputs if n not in named),
+            nullable=passed.nullable,
+            named_sizes=tuple(sizes),
+            favour=favour,
+        )
+
+    def fits(case: Case) -> bool:
+        made = [dims.split() for dims in operator.workspaces]
+        sizes = (math.prod(case.dims[axis] for axis in axes) for axes in made)
+        admitted = operator.admits(case, kernel.declaration)
+        return admitted and all(n <= budget.elements for n in sizes)
+
+    if scale is Scale.USUAL:
+        usual = within(budget)
+        if not budget.tall:
+            return usual
+        # A program that goes over keys or windows takes ten times as long.
+        most = _TALL_AT_MOST if operator.workspaces else budget.tall
+        return with_tall_cases(
+            usual, within, budget,
+            rows=min(budget.tall, most),
+            outer=operator.outer_sizes, admits=fits,
+        )  # fmt: skip
+    return large_cases(
+        within,
+        kernel.declaration,
+        admits=lambda case: operator.admits(case, kernel.declaration),
+        sliceable=lambda case: row_axis(operator, case) is not None,
+    )
+
+
+def bursts_of(
+    kernel: BoundKernel,
+    strategy: SearchStrategy[Case],
+    *,
+    members: Callable[[Case], int],
+    wanted: Callable[[Case], Sequence[str]] = lambda case: (),
+) -> SearchStrategy[Burst]:
+    """Return the strategy of a kernel's bursts.
+
+    Args:
+        kernel: the bound kernel.
+        strategy: of its cases, which are the structures.
+        members: how many members a burst of a structure has.
+        wanted: families that members of a structure are to have besides those drawn.
+    """
+    operator = kernel.operator
+    groups = Groups(
+        operator.inputs,
+        kernel.declaration,
+        subtracts_mean=operator.subtracts_mean,
+    )
+    return bursts(strategy, groups, members=members, wanted=wanted)
+
+
+def fuzz_target(
+    strategy: SearchStrategy[Case], take: Callable[[Case], None]
+) -> Callable[[bytes], bytes | None]:
+    """Return a function that draws one case from bytes and passes it on.
+
+    It returns the bytes that were read, None if they give no case.
+    """
+
+    def once(case: Case) -> None:
+        take(case)
+
+    wrapped = _SETTINGS(given(strategy)(once))
+    target_of_bytes: Callable[[bytes], bytes | None] = wrapped.hypothesis.fuzz_one_input  # type: ignore[attr-defined]
+    return _storage(target_of_bytes)
+
+
+@st.composite
+def _counted(draw: st.DrawFn, strategy: SearchStrategy[Drawn], draws: Draws) -> Drawn:
+    """Draw, and count; a draw that is given up is begun only."""
+    draws.begun += 1
+    drawn = draw(strategy)
+    draws.made += 1
+    return drawn
+
+
+def settle() -> None:
+    """Have Hypothesis do what it does once, before threads draw side by side.
+
+    With the first case it takes the constants of all modules that are loaded into
+    account; of two threads that draw their first, one would go without.
+    """
+    search_round(st.just(None), lambda drawn: None, cases=1, seed_value=0)  # type: ignore[type-var]
+
+
+def round_seed(run_seed: int, kernel: str, number: int) -> int:
+    """Return the seed of one round: it depends on these three alone."""
+    return int(short_hash(f"{run_seed} {kernel} {number}"), 16)
+
+
+def search_round(
+    strategy: SearchStrategy[Drawn],
+    judge: Callable[[Drawn], CaseReport | None],
+    *,
+    cases: int,
+    seed_value: int,
+    climb: bool = True,
+    draws: Draws | None = None,
+) -> None:
+    """Draw and judge a number of cases, or submit a number of bursts.
+
+    Args:
+        strategy: of the kernel's cases or bursts.
+        judge: records what a case teaches; returns None once the round is over
+            (a signal, the deadline), after which cases are only drawn.
+        cases: how many to draw.
+        seed_value: everything drawn depends on it.
+        climb: whether errors near the tolerance are followed up.
+        draws: counts the draws, where they are to be counted.
+    """
+    if draws is not None:
+        strategy = _counted(strategy, draws)
+
+    def once(case: Drawn) -> None:
+        report = judge(case)
+        if not climb or report is None:
+            return
+        for label, score in scores(report).items():
+            target(score, label=label)
+
+    configured = settings(_SETTINGS, max_examples=cases)
+    with _storage:
+        seed(seed_value)(configured(given(strategy)(once)))()

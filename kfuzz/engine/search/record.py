@@ -1,0 +1,157 @@
+"""What a run has learnt of one kernel: counts per contract, refusals, notices."""
+
+from dataclasses import dataclass, field
+
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.core.event import ContractTally, Note, Refusal
+from kfuzz.core.finding import Finding
+from kfuzz.core.recipe import Case
+from kfuzz.core.screened import Screened
+from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
+from kfuzz.engine.search.refusals import Refusals
+
+
+@dataclass
+class Record:
+    """Counts over the cases of one kernel.
+
+    Attributes:
+        classes: ids of the contract classes that bind the kernel and are in force.
+        dtypes: the dtypes that it declares.
+        cases: cases judged, and members of bursts that passed.
+        screened: of these the members of bursts.
+        bursts: bursts screened.
+        errors: cases that kfuzz or the machine could not judge.
+        worst: greatest |error| / tolerance of a case without failure.
+        notices: what a person should know, and whether it was told.
+    """
+
+    classes: frozenset[str]
+    dtypes: tuple[str, ...]
+    cases: int = 0
+    screened: int = 0
+    bursts: int = 0
+    errors: int = 0
+    worst: float = 0.0
+    notices: dict[str, bool] = field(default_factory=dict)
+    _kept: dict[str, int] = field(default_factory=dict)
+    _broken: dict[str, int] = field(default_factory=dict)
+    _undecided: dict[str, int] = field(default_factory=dict)
+    _refusals: Refusals = field(init=False)
+    _notes: dict[str, int] = field(default_factory=dict)
+    _judged: set[str] = field(default_factory=set)
+    _unsupported: set[str] = field(default_factory=set)
+    _lacks_gpu: bool = False
+    _on_elements: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin without refusals."""
+        self._refusals = Refusals(self.dtypes)
+
+    @property
+    def useless_dtypes(self) -> frozenset[str]:
+        """The dtypes that this backend could never judge."""
+        return frozenset(self._unsupported - self._judged)
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether calls need a GPU that is not there, and none on elements was judged.
+
+        What returns at once where there are no elements says nothing of the kernel.
+        """
+        return self._lacks_gpu and not self._on_elements
+
+    def take(self, case: Case, report: CaseReport) -> None:
+        """Count what one case teaches."""
+        self.cases += 1
+        dtype = case.data.dtype
+        if report.error is not None:
+            self.errors += 1
+            self.notice(f"could not be judged: {report.error}")
+        if report.unsupported is not None:
+            self._unsupported.add(dtype)
+            self._lacks_gpu |= report.needs_gpu
+            self.notice(f"not judged on this backend: {report.unsupported}")
+        else:
+            self._judged.add(dtype)
+            told = report.verdicts and report.refusal is None
+            self._on_elements |= bool(told) and _has_elements(case)
+        self._refusals.take(report)
+        for note in report.notes:
+            self.note(note)
+        for name, verdict in report.verdicts.items():
+            counts = {
+                Verdict.CONFORMS: self._kept,
+                Verdict.VIOLATES: self._broken,
+            }.get(verdict, self._undecided)
+            counts[name] = counts.get(name, 0) + 1
+        if report.failure is None:
+            self.worst = max(self.worst, min(report.ratio, 1.0))
+
+    def screen(self, case: Case, made: Screened) -> None:
+        """Count what the members of a burst teach that passed; suspects are cases."""
+        if made.unsupported or made.error or made.lost:
+            return
+        self.cases += made.passed
+        self.screened += made.passed
+        self.bursts += 1
+        self._judged.add(case.data.dtype)
+        self._on_elements |= made.passed > 0 and _has_elements(case)
+        counted = ((made.conforms, self._kept), (made.undecided, self._undecided))
+        for told, counts in counted:
+            for name, n in told.items():
+                counts[name] = counts.get(name, 0) + n
+        self.worst = max(self.worst, min(made.ratio, 1.0))
+
+    def note(self, text: str) -> None:
+        """Count something suspicious that violates nothing."""
+        self._notes[text] = self._notes.get(text, 0) + 1
+
+    def notice(self, text: str) -> None:
+        """Keep something to tell, once."""
+        self.notices.setdefault(text, False)
+
+    def untold(self) -> list[str]:
+        """Return the notices not told yet, and count them as told."""
+        texts = [text for text, told in self.notices.items() if not told]
+        self.notices.update(dict.fromkeys(texts, True))
+        return texts
+
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Return what the kernel declined, each with its remedy."""
+        return self._refusals.told()
+
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was suspicious, each with how often it was."""
+        return tuple(Note(text, n) for text, n in sorted(self._notes.items()))
+
+    def tallies(
+        self, findings: list[Finding], in_force: frozenset[str]
+    ) -> dict[str, ContractTally]:
+        """Return the tally of every contract class in force, in order."""
+        names = [c.id for c in ATTRIBUTION if c.id in in_force]
+        return {name: self._tally(name, findings) for name in names}
+
+    def _tally(self, name: str, findings: list[Finding]) -> ContractTally:
+        kept, broken = self._kept.get(name, 0), self._broken.get(name, 0)
+        undecided = self._undecided.get(name, 0)
+        states = [f.state for f in findings if f.signature.contract == name]
+        unsettled = any(s not in CHARGED for s in states)
+        if any(s in CHARGED for s in states):
+            verdict = Verdict.VIOLATES
+        elif name not in self.classes:
+            return ContractTally(Verdict.NOT_APPLICABLE)
+        elif self.errors or self.needs_gpu:
+            verdict = Verdict.ERROR
+        elif kept and not unsettled:
+            verdict = Verdict.CONFORMS
+        elif undecided or broken or unsettled:
+            # A failure that was not confirmed leaves the question open.
+            verdict = Verdict.UNDER_SPECIFIED
+        else:
+            verdict = Verdict.NOT_APPLICABLE
+        return ContractTally(verdict, kept + broken, undecided)
+
+
+def _has_elements(case: Case) -> bool:
+    return all(0 not in spec.shape for spec in case.tensors.values())

@@ -1,0 +1,307 @@
+"""One round of one kernel: its cases are judged until one shows something new."""
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.finding import Finding
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import (
+    FAILING,
+    CaseReport,
+    Failure,
+    Signature,
+    State,
+    Verdict,
+)
+from kfuzz.engine.confirm.deaths import is_fault
+from kfuzz.engine.confirm.faults import charged
+from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
+from kfuzz.engine.search.coverage import Breadth
+from kfuzz.engine.search.guidance import Discovery
+from kfuzz.engine.search.jobs import Halt
+from kfuzz.engine.search.record import Record
+from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.served import Stopped
+from kfuzz.execution.calls.branches import source_of
+from kfuzz.targets.load import LoadedKernel
+
+UNFENCED: Final = "loads outside arguments go unseen"
+# One symptom can have several causes, but a broken kernel shows its one cause in
+# every case: these occurrences, then each power of two, are diagnosed.
+DIAGNOSED: Final = 4
+# Lines named in the notice of branches that never ran.
+SHOWN_LINES: Final = 12
+# Classes that further probes may tell apart.
+_DIAGNOSABLE: Final = frozenset(
+    c.id
+    for c in ATTRIBUTION
+    if c.id in ("C-EXC-01", "K-VAL-01", "K-GRD-01")
+    or c.id.startswith(("C-PRC", "C-CMP"))
+)
+
+
+@dataclass
+class KernelTurns:
+    """One kernel's turns over a run.
+
+    Attributes:
+        rounds: rounds given.
+        unscreened: rounds of bursts in a row in which none could be screened.
+        seconds: time spent.
+        charged: time spent, in which that of a kernel with a larger share counts less.
+        discovery: what its search has discovered.
+        breadth: what of its declared input has been exercised.
+        symptoms: occurrences of each symptom, as its child showed it.
+        seen: signatures that are findings already.
+        findings: by id.
+        paths: their folders, by id.
+        stored: ids of those that the corpus held, and that fail still when replayed.
+        done: whether it gets no more turns.
+        busy: whether it is having one.
+        rate: what it discovered per turn when its last one ended, see `Discovery`.
+        quiet: whether what its children print is dropped: while a finding is reduced,
+            a crash would print the same stack a hundred times.
+        collected: whether it has run beside a collective.
+    """
+
+    loaded: LoadedKernel
+    runner: Runner
+    budget: SizeBudget
+    record: Record
+    rounds: int = 0
+    unscreened: int = 0
+    seconds: float = 0.0
+    charged: float = 0.0
+    discovery: Discovery = field(default_factory=Discovery)
+    breadth: Breadth = field(default_factory=Breadth)
+    symptoms: dict[tuple[object, ...], int] = field(default_factory=dict)
+    seen: set[Signature] = field(default_factory=set)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
+    done: bool = False
+    busy: bool = False
+    rate: float = 1.0
+    quiet: bool = False
+    collected: bool = False
+
+    @property
+    def node_id(self) -> str:
+        """The one name of the kernel."""
+        return self.loaded.node_id
+
+    @property
+    def device(self) -> str:
+        """The device that it runs on, as torch calls it."""
+        return self.runner.place.device
+
+    @property
+    def name(self) -> str:
+        """The name that it is bound to."""
+        return self.loaded.kernel.name
+
+    def keep(self, finding: Finding, path: Path) -> None:
+        """Count a finding that is stored among those of the run."""
+        self.findings[finding.id] = finding
+        self.paths[finding.id] = str(path)
+
+    @property
+    def unknown(self) -> int:
+        """How many findings there are that nobody knew of before this run."""
+        return sum(f.state is not State.KNOWN for f in self._new)
+
+    @property
+    def confirmed(self) -> int:
+        """How many of them are confirmed, and fail the run."""
+        return sum(f.state in FAILING for f in self._new)
+
+    @property
+    def _new(self) -> list[Finding]:
+        # A copy: the thread that has the kernel may add one meanwhile.
+        found = list(self.findings.values())
+        return [f for f in found if f.id not in self.stored]
+
+
+def unreached(kernel: KernelTurns) -> str:
+    """Return which branches of a kernel's file never ran, "" where that is unknown.
+
+    Those of functions that were entered: the others may belong to other kernels.
+    """
+    reached = kernel.runner.reached
+    missing = reached.missing()
+    if not missing:
+        return ""
+    shown = ", ".join(map(str, missing[:SHOWN_LINES]))
+    more = len(missing) - SHOWN_LINES
+    lines = f"{shown} and {more} more" if more > 0 else shown
+    name = Path(source_of(kernel.loaded.kernel.function)).name
+    word = "line" if len(missing) == 1 else "lines"
+    return (
+        f"{len(missing)} of {len(reached.entered)} branches in {name} never ran: "
+        f"{word} {lines}"
+    )
+
+
+class Round:
+    """The cases of one round of one kernel.
+
+    Attributes:
+        found: the case and report that ended it, if one did.
+        error: what kept kfuzz from judging, if anything did.
+        passed: the last case that conforms, if one did.
+    """
+
+    def __init__(
+        self, kernel: KernelTurns, *, stop: threading.Event | Halt, deadline: float
+    ) -> None:
+        self._kernel = kernel
+        self._stop = stop
+        self._deadline = deadline
+        self.found: tuple[Case, CaseReport] | None = None
+        self.passed: Case | None = None
+        self.error: KfuzzError | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be judged."""
+        ended = self.found is not None or self.error is not None
+        return ended or self._stop.is_set() or time.monotonic() >= self._deadline
+
+    def judge(
+        self, case: Case, *, suspect: bool = False, settled: bool = False
+    ) -> CaseReport | None:
+        """Judge a case, or return None once the round is over; never raises.
+
+        Args:
+            case: the case.
+            suspect: whether a burst pointed to it. Its symptoms are counted apart:
+                they take no diagnosis from those that are found without.
+            settled: whether no fresh child is asked about what the case suspects.
+        """
+        if self.over:
+            return None
+        runner = self._kernel.runner
+        try:
+            report = runner.judge(case, Depth.SEARCH)
+            if why := runner.unfenced:
+                self._kernel.record.notice(f"{UNFENCED}: {why}")
+            accused = None if settled else self._accused(report)
+            alone = None if accused is None else runner.conforms_alone(accused)
+            if alone:
+                report = report.convicted()
+            failure = report.failure
+            due = failure is not None and self._is_due(failure, suspect=suspect)
+            if due and is_fault(report):
+                case, report = self._located(case, report)
+            self._learn(case, report)
+            if due:
+                report = self._diagnosed(case, report)
+        except Stopped:
+            return None
+        except KfuzzError as error:
+            self.error = error
+            return None
+        if accused is not None and alone is False and report.failure is None:
+            self.judge(accused, settled=True)  # wrong by itself: a case like any other
+        return report
+
+    def take(self, case: Case, report: CaseReport) -> None:
+        """Take what a child besides the runner's says of a case; never raises.
+
+        A failure whose symptom is due, and what that child could not judge, is judged
+        anew: nothing is charged on its word.
+        """
+        if self.over:
+            return
+        failure = report.failure
+        if failure is not None:
+            symptom = failure.signature(self._kernel.name).symptom
+            times = self._kernel.symptoms.get(symptom, 0)
+            if _is_diagnosed(times + 1):
+                self.judge(case)
+                if self._kernel.symptoms.get(symptom, 0) == times:  # not shown there
+                    self._kernel.symptoms[symptom] = times + 1
+                return
+            self._kernel.symptoms[symptom] = times + 1
+        if report.error is not None or report.suspicion is not None:
+            self.judge(case)
+            return
+        self._learn(case, report)
+
+    def judge_beside_collective(self) -> None:
+        """Judge the last case that conforms once more, beside a collective.
+
+        Once in a run of a kernel: it takes two GPUs and seconds.
+        """
+        kernel = self._kernel
+        bound = "C-ORD-03" in kernel.record.classes and not kernel.collected
+        if not bound or self.passed is None or self.passed.large:
+            return
+        kernel.collected = True
+        self.judge(replace(self.passed, collective=True))
+
+    def _accused(self, report: CaseReport) -> Case | None:
+        """Return the call that a report suspects, if a fresh child is to be asked.
+
+        As seldom as one symptom is diagnosed: a child costs more than most cases.
+        """
+        if report.suspicion is None:
+            return None
+        symptom = report.suspicion.failure.signature(self._kernel.name).symptom
+        times = self._kernel.symptoms.get((*symptom, "suspected"), 0) + 1
+        self._kernel.symptoms[(*symptom, "suspected")] = times
+        return report.suspicion.case if _is_diagnosed(times) else None
+
+    def _is_due(self, failure: Failure, *, suspect: bool) -> bool:
+        """Count an occurrence of a symptom and return whether it is diagnosed."""
+        symptom: tuple[object, ...] = failure.signature(self._kernel.name).symptom
+        if suspect:
+            symptom = (*symptom, "in a burst")
+        times = self._kernel.symptoms.get(symptom, 0) + 1
+        self._kernel.symptoms[symptom] = times
+        return _is_diagnosed(times)
+
+    def _learn(self, case: Case, report: CaseReport) -> None:
+        """Count what a case teaches."""
+        self._kernel.record.take(case, report)
+        self._kernel.breadth.take(self._kernel.loaded.kernel, case, report)
+        branches = len(self._kernel.runner.reached.run)
+        self._kernel.discovery.take(case, report, branches=branches)
+        if report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
+            self.passed = case
+
+    def _located(self, case: Case, report: CaseReport) -> tuple[Case, CaseReport]:
+        """Return a case that died of a fault, and its report, as what they are."""
+        self._kernel.quiet = True  # its stack has been printed once
+        found = self._kernel.runner.locate(case)
+        if found is None:
+            return case, report
+        located, failure = found
+        # A recipe still, but beside that one fence.
+        return replace(case, edge=located.edge), charged(report, failure)
+
+    def _diagnosed(self, case: Case, report: CaseReport) -> CaseReport:
+        """Tell the classes apart and keep what is new."""
+        kernel = self._kernel
+        assert report.failure is not None
+        if report.failure.signature(kernel.name) not in kernel.seen:
+            kernel.runner.prepare(CONFIRMATIONS)  # they will confirm it
+        if report.failure.contract in _DIAGNOSABLE:
+            full = kernel.runner.judge(case, Depth.FULL)
+            report = full if full.failure is not None else report
+        assert report.failure is not None
+        if report.failure.signature(kernel.name) not in kernel.seen:
+            self.found = (case, report)
+        return report
+
+
+def _is_diagnosed(times: int) -> bool:
+    """Whether an occurrence of a symptom, counted from 1, is diagnosed."""
+    return times <= DIAGNOSED or times & (times - 1) == 0

@@ -1,0 +1,115 @@
+"""Whose turn it is: kernels searched side by side share the time of a run."""
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from kfuzz.engine.search.guidance import charge
+from kfuzz.engine.search.round import KernelTurns
+
+# Between two looks whether the run is over, while other kernels have their turns.
+_LOOK_SECONDS: Final = 0.2
+
+
+class Turns:
+    """Gives kernels their turns, each to one thread at a time.
+
+    Args:
+        kernels: all of the run.
+        jobs: turns at once; on several GPUs as many on each.
+        timed: whether a time limit is what ends the run: shares of it follow what
+            each kernel discovers. Else kernels take turns.
+        over: whether no more turns are to begin.
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[KernelTurns],
+        *,
+        jobs: int,
+        timed: bool,
+        over: Callable[[], bool],
+    ) -> None:
+        self._kernels = kernels
+        self._timed = timed
+        self._over = over
+        self._changed = threading.Condition()
+        # Node ids of those that wait and are put aside.
+        self._aside: set[str] = set()
+        self._most = math.ceil(jobs / max(len({k.device for k in kernels}), 1))
+        self.jobs = jobs
+
+    def take(self) -> KernelTurns | None:
+        """Return the kernel whose turn it is, None once there are no more turns.
+
+        It waits while others have theirs that may be the last ones.
+        """
+        with self._changed:
+            while not self._over():
+                kernel = self._next()
+                if kernel is not None:
+                    kernel.busy = True
+                    return kernel
+                if not self._aside and not any(k.busy for k in self._kernels):
+                    break
+                self._changed.wait(_LOOK_SECONDS)
+            return None
+
+    def give(self, kernel: KernelTurns) -> None:
+        """Let a kernel have another turn."""
+        with self._changed:
+            kernel.busy = False
+            self._changed.notify_all()
+
+    def charge(self, kernel: KernelTurns, seconds: float) -> None:
+        """Count the time of a turn, and what it discovered."""
+        with self._changed:
+            kernel.seconds += seconds
+            kernel.rate = kernel.discovery.rate
+            open_kernels = [k for k in self._kernels if not k.done]
+            rates = [k.rate for k in open_kernels]
+            kernel.charged += charge(seconds, rates, open_kernels.index(kernel))
+
+    def share(self, seconds: float) -> float:
+        """Return how much of the time that is left a kernel may have in one turn."""
+        open_kernels = max(sum(not k.done for k in self._kernels), 1)
+        return seconds * min(self.jobs, open_kernels) / open_kernels
+
+    @contextmanager
+    def spared(self, most: int) -> Iterator[list[KernelTurns]]:
+        """Yield kernels that wait for their turn, all but `most` of them.
+
+        They get none meanwhile.
+        """
+        with self._changed:
+            idle = [k for k in self._kernels if self._waits(k)]
+            spared = idle[: max(len(idle) - most, 0)]
+            names = {k.node_id for k in spared}
+            self._aside |= names
+        try:
+            yield spared
+        finally:
+            with self._changed:
+                self._aside -= names
+                self._changed.notify_all()
+
+    def _waits(self, kernel: KernelTurns) -> bool:
+        """Whether a kernel could have a turn."""
+        return not (kernel.done or kernel.busy or kernel.node_id in self._aside)
+
+    def _next(self) -> KernelTurns | None:
+        """Return the kernel whose turn it is, None if none can have one now.
+
+        Under a time limit the one that has had the least of its share: stride
+        scheduling (Waldspurger, 1995) with shares that follow what each discovers.
+        """
+        busy = Counter(k.device for k in self._kernels if k.busy)
+        free = [
+            k for k in self._kernels if self._waits(k) and busy[k.device] < self._most
+        ]
+        if not free:
+            return None
+        return min(free, key=lambda k: k.charged if self._timed else k.rounds)

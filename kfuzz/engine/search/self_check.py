@@ -1,0 +1,218 @@
+"""What a run warns of in itself: where its verdicts rest on less than they seem to."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from kfuzz.contracts import platform
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.budget import Scale
+from kfuzz.core.calibration import Soundness
+from kfuzz.core.event import KernelFinished, Notice
+from kfuzz.core.fingerprint import version_of
+from kfuzz.core.verdict import Verdict
+from kfuzz.engine.search.coverage import DUE, LEAST, Breadth
+from kfuzz.engine.search.round import KernelTurns
+from kfuzz.engine.workers.runner import FIRST_SECONDS, SUSPECT_SECONDS
+from kfuzz.store import strict_json
+from kfuzz.store.statements import read_calibration
+
+REJECTED: Final = "rejected"
+UNEXERCISED: Final = "unexercised"
+IMPOSTOR: Final = "impostor"
+UNCALIBRATED: Final = "uncalibrated"
+
+TRIED: Final = 8
+"""Cases on which an impostor was tried before it is told that none refused it: on one
+or a few the judgement may rightly have no power."""
+
+# What is named of a longer list.
+_NAMED: Final = 4
+_KEPT: Final = Path(platform.__file__).parent / "statements"
+_PLURALS: Final = {"family": "families"}
+
+
+def watched(kernel: KernelTurns, scale: Scale) -> Iterator[Notice]:
+    """Yield what a kernel's search gives cause to warn of, at its end.
+
+    Large cases have few families and layouts, whatever is declared.
+    """
+    breadth, node = kernel.breadth, kernel.node_id
+    idle = not breadth.cases and not kernel.record.errors
+    if idle and kernel.seconds >= SUSPECT_SECONDS:
+        text = (
+            f"no case came to its end in {kernel.seconds:.0f} s: give it more time; as "
+            f"it may compile, its first call is no hang before {FIRST_SECONDS:.0f} s"
+        )
+        yield Notice(node, text)
+    for text in _rejected(breadth):
+        yield Notice(node, text, REJECTED)
+    missing = breadth.missing(kernel.loaded.kernel) if scale is Scale.USUAL else {}
+    if missing:
+        texts = (
+            f"{_plural(t, names)} {', '.join(names)}" for t, names in missing.items()
+        )
+        yield Notice(
+            node,
+            f"declared and never exercised, though due {DUE:.0f} times and more: "
+            f"{'; '.join(texts)}",
+            UNEXERCISED,
+        )
+    for kind, (tried, refused) in breadth.impostors.items():
+        if tried >= TRIED and not refused:
+            yield Notice(
+                node,
+                f"an impostor passes: {kind} in place of the results was admitted in "
+                f"all {tried} cases tried, so that its values are hardly judged at all",
+                IMPOSTOR,
+            )
+
+
+def _rejected(breadth: Breadth) -> Iterator[str]:
+    draws = breadth.draws
+    lost = draws.begun - draws.made
+    if draws.begun >= LEAST and 2 * lost > draws.begun:
+        yield (
+            f"more than half of the draws were rejected, {lost} of {draws.begun}: they "
+            "missed shape_class; bounds and moduli of single dimensions are drawn for"
+        )
+    nothing = breadth.refused + breadth.unjudged
+    if breadth.cases >= LEAST and 2 * nothing > breadth.cases:
+        yield (
+            f"more than half of its cases were rejected, {nothing} of {breadth.cases}: "
+            f"{breadth.refused} by the kernel, {breadth.unjudged} not judged here"
+        )
+
+
+class Calibrations:
+    """What is known about the power of contracts on a device.
+
+    Args:
+        device: backend: "cpu", "interpret" or "cuda".
+        file: what `kfuzz calibrate` printed; None for the statements that kfuzz ships,
+            which tell of the contracts that bind torch's own kernels.
+
+    Raises:
+        KfuzzError: if the file cannot be read.
+    """
+
+    def __init__(self, device: str, file: Path | None) -> None:
+        self._read = None if file is None else read_calibration(file)
+        self._kept = _Kept({}) if file is not None else _kept(device, _installed())
+
+    def state_of(self, contract: str, operator: Operator) -> str:
+        """Return what is known about a class on an operator; sound if nothing is."""
+        if self._read is not None:
+            return self._read.state_of(f"{contract}/{operator.name_in_contracts}")
+        if operator.name_in_contracts not in OPERATORS:
+            return Soundness.UNCALIBRATED  # a user's: there are no witnesses
+        return self._kept.states.get((operator.name, contract), Soundness.SOUND)
+
+    def warn(
+        self, kernels: Sequence[KernelTurns], finished: Sequence[KernelFinished]
+    ) -> Iterator[Notice]:
+        """Yield which contracts bore on kernels though nothing shows that they can.
+
+        Args:
+            kernels: of the run.
+            finished: their results, in the same order.
+        """
+        found: dict[str, dict[str, None]] = {}
+        asked = False  # whether the statement that kfuzz ships was
+        for kernel, result in zip(kernels, finished, strict=True):
+            operator = kernel.loaded.kernel.operator
+            if kernel.loaded.target.reference:
+                continue  # its operator is made of another's model
+            for name, tally in result.contracts.items():
+                if tally.verdict not in (Verdict.CONFORMS, Verdict.VIOLATES):
+                    continue
+                asked |= operator.name_in_contracts in OPERATORS
+                if self.state_of(name, operator) != Soundness.SOUND:
+                    found.setdefault(operator.name_in_contracts, {})[name] = None
+        if found:
+            texts = [
+                f"{name} ({_some(list(c)) if name in OPERATORS else 'your own'})"
+                for name, c in found.items()
+            ]
+            yield Notice(
+                "",
+                f"uncalibrated here: {_some(texts, '; ')}: no right and wrong "
+                "kernels show that these contracts tell one from the other",
+                UNCALIBRATED,
+            )
+        if asked and self._kept.instead_of:
+            yield Notice(
+                "",
+                "which contracts are calibrated is what kfuzz ships for torch "
+                f"{self._kept.version}, for there is none for {self._kept.instead_of}: "
+                "`kfuzz calibrate` and --calibration tell of this one",
+                UNCALIBRATED,
+            )
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a statement that kfuzz ships says.
+
+    Attributes:
+        states: of contracts, by operator and class.
+        version: torch's, "2.13", with which it was made.
+        instead_of: that which is installed, if it is another.
+    """
+
+    states: Mapping[tuple[str, str], str]
+    version: str = ""
+    instead_of: str = ""
+
+
+def _installed() -> str:
+    """Return torch's version here, as statements are named: "2.13"."""
+    return ".".join(version_of("torch").partition("+")[0].split(".")[:2])
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
+def _kept(device: str, installed: str) -> _Kept:
+    """Return what the statement for a version, or else the latest one, says."""
+    kind = "cuda" if device == "cuda" else "cpu"
+    files = {f.name.split("-")[1]: f for f in _KEPT.glob(f"torch-*-{kind}.json")}
+    if not files:
+        return _Kept({})
+    version = installed if installed in files else max(files, key=_numbers)
+    states = _states(files[version])
+    return _Kept(states, version, "" if version == installed else installed)
+
+
+@cache
+def _states(file: Path) -> dict[tuple[str, str], str]:
+    """Return what a statement says of contracts, by operator and class.
+
+    An operator in which no fault of a class can be planted says nothing against the
+    class where it is sound for others.
+    """
+    states: dict[tuple[str, str], str] = {}
+    document: Any = strict_json.loads(file.read_bytes(), where=file.name)
+    for kernel in document["statement"]["kernels"]:
+        for name, graded in kernel["contracts"].items():
+            states[kernel["operator"], name] = graded["calibration"]
+    shown = {name for (_, name), state in states.items() if state == Soundness.SOUND}
+    return {
+        at: Soundness.SOUND if state == Soundness.UNCALIBRATED and at[1] in shown
+        else state
+        for at, state in states.items()
+    }  # fmt: skip
+
+
+def _some(names: Sequence[str], separator: str = ", ") -> str:
+    more = len(names) - _NAMED
+    shown = separator.join(names[:_NAMED])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _plural(trait: str, names: Sequence[str]) -> str:
+    return trait if len(names) == 1 else _PLURALS.get(trait, f"{trait}s")

@@ -1,0 +1,77 @@
+"""Where kernels run: the device, and the zygote that children are forked from."""
+
+import os
+from collections.abc import Callable
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.engine.workers import zygotes
+from kfuzz.execution.device.devices import devices_of, resolve_device
+from kfuzz.execution.processes import Child
+from kfuzz.targets.triton_free import is_triton_free
+
+
+def budget_for(kernel: BoundKernel, backend: str) -> SizeBudget:
+    """Return the limits on the sizes of a kernel's cases.
+
+    Triton's interpreter has its limits for what it runs; a kernel of none of it has the
+    CPU's.
+
+    Args:
+        kernel: the kernel.
+        backend: "cpu", "interpret" or "cuda".
+    """
+    plain = backend == "interpret" and is_triton_free(kernel)
+    return SIZE_BUDGETS["cpu" if plain else backend]
+
+
+class Backend:
+    """Chooses where kernels run, and has the zygote for it.
+
+    Attributes:
+        name: "cpu", "interpret" or "cuda".
+        device: torch's device name.
+        devices: those that kernels are divided among: all GPUs, unless one is named.
+        quiet: whether what children print is dropped.
+    """
+
+    def __init__(
+        self, device: str, *, isolate: str = "auto", serve: str = zygotes.SERVE
+    ) -> None:
+        self.name, self.device = resolve_device(device)
+        self.devices = devices_of(device, self.device)
+        self.quiet = False
+        self._lent: zygotes.Lent | None = None
+        if isolate != "none":
+            self._lent = zygotes.lend(self.name, serve, output=self._forward)
+
+    def fork(self, quiet: Callable[[], bool] | None = None) -> Child:
+        """Return a new child.
+
+        Args:
+            quiet: tells whether what this child prints is dropped.
+
+        Raises:
+            ZygoteError: if none can be had.
+        """
+        assert self._lent is not None
+        if quiet is None:
+            return self._lent.zygote.fork()
+        return self._lent.zygote.fork(
+            lambda data: None if quiet() else self._forward(data)
+        )
+
+    @property
+    def isolated(self) -> bool:
+        """Whether kernels run in processes of their own."""
+        return self._lent is not None
+
+    def _forward(self, data: bytes) -> None:
+        if not self.quiet:
+            os.write(2, data)
+
+    def close(self) -> None:
+        """End every child; the zygote waits for another campaign."""
+        if self._lent is not None:
+            self._lent.give_back()
+            self._lent = None

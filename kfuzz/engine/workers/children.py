@@ -1,0 +1,256 @@
+"""The children that serve one kernel: opened, proved, kept, replaced."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from kfuzz.contracts.language import SECOND_CALL_SHARE
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.errors import BackendError, BindingError, HarnessError, KfuzzError
+from kfuzz.engine.confirm.faults import CONTRACT
+from kfuzz.engine.workers.served import Served, new_pulse, path_of
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.worker import Worker
+from kfuzz.execution.processes import (
+    Child,
+    ChildDied,
+    ChildRaised,
+    ChildTimeout,
+    InProcess,
+)
+from kfuzz.targets.load import LoadedKernel
+
+OPEN_SECONDS: Final = 300.0
+"""Importing a user's file and, on a device, creating a context."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how a kernel runs.
+
+    Attributes:
+        device: torch's name, "cpu" or "cuda:0".
+        backend: "cpu", "interpret" or "cuda".
+        budget: limits on sizes.
+        classes: ids of the contract classes in force.
+        root: the project.
+        probes: share of the cases that get the sampled probes.
+    """
+
+    device: str
+    backend: str
+    budget: SizeBudget
+    classes: tuple[str, ...]
+    root: Path
+    probes: float = 1 / SECOND_CALL_SHARE
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the kernel runs on a GPU."""
+        return self.backend == "cuda"
+
+
+class Children:
+    """Opens children for one kernel: one that stays, others for a question each.
+
+    Attributes:
+        loaded: the kernel.
+        place: where it runs.
+        apart: whether they are processes; else all is done in this one.
+        device_name: name of the device, known after the first child is ready.
+        flags: settings in the children that change results, known then too.
+        unfenced: why a child that was to make fences cannot, "" where it can.
+        fenced: whether a child has said that it can.
+
+    Every method that waits raises `Stopped` once `expired` says so.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedKernel,
+        place: Place,
+        fork: Callable[[], Child] | None,
+        expired: Callable[[], bool],
+    ) -> None:
+        self.loaded = loaded
+        self.place = place
+        self.apart = fork is not None
+        self.device_name = ""
+        self.flags: tuple[str, ...] = ()
+        self.unfenced = ""
+        self.fenced = False
+        self._fork = fork
+        self._expired = expired
+        self._standing: Served | None = None
+        self._spares: list[Served] = []
+
+    @property
+    def fences(self) -> bool:
+        """Whether arguments may lie beside pages that fault when touched.
+
+        On a GPU whether they can be made is known in the children alone.
+        """
+        if not self.apart:
+            return False
+        if self.place.on_device:
+            return CONTRACT in self.place.classes
+        return self.place.backend == "cpu"
+
+    @property
+    def stands(self) -> bool:
+        """Whether the one that stays is there."""
+        return self._standing is not None and not self._standing.lost
+
+    def standing(self) -> Served:
+        """Return the one that stays, idle, opened if it is not there.
+
+        One that owes a reply, since an exception came before it was taken, is ended:
+        it would be taken for that to the next request.
+        """
+        if self._standing is not None and self._standing.busy:
+            self.replace(self._standing)
+        if self._standing is None or self._standing.lost:
+            [self._standing] = self.fresh(1)
+        return self._standing
+
+    def fresh(self, count: int) -> list[Served]:
+        """Return children that are ready, those that were prepared first.
+
+        Raises:
+            BackendError: if a device does no work in a fresh child either.
+            BindingError: if the kernel cannot be opened.
+            HarnessError: if a child does not get ready.
+        """
+        started: list[Served] = []
+        try:
+            while self._spares and len(started) < count:
+                started.append(self._spares.pop(0))
+            while len(started) < count:
+                started.append(self._start())
+            for number, served in enumerate(started):
+                ailment = self._ready(served)
+                if ailment:
+                    started[number] = self._start()
+                    served.discard()
+                    ailment = self._ready(started[number])
+                if ailment:
+                    raise _gone(self.place.device, ailment)
+        except BaseException:
+            for served in started:
+                served.discard()
+            raise
+        return started
+
+    def replace(self, served: Served) -> None:
+        """End a child; on a device another one gets ready meanwhile.
+
+        Creating a context and importing the user's file take longer than writing down
+        what the last one did.
+        """
+        stayed = served is self._standing and self.apart and self.place.on_device
+        if stayed and not self._expired():
+            self.prepare(1)
+        served.discard()
+
+    def discard(self, peers: Sequence[Served]) -> None:
+        """End several children at once: each takes a while to let go of a device."""
+        with ThreadPoolExecutor(max(len(peers), 1)) as pool:
+            list(pool.map(Served.discard, peers))
+
+    def prepare(self, count: int) -> None:
+        """Have children get ready, so many that at least `count` wait to be used."""
+        while len(self._spares) < count:
+            self._spares.append(self._start())
+
+    def close(self) -> None:
+        """End the one that stays, and those that were prepared."""
+        if self._standing is not None:
+            self._standing.discard()
+        for served in self._spares:
+            served.discard()
+        self._standing, self._spares = None, []
+
+    def _worker(self) -> Worker:
+        """Return a worker in this process; it has the kernel at hand."""
+        place = self.place
+        setting = setting_of(
+            place.device, place.budget, place.classes, probes=place.probes
+        )
+        worker = Worker()
+        worker.adopt(Bench(self.loaded.kernel, setting))
+        return worker
+
+    def _start(self) -> Served:
+        """Return a child that has been told to get ready."""
+        if self._fork is None:
+            served = Served(InProcess(self._worker), None, self._expired)
+        else:
+            served = Served(self._fork(), new_pulse(), self._expired)
+        source, place = self.loaded.source, self.place
+        message = {
+            "do": "open",
+            "cwd": os.getcwd(),
+            "root": str(place.root),
+            "file": str(source.file) if source.file else "",
+            "module": source.module,
+            "name": self.loaded.kernel.name,
+            "device": place.device,
+            "budget": asdict(place.budget),
+            "classes": list(place.classes),
+            "fences": self.fences,
+            "probes": place.probes,
+            "pulse": path_of(served.pulse),
+        }
+        try:
+            served.send(message)
+        except (ChildDied, ChildTimeout) as fault:
+            served.discard()
+            raise self._unready(fault) from None
+        return served
+
+    def _ready(self, served: Served) -> str:
+        """Wait until a child has got ready; return why its device does not work, or "".
+
+        Raises:
+            BindingError: if the kernel cannot be opened.
+            HarnessError: if the child does not get ready.
+        """
+        try:
+            reply = served.wait(OPEN_SECONDS)
+        except (ChildDied, ChildTimeout, ChildRaised) as fault:
+            raise self._unready(fault) from None
+        if reply.get("ailment"):
+            return str(reply["ailment"])
+        if "problem" in reply:
+            raise BindingError(reply["problem"], where=self.loaded.node_id)
+        self.device_name = str(reply["device"])
+        self.flags = tuple(map(str, reply.get("flags", ())))
+        self.unfenced = str(reply.get("unfenced", ""))
+        self.fenced = self.fences and not self.unfenced
+        return ""
+
+    def _unready(self, fault: KfuzzError) -> HarnessError:
+        return HarnessError(
+            f"the child that should run it did not get ready: {fault}",
+            where=self.loaded.node_id,
+            fix=_tail(fault),
+        )
+
+
+def _gone(device: str, ailment: str) -> BackendError:
+    """Return what ends a run whose device works in no fresh child either."""
+    return BackendError(
+        f"the device does not work any more: {ailment}",
+        where=device,
+        fix="The findings so far are saved in the corpus, `kfuzz corpus list` shows "
+        "them; see what `nvidia-smi` or `rocm-smi` says, end what else holds the "
+        "device or reset it, then run kfuzz again",
+    )
+
+
+def _tail(fault: KfuzzError) -> str:
+    tail = getattr(fault, "output_tail", "") or getattr(fault, "traceback", "")
+    return str(tail)[-2000:]

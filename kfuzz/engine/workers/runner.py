@@ -1,0 +1,532 @@
+"""The campaign's side of one kernel: cases go out, reports come back.
+
+Children die and hang; here that becomes a report like any other. A time-out is
+a hang only after max(20 s, 50 x the predicted time) in two fresh children.
+Before that it is a suspicion, raised after a shorter limit so that a search does
+not stand still.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kfuzz.core.branches import Branches, Reached
+from kfuzz.core.burst import Burst
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import BindingError, BuildError, HarnessError
+from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
+from kfuzz.core.probed import Observed
+from kfuzz.core.recipe import Case
+from kfuzz.core.screened import Screened
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
+from kfuzz.engine.confirm import faults
+from kfuzz.engine.confirm.deaths import (
+    death_report,
+    hang_report,
+    is_fault,
+    is_hang,
+    lost_memory,
+)
+from kfuzz.engine.workers.children import OPEN_SECONDS, Children, Place
+from kfuzz.engine.workers.served import Served
+from kfuzz.execution.device.machine import versions
+from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
+from kfuzz.targets.load import LoadedKernel
+
+HANG_SECONDS: Final = 20.0
+HANG_FACTOR: Final = 50.0
+# A child's first call may build an extension or compile; that is no hang, unless it has
+# returned and a device alone is waited for.
+FIRST_SECONDS: Final = 120.0
+# A suspicion costs one kill and two fresh children, so it may come early.
+SUSPECT_SECONDS: Final = 3.0
+SUSPECT_FACTOR: Final = 20.0
+# Once a hang is established, its reduction need not wait long; the minimum is
+# confirmed under the full limit.
+REDUCING_SECONDS: Final = 1.0
+HANGS_AT_TIMES: Final = "a call returned in time in one of two fresh children only"
+# The classes under which a result that misses is charged at the latest.
+_OF_VALUES: Final = ("K-VAL-01", "K-GRD-01")
+# Kinds of failure after which a child is not there any more.
+ENDS_CHILD: Final = frozenset({Kind.CRASH, Kind.HANG, Kind.DEVICE_FAULT})
+
+
+class Runner:
+    """Runs cases of one kernel in children, replacing them as they die.
+
+    Attributes:
+        loaded: the kernel.
+        place: where it runs.
+        predicted: seconds that a run is expected to take.
+        hanging: whether a hang of this kernel is established, so that time-outs
+            while reducing are short.
+        reached: the branches of the kernel's own file that are known to have run.
+        fault: the violation that a fault beside a fence is, once established, so
+            that it is not established again for every smaller case.
+
+    Every method that waits raises `Stopped` once `expired` says so.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedKernel,
+        place: Place,
+        fork: Callable[[], Child] | None,
+        *,
+        expired: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.loaded = loaded
+        self.place = place
+        self.predicted = 0.0
+        self.hanging = False
+        self.reached = Reached()
+        self.fault: Failure | None = None
+        self._passed: dict[str, Any] | None = None
+        # Whether several cases asked for at once have ended a child, or kept it busy.
+        self._died = False
+        # Who screens a burst whose answer nobody has asked for yet.
+        self._screening: Served | None = None
+        self._children = Children(loaded, place, fork, expired)
+
+    @property
+    def device_name(self) -> str:
+        """Name of the device, known after the first case."""
+        return self._children.device_name
+
+    def fingerprint(self) -> Fingerprint:
+        """Return the environment of the kernel's calls, known after the first case."""
+        return host_fingerprint(
+            device=self.device_name,
+            driver=versions(self.place.device),
+            flags=self._children.flags,
+        )
+
+    @property
+    def fences(self) -> bool:
+        """Whether arguments may lie beside pages that fault when touched."""
+        return self._children.fences
+
+    @property
+    def unfenced(self) -> str:
+        """Why a child that was to make fences cannot, "" where it can."""
+        return self._children.unfenced
+
+    @property
+    def fenced(self) -> bool:
+        """Whether a child has said that its arguments lie beside such pages."""
+        return self._children.fenced
+
+    def judge(self, case: Case, depth: Depth) -> CaseReport:
+        """Run and judge one case.
+
+        Raises:
+            BindingError: if the kernel cannot be opened any more.
+            BuildError: if something cannot be built for its calls.
+            HarnessError: if kfuzz's own side fails.
+        """
+        message = _question(case, depth)
+        limit = self._hang_limit() if case.large else self._suspect_limit()
+        report = self._judge(message, limit)
+        if self.fault and is_fault(report) and _is_beside(case, self.fault):
+            return faults.charged(report, self.fault)
+        return report
+
+    def judge_each(
+        self, cases: Sequence[Case], depth: Depth, until: Signature
+    ) -> list[CaseReport]:
+        """Judge cases in order, up to the first that shows a symptom.
+
+        They go out in one message where none of them is expected to end the child.
+
+        Returns:
+            The reports of all of them, or of the first ones up to that case.
+
+        Raises:
+            BindingError: if the kernel cannot be opened any more.
+            HarnessError: if kfuzz's own side fails.
+        """
+        reports = self._judge_together(cases, depth, until)
+        while len(reports) < len(cases):
+            if reports and reports[-1].shows(until):
+                break
+            reports.append(self.judge(cases[len(reports)], depth))
+        return reports
+
+    def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
+        """Run and judge one case in fresh children, at the full time limit.
+
+        The children run side by side where there are processes, on a device in turn
+        but for hangs. Where a hang is in question each is warmed up first, with a case
+        that has returned.
+
+        Args:
+            case: the case.
+            depths: how far each child judges it, one per child.
+        """
+        messages = [_question(case, depth) for depth in depths]
+        if not self._children.apart:
+            return [self._judge(m, self._hang_limit()) for m in messages]
+        reports = self._side_by_side(messages, warm=self.hanging)
+        if not any(map(is_fault, reports)):
+            return self._settled(reports)
+        found = self.locate(case)
+        if found is None:
+            return reports
+        alignment = self.loaded.kernel.declaration.alignment
+        failure = faults.measure(*found, self._ask, alignment)
+        return [faults.charged(r, failure) if is_fault(r) else r for r in reports]
+
+    def _settled(self, reports: Sequence[CaseReport]) -> list[CaseReport]:
+        """Return the reports of one case with what they suspect settled, asked once."""
+        found = next((r.suspicion for r in reports if r.suspicion), None)
+        if found is None or not self.conforms_alone(found.case):
+            return list(reports)
+        # Equal calls on equal data: whoever suspects anything suspects the same.
+        return [
+            r.convicted() if r.suspicion and r.suspicion.case == found.case else r
+            for r in reports
+        ]
+
+    def conforms_alone(self, case: Case) -> bool | None:
+        """Whether a case conforms in a fresh child; None where that cannot be said."""
+        if not self._children.apart:
+            return None
+        report = self._alone(case)
+        if report.failure is not None:
+            return False
+        values = (report.verdicts.get(id) for id in _OF_VALUES)
+        return True if Verdict.CONFORMS in values else None
+
+    def prepare(self, children: int) -> None:
+        """Have fresh children get ready on a device, for questions soon to come.
+
+        Creating contexts there takes seconds, and meanwhile another child can judge.
+        """
+        if self._children.apart and self.place.on_device:
+            self._children.prepare(children)
+
+    def locate(self, case: Case) -> tuple[Case, Failure] | None:
+        """Return the fence to blame for a case that died of a fault, if one is.
+
+        Returns:
+            The case with all values explicit and one argument at a fence, and the
+            violation.
+        """
+        if not self.fences or self.unfenced or case.large:
+            return None
+        given = self.loaded.kernel.declaration.out
+        pinned = case if case.pinned and not given else self.pin(case)
+        return faults.locate(pinned, self._ask, allocations=self.place.on_device)
+
+    def _ask(self, case: Case) -> faults.Answer:
+        """Return what a fresh child shows of a case."""
+        return faults.answer_of(case, self._alone(case))
+
+    def _alone(self, case: Case) -> CaseReport:
+        """Return what a fresh child's first call gives."""
+        [report] = self._side_by_side([_question(case, Depth.BASE)], warm=False)
+        return report
+
+    def admits(self, case: Case) -> bool:
+        """Whether a case lies in the kernel's domain."""
+        kernel = self.loaded.kernel
+        return kernel.operator.admits(case, kernel.declaration)
+
+    def pin(self, case: Case) -> Case:
+        """Return the case with all values explicit.
+
+        Raises:
+            HarnessError: if the values cannot be made.
+        """
+        peer = self._send({"do": "pin", "case": encode(case)})
+        try:
+            reply = peer.wait(OPEN_SECONDS)
+        except (ChildDied, ChildTimeout, ChildRaised) as fault:
+            self._children.replace(peer)
+            raise HarnessError(f"the values cannot be made: {fault}") from fault
+        return decode(Case, reply["case"], "case")
+
+    def observe(self, case: Case, times: int = 1) -> Observed:
+        """Return what equal calls on a case give, unjudged.
+
+        Raises:
+            BindingError: if the kernel cannot be opened any more.
+            BuildError: if something cannot be built for its calls.
+        """
+        peer = self._send({"do": "observe", "case": encode(case), "times": times})
+        try:
+            reply = self._reply(peer, max(FIRST_SECONDS, self._hang_limit()))
+        except (ChildTimeout, ChildDied) as fault:
+            self._children.replace(peer)
+            return Observed(calls=1, problem=f"the call ends its process: {fault}")
+        except ChildRaised as raised:
+            self._children.replace(peer)
+            if raised.type in ("BindingError", "BuildError"):
+                made = BindingError if raised.type == "BindingError" else BuildError
+                raise made(raised.message) from None
+            return Observed(problem=f"{raised.type}: {raised.message}")
+        if reply["spent"]:  # its device context can be used no more
+            self._children.replace(peer)
+        return decode(Observed, reply["observed"], "observed")
+
+    def submit(self, burst: Burst) -> None:
+        """Ask for a burst to be screened; `screened` is to be called before all else.
+
+        If something else is asked for first, the burst and its child are given up.
+
+        Raises:
+            BindingError: if the kernel cannot be opened any more.
+        """
+        self._screening = self._send({"do": "screen", "burst": encode(burst)})
+
+    def screened(self) -> Screened:
+        """Return what the screening of the burst submitted last says.
+
+        Of one that ends its process, or takes too long, only that is known.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+            HarnessError: if kfuzz's own side fails, or no burst is under way.
+        """
+        peer, self._screening = self._screening, None
+        if peer is None:
+            raise HarnessError("no burst is being screened")
+        try:
+            reply = self._reply_to_burst(peer)
+        except ChildTimeout:
+            ours = not peer.is_in_kernel()
+            self._children.replace(peer)
+            if ours:
+                return Screened(error=f"kfuzz took more than {FIRST_SECONDS:.0f} s")
+            return Screened(lost="it takes too long", spent=True)
+        except ChildDied as died:
+            self._children.replace(peer)
+            return Screened(lost=str(died), spent=True)
+        except ChildRaised as raised:
+            if raised.type == "BindingError":
+                raise BindingError(raised.message) from None
+            if raised.type == "MemoryError" or self.place.on_device:
+                self._children.replace(peer)
+            return Screened(error=f"{raised.type}: {raised.message}")
+        made = decode(Screened, reply["screened"], "screened")
+        if made.spent:
+            self._children.replace(peer)
+        return made
+
+    def close(self) -> None:
+        """End the children that are kept."""
+        self._children.close()
+
+    def _send(self, message: dict[str, Any]) -> Served:
+        """Send a request to the child that stays, and return it."""
+        self._screening = None
+        peer = self._children.standing()
+        try:
+            peer.send(message)
+        except ChildDied:
+            # It ended between two requests: nobody's case is to blame.
+            self._children.close()
+            peer = self._children.standing()
+            peer.send(message)
+        return peer
+
+    def _judge(self, message: dict[str, Any], limit: float) -> CaseReport:
+        peer = self._send(message)
+        start = time.perf_counter()
+        report = self._take(peer, limit, established=False)
+        if not peer.lost:
+            self._learn(time.perf_counter() - start)
+            self._passed = message
+        if report.error == _SUSPECT:
+            return self._verify_hang(message)
+        return report
+
+    def _judge_together(
+        self, cases: Sequence[Case], depth: Depth, until: Signature
+    ) -> list[CaseReport]:
+        """Return what one message for several cases brings, as far as it goes.
+
+        Nothing where each has to be asked for alone: who ended the child, or kept it
+        busy, does not show in an answer that does not come.
+        """
+        mortal = self._died or self.hanging or self.fault or until.kind in ENDS_CHILD
+        if len(cases) < 2 or mortal or any(case.large for case in cases):
+            return []
+        peer = self._send(
+            {
+                "do": "judge_each",
+                "cases": [encode(case) for case in cases],
+                "depth": depth,
+                "until": encode(until),
+            }
+        )
+        start = time.perf_counter()
+        try:
+            reply = self._reply(peer, self._suspect_limit())
+        except (ChildTimeout, ChildDied):
+            self._children.replace(peer)
+            self._died = True
+            return []
+        except ChildRaised as raised:
+            if raised.type == "MemoryError" or self.place.on_device:
+                self._children.replace(peer)
+            return []
+        if reply["spent"]:  # its device context can be used no more
+            self._children.replace(peer)
+        reports = [decode(CaseReport, r, "reports") for r in reply["reports"]]
+        self._learn((time.perf_counter() - start) / len(reports))
+        if lost_memory(reports[-1]):
+            peer.discard()
+        return reports
+
+    def _verify_hang(self, message: dict[str, Any]) -> CaseReport:
+        """Decide a suspicion in two fresh children under the full limit."""
+        if self.hanging:
+            return hang_report(REDUCING_SECONDS)
+        if not self._children.apart:
+            raise HarnessError("a hang was suspected without a process")
+        start = time.perf_counter()
+        reports = self._side_by_side([message, message], warm=True)
+        spent = time.perf_counter() - start
+        hung = [r for r in reports if is_hang(r)]
+        if len(hung) == len(reports):
+            return hung[0]
+        if any(r.unsupported is not None for r in reports):
+            return next(r for r in reports if r.unsupported is not None)
+        other = next(r for r in reports if not is_hang(r))
+        if hung:
+            return replace(other, notes=(*other.notes, HANGS_AT_TIMES))
+        # Only slow: expect that from now on.
+        self.predicted = max(self.predicted, spent / SUSPECT_FACTOR)
+        return other
+
+    def _side_by_side(
+        self, messages: Sequence[dict[str, Any]], *, warm: bool
+    ) -> list[CaseReport]:
+        """Judge each message in a fresh child of its own, all at once if on the CPU."""
+        if messages[0].get("large") and (len(messages) > 1 or self._children.stands):
+            # The device has memory for one of them.
+            self._children.close()
+            return [
+                report
+                for message in messages
+                for report in self._side_by_side([message], warm=False)
+            ]
+        peers = self._children.fresh(len(messages))
+        limit = max(self._hang_limit(), FIRST_SECONDS)
+        try:
+            if warm and self._passed is not None:
+                for peer in peers:
+                    peer.send(self._passed)
+                for peer in peers:
+                    self._take(peer, FIRST_SECONDS, established=True)
+                limit = self._hang_limit()
+            if self.place.on_device and not warm:
+                # In turn: what one leaves in shared memory, the next one finds.
+                return [
+                    self._asked(peer, message, limit)
+                    for peer, message in zip(peers, messages, strict=True)
+                ]
+            for peer, message in zip(peers, messages, strict=True):
+                peer.send(message)
+            return [self._take(peer, limit, established=True) for peer in peers]
+        finally:
+            self._children.discard(peers)
+
+    def _asked(self, peer: Served, message: dict[str, Any], limit: float) -> CaseReport:
+        """Return the report of a request that a fresh child is sent."""
+        peer.send(message)
+        return self._take(peer, limit, established=True)
+
+    def _take(self, peer: Served, limit: float, *, established: bool) -> CaseReport:
+        """Return the report of the request under way, whatever happens."""
+        try:
+            reply = self._reply(peer, limit)
+        except ChildTimeout:
+            ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
+            limit = peer.limit(limit, on_device=self._hang_limit())
+            stack = peer.stack() if established else ""
+            self._children.replace(peer)
+            if established and ours:
+                what = f"kfuzz itself took more than {limit:.0f} s; it was at\n{stack}"
+                return CaseReport({}, error=what)
+            if established:
+                return hang_report(limit, stack)
+            return CaseReport({}, error=_SUSPECT)
+        except ChildDied as died:
+            self._children.replace(peer)
+            return death_report(died)
+        except ChildRaised as raised:
+            if raised.type == "BindingError":
+                raise BindingError(raised.message) from None
+            if raised.type == "BuildError":  # as in every other case
+                raise BuildError(raised.message) from None
+            last = raised.traceback.strip().splitlines()[-3:]
+            where = f"{raised.type}: {raised.message} ({' '.join(last)})"
+            # In kfuzz's own part: for want of memory, or of a device that works.
+            if raised.type == "MemoryError" or self.place.on_device:
+                self._children.replace(peer)
+            if raised.type == "MemoryError":
+                where = f"out of memory: {where}"
+            return CaseReport({}, error=where)
+        if reply["spent"]:  # its device context can be used no more
+            self._children.replace(peer)
+        report = decode(CaseReport, reply["report"], "report")
+        if lost_memory(report):
+            peer.discard()
+        return report
+
+    def _reply(self, peer: Served, limit: float) -> dict[str, Any]:
+        """Wait for a reply and take what it says of branches."""
+        told = None
+        try:
+            reply = peer.wait(limit, on_device=self._hang_limit())
+            if reply.get("branches") is not None:
+                told = decode(Branches, reply["branches"], "branches")
+        finally:
+            self.reached.take(told)
+        return reply
+
+    def _reply_to_burst(self, peer: Served) -> dict[str, Any]:
+        """Wait for what a screen says; kfuzz's own work is no hang of the kernel.
+
+        Raises:
+            ChildTimeout: if the kernel, or kfuzz by far, takes too long.
+        """
+        deadline = time.monotonic() + FIRST_SECONDS
+        while True:
+            try:
+                return self._reply(peer, self._suspect_limit())
+            except ChildTimeout:
+                if peer.is_in_kernel() or time.monotonic() >= deadline:
+                    raise
+
+    def _suspect_limit(self) -> float:
+        if self.hanging:
+            return max(REDUCING_SECONDS, SUSPECT_FACTOR * self.predicted)
+        return max(SUSPECT_SECONDS, SUSPECT_FACTOR * self.predicted)
+
+    def _hang_limit(self) -> float:
+        return max(HANG_SECONDS, HANG_FACTOR * self.predicted)
+
+    def _learn(self, seconds: float) -> None:
+        self.predicted = max(0.9 * self.predicted, seconds)
+
+
+_SUSPECT: Final = "suspected hang"
+
+
+def _question(case: Case, depth: Depth) -> dict[str, Any]:
+    """Return the request to judge a case."""
+    question = {"do": "judge", "case": encode(case), "depth": depth}
+    return {**question, "large": True} if case.large else question
+
+
+def _is_beside(case: Case, fault: Failure) -> bool:
+    """Whether a case has at a fence what an established fault is about, alone."""
+    edge = case.edge
+    if edge is None or edge.argument != fault.output:
+        return False
+    return bool(edge.argument) or edge.allocation is not None

@@ -1,0 +1,135 @@
+"""Zygotes: begun before torch is imported here, and kept for the next campaign.
+
+A zygote needs a second or more to import torch, on a machine with a GPU several. Begun
+first, it does so while the campaign does the same; kept, it serves the campaigns that
+follow in this process at once. Nothing here imports torch.
+"""
+
+import atexit
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from kfuzz.execution.processes import Zygote
+
+SERVE: Final = "kfuzz.evaluation.worker:serve"
+PRELOAD: Final = {
+    "cpu": ("torch", "triton"),
+    "interpret": (
+        "torch",
+        "triton",
+        "kfuzz.execution.interpreter.preloaded:for_interpret",
+    ),
+    "cuda": ("torch", "triton", "kfuzz.execution.interpreter.preloaded:for_cuda"),
+}
+# Whatever of these is there, torch is likely to find a GPU.
+_DEVICE_FILES: Final = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+# Set while this process runs, and of no meaning to a child.
+_OF_THIS_PROCESS: Final = frozenset({"PYTEST_CURRENT_TEST"})
+# An idle one holds some hundred megabytes, most of them shared with the others.
+KEPT: Final = 2
+
+
+class Lent:
+    """A zygote that a campaign has for itself until it gives it back.
+
+    Attributes:
+        zygote: the zygote.
+        guessed: whether it was begun before anyone asked for it.
+    """
+
+    def __init__(self, backend: str, serve: str, *, guessed: bool = False) -> None:
+        self.guessed = guessed
+        self._output: Callable[[bytes], None] = _to_stderr
+        self._key = _key(backend, serve)
+        self.zygote = Zygote(
+            serve,
+            env=environment_of(backend),
+            preload=PRELOAD[backend],
+            output=lambda data: self._output(data),
+        )
+        self.zygote.start()
+
+    def fits(self, backend: str, serve: str) -> bool:
+        """Whether it was begun for such children, in these surroundings."""
+        return self._key == _key(backend, serve)
+
+    def take(self, output: Callable[[bytes], None]) -> "Lent":
+        """Return it, with its output and its children's going to `output`."""
+        self._output = output
+        return self
+
+    def give_back(self) -> None:
+        """End its children, and keep it for whoever asks next."""
+        self._output, self.guessed = _to_stderr, False
+        self.zygote.end_children()
+        _waiting.append(self)
+        while len(_waiting) > KEPT:
+            _waiting.pop(0).zygote.close()
+
+
+def expect(device: str, serve: str = SERVE) -> None:
+    """Begin a zygote for the device that `--device` names, by the look of the machine.
+
+    A guess that proves wrong costs the start of a process.
+    """
+    if device == "auto":
+        there = any(Path(file).exists() for file in _DEVICE_FILES)
+        device = "cuda" if there else "interpret"
+    backend = device.partition(":")[0]
+    if backend in PRELOAD and not any(lent.fits(backend, serve) for lent in _waiting):
+        _waiting.append(Lent(backend, serve, guessed=True))
+
+
+def lend(backend: str, serve: str = SERVE, *, output: Callable[[bytes], None]) -> Lent:
+    """Return a zygote for a backend, one that waits if it fits.
+
+    Args:
+        backend: "cpu", "interpret" or "cuda".
+        serve: as for `Zygote`.
+        output: takes what it and its children print.
+    """
+    found = next((w for w in _waiting if w.fits(backend, serve)), None)
+    for lent in list(_waiting):
+        if lent is found or lent.guessed:
+            _waiting.remove(lent)
+        if lent is not found and lent.guessed:
+            lent.zygote.close()
+    return (found or Lent(backend, serve)).take(output)
+
+
+def environment_of(backend: str) -> dict[str, str]:
+    """Return the environment of children, which triton reads when it is imported."""
+    env = dict(os.environ)
+    env.pop("TRITON_INTERPRET", None)
+    if backend == "interpret":
+        env["TRITON_INTERPRET"] = "1"
+    return env
+
+
+def _key(backend: str, serve: str) -> tuple[str, str, dict[str, str]]:
+    """Return what zygotes have to agree in to be put for each other."""
+    env = environment_of(backend)
+    return backend, serve, {k: v for k, v in env.items() if k not in _OF_THIS_PROCESS}
+
+
+def _to_stderr(data: bytes) -> None:
+    os.write(2, data)
+
+
+def waiting() -> tuple[Lent, ...]:
+    """Return the zygotes that nobody has, the one that waits longest first."""
+    return tuple(_waiting)
+
+
+def end_all() -> None:
+    """End the zygotes that nobody has."""
+    while _waiting:
+        _waiting.pop().zygote.close()
+
+
+_waiting: Final[list[Lent]] = []
+atexit.register(end_all)
+# A process that is forked from this one has no part in them.
+os.register_at_fork(after_in_child=_waiting.clear)

@@ -1,0 +1,294 @@
+"""Calls of a kernel: on a case, and on what is derived from it."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.destinations import given
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.nonfinite import ASKING, NonFinite, first_nonfinite
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import accept, expected_metadata, pose
+from kfuzz.contracts.out_of_bounds import HostileIndex, first_hostile
+from kfuzz.contracts.view import UNPROMISED, View
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError, BuildError
+from kfuzz.core.recipe import Destination
+from kfuzz.evaluation.keywords import keywords_of
+from kfuzz.evaluation.left_open import poison_of
+from kfuzz.evaluation.probes.configurations import described
+from kfuzz.execution.calls.invocation import Invocation
+from kfuzz.execution.calls.results import Expected
+from kfuzz.execution.calls.run import PLAIN, Manner, Run, execute
+from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.execution.memory.placement import Arena
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.acceptance import Acceptance, Problem
+
+# Memory beside the usual is taken anew each time and kept for a while: a kernel
+# that remembers addresses has not met it before.
+_ELSEWHERES: Final = 4
+
+
+class Memory:
+    """Where the arguments of one kernel's calls lie.
+
+    Attributes:
+        device: on which it is.
+        usual: where they lie unless another place is asked for.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.usual = Arena(device)
+        self._elsewhere: deque[Arena] = deque(maxlen=_ELSEWHERES)
+
+    def elsewhere(self) -> Arena:
+        """Return memory at addresses that no recent placement had."""
+        self._elsewhere.append(Arena(self.device))
+        return self._elsewhere[-1]
+
+
+@dataclass(frozen=True)
+class Posed:
+    """What a case asks of the kernel.
+
+    Attributes:
+        problem: the inputs as the oracle sees them.
+        acceptance: what is admitted; None where values are not judged.
+        hostile: the first index out of bounds, if any.
+        nonfinite: the first NaN or infinity where these are masked or refused.
+        refused: what the oracle raised, where the case lies outside its domain.
+    """
+
+    problem: Problem
+    acceptance: dict[str, Acceptance] | None
+    hostile: HostileIndex | None
+    nonfinite: NonFinite | None
+    refused: Exception | None = None
+
+
+class Caller:
+    """Calls a kernel for the judgement of one case.
+
+    Attributes:
+        kernel: the bound kernel.
+        memory: where arguments lie.
+        config: the configuration of the case, and of the cases derived from it.
+        stale: whether stale memory on a device is poisoned before each call.
+        captures: whether calls are captured in CUDA graphs; no more once one breaks.
+        step: called before every call, for a watchdog.
+        raised: whether any call raised.
+        lost: whether the device can do nothing more in this process.
+    """
+
+    def __init__(
+        self,
+        kernel: BoundKernel,
+        memory: Memory,
+        *,
+        config: int,
+        stale: bool,
+        captures: bool,
+        fences: bool,
+        step: Callable[[], None],
+    ) -> None:
+        """Take what all calls have in common.
+
+        Args:
+            kernel: the bound kernel.
+            memory: where arguments lie.
+            config: the configuration of the case.
+            stale: whether stale memory on a device is poisoned.
+            captures: whether calls are captured in CUDA graphs.
+            fences: whether arguments lie beside pages that fault where a case says so.
+            step: called before every call.
+        """
+        self.kernel = kernel
+        self.memory = memory
+        self.config = config
+        self.stale = stale
+        self.captures = captures
+        self.step = step
+        self.raised = False
+        self.lost = False
+        self._fences = fences
+
+    def accepted(self, derived: Derived) -> dict[str, Acceptance] | None:
+        """Return what is admitted for a case, None where values are not judged.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+        """
+        return posed(self.kernel.operator, self.kernel.declaration, derived).acceptance
+
+    def view(
+        self, derived: Derived, *, hold: bool = False, arena: Arena | None = None
+    ) -> tuple[View, str | None]:
+        """Return a view with the base run, or why the backend cannot judge it.
+
+        Args:
+            derived: the case with its values.
+            hold: whether arguments and results stay, for a second call.
+            arena: where the arguments lie, if not in the usual memory.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+        """
+        # Before the run: after a device-side assertion nothing can be read.
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        asked = posed(operator, claims, derived)
+        accepted = asked.acceptance
+        expected = {} if accepted is None else expected_metadata(accepted)
+        base = self.run(
+            derived, expected, poison_of(derived.case), manner=Manner(hold=hold),
+            arena=arena,
+        )  # fmt: skip
+        places = self.destinations(derived, expected) or {}
+        view = View(
+            case=replace(derived.case, destinations=places),
+            operator=operator,
+            declaration=claims,
+            problem=asked.problem,
+            acceptance=accepted,
+            runs={Probe.BASE: base},
+            explicit=self.kernel.explicit,
+            lacking=self.kernel.arguments.lacking(derived.case.tensors),
+            hostile=asked.hostile,
+            nonfinite=asked.nonfinite,
+        )
+        return view, unsupported_because(base)
+
+    def apart(self) -> Callable[[Derived], View | None]:
+        """Return what runs cases one after the other in memory that none has met.
+
+        It returns None for what cannot be judged.
+        """
+        arena = self.memory.elsewhere()
+
+        def run(derived: Derived) -> View | None:
+            view, unsupported = self.view(derived, arena=arena)
+            return None if unsupported or not view.base.comparable else view
+
+        return run
+
+    def run(
+        self,
+        derived: Derived,
+        expected: Mapping[str, Expected],
+        poison: Poison,
+        *,
+        arena: Arena | None = None,
+        manner: Manner = PLAIN,
+        after: Run | None = None,
+        step: int = 0,
+        instead: Callable[..., Any] | None = None,
+    ) -> Run:
+        """Call the kernel once.
+
+        Args:
+            derived: the case with its values.
+            expected: metadata of each output.
+            poison: what fresh memory holds.
+            arena: where the arguments lie, if not in the usual memory.
+            manner: how the call is made; stale memory is poisoned as for every call.
+            after: a held run, whose arguments are overwritten.
+            step: configurations from the case's to the one that runs.
+            instead: called in place of the kernel: its results in another way.
+
+        Raises:
+            BuildError: if something could not be built for the call: no case is at
+                fault.
+        """
+        claims = self.kernel.declaration
+        config = self.config + step
+        destinations = self.destinations(derived, expected)
+        if destinations is None:
+            return Run(poison=poison, unreliable="no shape is known for its outputs")
+        self.step()
+        asked = Invocation(
+            self.kernel.taking(derived.case.tensors) if instead is None else instead,
+            derived.case,
+            expected,
+            alignment=claims.alignment,
+            around=poison_of(derived.case),
+            scalars=keywords_of(self.kernel, derived.case, config),
+            inplace=claims.inplace,
+            destinations=destinations,
+            config=config,
+        )
+        run = execute(
+            asked,
+            derived.values,
+            arena=arena or self.memory.usual,
+            fresh=poison,
+            edge=derived.case.edge if self._fences else None,
+            after=after,
+            manner=replace(manner, stale=self.stale),
+        )
+        if run.raised is not None:
+            if run.raised.build:
+                raise BuildError(run.raised.build)
+            self.raised = True
+            self.lost = self.lost or run.raised.lost
+        if not claims.configs:
+            return run
+        return replace(
+            run, config=described(claims.config(config)), configs=len(claims.configs)
+        )
+
+    def destinations(
+        self, derived: Derived, expected: Mapping[str, Expected]
+    ) -> dict[str, Destination] | None:
+        """Return the memory that the kernel is given; None where no shape is known."""
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        return given(operator, derived.case, derived.values, claims, expected)
+
+
+def posed(operator: Operator, claims: Declaration, derived: Derived) -> Posed:
+    """Return what a case asks, and what is admitted where values are judged.
+
+    Raises:
+        BindingError: if the operator's oracle or error model is malformed.
+    """
+    problem = pose(operator, derived.case, derived.values, claims)
+    hostile = first_hostile(operator, derived.case, problem)
+    nonfinite = None
+    if claims.nonfinite in ASKING:
+        nonfinite = first_nonfinite(operator, derived.values)
+    refusable = nonfinite is not None and claims.nonfinite == "raise"
+    astray = hostile is not None and claims.out_of_bounds in UNPROMISED
+    acceptance, refused = None, None
+    if not (astray or refusable):
+        try:
+            acceptance = accept(operator, problem)
+        except BindingError:
+            raise
+        except Exception as error:  # outside the oracle's domain
+            refused = error
+    return Posed(problem, acceptance, hostile, nonfinite, refused)
+
+
+def without_edge(derived: Derived) -> Derived:
+    """Return a case away from pages that fault."""
+    return replace(derived, case=replace(derived.case, edge=None))
+
+
+def unsupported_because(run: Run) -> str | None:
+    """Return why the backend, not the kernel, is to blame for this run."""
+    if run.unreliable:
+        return run.unreliable
+    if run.raised is not None and run.raised.backend:
+        what = "Triton's interpreter" if interpreting() else "Triton"
+        return f"{what} cannot run it: {run.raised.message}"
+    if run.raised is not None and run.raised.gpu:
+        return (
+            f"this kernel needs a GPU ({run.raised.gpu.rstrip('.')}): run it with "
+            "--device cuda on a machine that has one"
+        )
+    return None

@@ -1,0 +1,151 @@
+"""What a miss depends on: the probes that tell the contract classes apart."""
+
+from collections.abc import Collection, Iterator, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+
+from kfuzz.contracts.derive import (
+    Derived,
+    as_contiguous,
+    friendly_shapes,
+    holds,
+    ordinary_cases,
+    recentred,
+    tiled,
+)
+from kfuzz.contracts.oracle import expected_metadata
+from kfuzz.contracts.view import View
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.recipe import Case
+from kfuzz.evaluation.calling import Caller, without_edge
+from kfuzz.evaluation.left_open import poison_of
+from kfuzz.evaluation.probes.configurations import with_configs
+from kfuzz.evaluation.probes.subnormals import normalised, without_subnormals
+from kfuzz.execution.values.fills import logical_values
+
+# The plain functional test: torch.allclose, rtol = atol.
+FUNCTIONAL_TOLERANCE: Final = 1e-2
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Runs derivations of a case that misses.
+
+    Attributes:
+        caller: calls the kernel.
+        classes: ids of the contract classes in force.
+        budget: limits on derived cases.
+        known: at which shapes the kernel passes the functional test, kept from one
+            case of a kernel to the next.
+    """
+
+    caller: Caller
+    classes: Collection[str]
+    budget: SizeBudget
+    known: MutableMapping[object, bool]
+
+    def of(self, view: View, derived: Derived) -> View:
+        """Return the view of a case that misses with what its miss depends on."""
+        operator = self.caller.kernel.operator
+        friendly = self._friendliness(derived)
+        ordinary = None
+        if friendly == "gone":
+            ordinary = all(
+                map(self._functional, ordinary_cases(operator, derived.case))
+            )
+        plain = as_contiguous(derived)
+        contiguous = None if plain is None else self.passes(plain)
+        centred = None
+        if operator.recentres:
+            moderate = recentred(operator, derived)
+            centred = None if moderate is None else self.passes(moderate)
+        if "C-CMP-02" in self.classes:
+            view = self._with_configs(view, derived)
+        return replace(
+            view,
+            friendly=friendly,
+            ordinary=ordinary,
+            contiguous=contiguous,
+            recentred=centred,
+            subnormal=self._subnormality(derived),
+        )
+
+    def passes(self, derived: Derived) -> bool | None:
+        """Whether the kernel conforms on a derived case; None if undecided."""
+        view, unsupported = self.caller.view(without_edge(derived))
+        if unsupported or view.acceptance is None or not view.base.comparable:
+            return None
+        if view.miss is not None:
+            return False
+        return True if view.decided else None
+
+    def _with_configs(self, view: View, derived: Derived) -> View:
+        """Return the view with what the kernel's other configurations come to."""
+        assert view.acceptance is not None
+        expected, poison = expected_metadata(view.acceptance), poison_of(view.case)
+        return with_configs(
+            view,
+            lambda step: self.caller.run(derived, expected, poison, step=step),
+        )
+
+    def _subnormality(self, derived: Derived) -> str | None:
+        """Return "gone" or "persists", what `View.subnormal` means by them, or None."""
+        zeroed, normal = without_subnormals(derived), normalised(derived)
+        if zeroed is None or normal is None:
+            return None
+        view = self.caller.apart()(without_edge(normal))
+        # Results may be subnormal all the same, and flushed.
+        if view is not None and view.miss is not None and not view.flushes:
+            return "persists"
+        return "gone" if self.passes(zeroed) else None
+
+    def _friendliness(self, derived: Derived) -> str | None:
+        """Return "gone", "persists" (at one shape at least), or None."""
+        operator, known = self.caller.kernel.operator, False
+        for shape in self._friendly_shapes(derived.case):
+            if not holds(operator, derived.case, shape):
+                continue
+            passes = self.passes(tiled(operator, derived, shape))
+            if passes is False:
+                return "persists"
+            known = known or passes is True
+        return "gone" if known else None
+
+    def _friendly_shapes(self, case: Case) -> Iterator[Case]:
+        """Yield the shapes at which the kernel passes the functional test."""
+        kernel, dtype = self.caller.kernel, case.data.dtype
+        for shape in friendly_shapes(
+            kernel.operator, case, kernel.declaration, self.budget
+        ):
+            sizes = tuple(s.shape for s in shape.tensors.values())
+            scalars = tuple(sorted(shape.scalars.items()))
+            key = (dtype, sizes, scalars, self.caller.config)
+            if key not in self.known:
+                self.known[key] = self._functional(shape)
+            if self.known[key]:
+                yield shape
+
+    def _functional(self, case: Case) -> bool:
+        """Whether the kernel passes allclose on normal data of this shape."""
+        device = self.caller.memory.device
+        values = {name: logical_values(case, name, device) for name in case.tensors}
+        # Where a fault would blame the case that is being diagnosed: no edges.
+        view, unsupported = self.caller.view(without_edge(Derived(case, values)))
+        if unsupported or not view.base.comparable or view.acceptance is None:
+            return False
+        for name, wanted in view.acceptance.items():
+            made = view.comparison(name)
+            if made is not None and made.unrelated is not None:
+                if bool(made.missed.any()):  # no one answer to be close to
+                    return False
+                continue
+            y = view.base.outputs[name].to(torch.float64)
+            near = 0.0 if wanted.output.integral else FUNCTIONAL_TOLERANCE
+            limit = near * (1 + wanted.reference[0].abs())
+            close = (y - wanted.reference[0]).abs() <= limit
+            # Normal data may lie outside a domain: negative variances.
+            if not bool((close | (y.isnan() & wanted.reference[0].isnan())).all()):
+                return False
+        return True

@@ -1,0 +1,363 @@
+"""The bench: executes one kernel's probes on a case and has them judged.
+
+It lives beside the kernel, in the child process; what it returns is small.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.classes.k_liv_01 import is_refused
+from kfuzz.contracts.core_domain import given_optionals
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.destinations import given, layout_of
+from kfuzz.contracts.gradients.charging import charged, in_force
+from kfuzz.contracts.judge import judge, mapped
+from kfuzz.contracts.language import SECOND_CALL_SHARE
+from kfuzz.contracts.notes import notes
+from kfuzz.contracts.suspicions import suspicions
+from kfuzz.contracts.view import View
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.depth import Depth
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.untrusted import KernelEnded
+from kfuzz.core.verdict import CaseReport, Failure, Suspicion
+from kfuzz.evaluation.baselines import Impostors
+from kfuzz.evaluation.calling import Caller, Memory
+from kfuzz.evaluation.diagnosis import Diagnosis
+from kfuzz.evaluation.ended import ended_report, is_of_the_machine
+from kfuzz.evaluation.further_calls import BesideCollective, FurtherCalls
+from kfuzz.evaluation.keywords import keywords_of
+from kfuzz.evaluation.large import LargeJudge
+from kfuzz.evaluation.left_open import config_of, edge_of, poison_of
+from kfuzz.evaluation.probes.repeating import is_told
+from kfuzz.evaluation.probes.second_call import is_due
+from kfuzz.execution.device.devices import is_lost
+from kfuzz.execution.device.health import ailment
+from kfuzz.execution.device.surroundings import surroundings_of
+from kfuzz.execution.memory import buffers as rooms
+from kfuzz.execution.memory.windows import is_sparse
+from kfuzz.execution.processes.interrupts import is_child
+from kfuzz.execution.values.fills import logical_values
+
+# The classes that a second call bears on.
+_SECOND_CALL: Final = frozenset({"K-MEM-04", "K-REF-01"})
+# The classes that calls on changed data bear on: a memo of the shapes breaks them too.
+_OF_CHANGED_DATA: Final = frozenset({"C-PRC-04", "C-ORD-01"})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same over all cases of one kernel.
+
+    Attributes:
+        device: where the kernel runs.
+        budget: limits on derived cases.
+        classes: ids of the contract classes in force.
+        fences: whether arguments may lie beside pages that fault: on the CPU and on
+            GPUs, where kernels are native code and a fault ends no more than a child.
+        probes: share of the cases that get the sampled probes while searching.
+    """
+
+    device: torch.device
+    budget: SizeBudget
+    classes: frozenset[str]
+    fences: bool = False
+    probes: float = 1 / SECOND_CALL_SHARE
+
+
+class Bench:
+    """Judges cases of one kernel, one after the other.
+
+    Attributes:
+        kernel: the bound kernel.
+        setting: device, budget and contract classes.
+        on_run: called before every run of the kernel, so that a watchdog can
+            tell a long judgement of many runs from one run that hangs.
+        spent: whether this process can judge no more: on a GPU every call fails
+            after a fault, or after the device-side assertion of a refused index.
+        beside_collective: runs the kernel of a case beside a collective, calling what
+            it is given now and then; None where the kernel has no importable home.
+        captures: whether calls are captured in CUDA graphs: in a child, since what a
+            capture that fails leaves behind ends with it.
+    """
+
+    def __init__(self, kernel: BoundKernel, setting: Setting) -> None:
+        self.kernel = kernel
+        self.setting = setting
+        self.on_run: Callable[[], None] = lambda: None
+        self.spent = False
+        self.beside_collective: BesideCollective | None = None
+        self.captures = setting.device.type == "cuda" and is_child()
+        self._memory = Memory(setting.device)
+        self._classes = setting.classes
+        if kernel.operator.forward is not None:
+            self._classes = in_force(setting.classes, frozenset(CLASSES))
+        self._friendly: dict[object, bool] = {}
+        self._impostors = Impostors()
+
+    def values(self, case: Case) -> dict[str, Tensor]:
+        """Return the logical elements of every tensor argument."""
+        device = self.setting.device
+        return {name: logical_values(case, name, device) for name in case.tensors}
+
+    def pin(self, case: Case) -> Case:
+        """Return the case with every tensor's values made explicit.
+
+        A large case stays a recipe.
+        """
+        if case.large:  # its values are gigabytes; what else is open is settled
+            return replace(
+                case, poison=str(poison_of(case)), edge=None, config=config_of(case)
+            )
+        return self._pinned(case, self.values(case))
+
+    def _pinned(self, case: Case, values: Mapping[str, Tensor]) -> Case:
+        """Return the case with these values, all else settled that it leaves open."""
+        pinned = {}
+        for name, raw in values.items():
+            spec = case.tensors[name]
+            data = raw.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+            pinned[name] = TensorSpec(
+                spec.shape, spec.axes, spec.dtype, spec.strides, spec.offset,
+                values=data, below=spec.below,
+            )  # fmt: skip
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        whole = replace(case, layout=layout_of(case, claims) if claims.out else None)
+        places = given(operator, whole, values, claims, {})
+        return replace(
+            whole,
+            tensors=pinned,
+            poison=str(poison_of(case)),
+            edge=edge_of(case) if self.setting.fences else case.edge,
+            config=config_of(case),
+            destinations=places or {},
+        )
+
+    def judge(self, case: Case, depth: Depth) -> CaseReport:
+        """Run a case's probes and return what they teach.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+        """
+        self.spent = False
+        caller = self.caller(case, stale=depth is Depth.FULL or self._is_due(case))
+        try:
+            report = self._judged(case, depth, caller)
+        except KernelEnded as error:  # in a process of its own
+            if is_of_the_machine(error.ended):
+                return _out_of_memory(case, error.what, self.setting.device)
+            return ended_report(error.ended)
+        except RuntimeError as error:
+            if not is_lost(self.setting.device):
+                raise
+            # A run that other data or other memory asked for: not this case's fault.
+            self.spent = True
+            why = str(error).strip().partition("\n")[0]
+            return CaseReport({}, error=f"a further run lost the device: {why}")
+        finally:
+            self.captures = caller.captures
+        self.spent = caller.lost
+        if caller.raised and not self.spent:
+            self.spent = ailment(self.setting.device) is not None
+        if self.kernel.operator.forward is not None:
+            report = charged(report, self.setting.classes)
+        lacking = self._lacking() if caller.stale else ()
+        return replace(report, notes=(*report.notes, *lacking))
+
+    def caller(self, case: Case, *, stale: bool = False) -> Caller:
+        """Return what calls the kernel for one case.
+
+        Args:
+            case: the case.
+            stale: whether stale memory on a device is poisoned before each call.
+        """
+        return Caller(
+            self.kernel,
+            self._memory,
+            config=config_of(case),
+            stale=stale,
+            captures=self.captures,
+            fences=self.setting.fences,
+            step=self.on_run,
+        )
+
+    def _lacking(self) -> tuple[str, ...]:
+        """Return what the device keeps from being looked for."""
+        around = surroundings_of(self.setting.device)
+        return () if around is None else tuple(around.lacking)
+
+    def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
+        """Judge a case on a device that works."""
+        classes = self._classes
+        diagnosis = Diagnosis(caller, classes, self.setting.budget, self._friendly)
+        if case.large:
+            return self._judge_large(case, caller, diagnosis)
+        claims = self.kernel.declaration
+        layout = layout_of(case, claims) if claims.out else None
+        settled = replace(case, edge=edge_of(case), layout=layout)
+        derived = Derived(settled, self.values(case))
+        again = self._is_called_again(case, depth)
+        view, unsupported = caller.view(derived, hold=again)
+        if unsupported is not None:
+            lacks = view.base.raised is not None and bool(view.base.raised.gpu)
+            return CaseReport({}, unsupported=unsupported, needs_gpu=lacks)
+        raised = view.base.raised
+        if raised is not None and raised.memory:
+            return _out_of_memory(
+                case, raised.message or raised.type, self.setting.device
+            )
+        if caller.lost and not is_refused(view):  # nothing on the device can be read
+            verdicts, failure = judge(view, classes & {"K-LIV-01"})
+            return CaseReport(verdicts, failure=failure, beside=view.base.beside)
+        further = FurtherCalls(
+            caller, diagnosis, derived, classes,
+            thorough=depth is Depth.FULL or case.pinned,
+            beside_collective=self.beside_collective,
+        )  # fmt: skip
+        if depth is not Depth.BASE:
+            view = further.with_repeats(view)
+        verdicts, failure = judge(view, classes)
+        if depth is Depth.FULL and view.miss is not None and not is_told(failure):
+            view = diagnosis.of(view, derived)
+            verdicts, failure = judge(view, classes)
+        # Only now: what shows in one call is charged alike whatever the share.
+        if failure is None and view.base.held is not None and view.acceptance:
+            view = further.with_second_call(view)
+            verdicts, failure = judge(view, classes)
+        if failure is None and self._is_compared(view, depth):
+            steps = (
+                further.with_shorter,
+                further.with_opcheck,
+                further.with_graphs,
+                further.with_other_calls,
+                further.with_replays,
+                further.with_changed_data,
+            )
+            for step in steps:
+                grown = step(view)
+                if caller.lost:  # nothing of it can be read; what was judged stands
+                    break
+                if grown is view:
+                    continue
+                view = grown
+                verdicts, failure = judge(view, classes)
+                if failure is not None:
+                    break
+        if failure is not None and depth is not Depth.BASE and not caller.lost:
+            failure = mapped(view, failure)
+        tried: dict[str, bool] = {}
+        if (
+            failure is None
+            and depth is Depth.SEARCH
+            and view.decided
+            and not caller.lost
+        ):
+            tried = self._impostors.tried(view, derived.values, classes)
+        suspicion = None
+        unsettled = failure is None or failure.contract in _OF_CHANGED_DATA
+        if unsettled and not caller.lost:
+            suspicion = self._suspicion(case, further.suspected(view))
+        refusal, example, aspects = None, "", _aspects(view)
+        if raised is not None and failure is None and not view.outside:
+            refusal, example = _refusal(view), raised.message
+            aspects = aspects if view.acceptance is not None else ()
+        elif raised is not None:
+            aspects = ()
+        return CaseReport(
+            verdicts=verdicts,
+            failure=failure,
+            refusal=refusal,
+            example=example,
+            aspects=aspects,
+            ratio=view.ratio,
+            ratios=view.ratios if len(view.ratios) > 1 else {},
+            friendly=view.friendly,
+            notes=(*notes(view), *suspicions(view)) if failure is None else (),
+            beside=view.base.beside,
+            impostors=tried,
+            suspicion=suspicion,
+        )
+
+    def _suspicion(
+        self, case: Case, found: tuple[Derived, Failure] | None
+    ) -> Suspicion | None:
+        """Return what a fresh process has to settle as a case of its own."""
+        if found is None:
+            return None
+        derived, failure = found
+        poison, config = str(poison_of(case)), config_of(case)
+        made = replace(derived.case, poison=poison, config=config)
+        return Suspicion(self._pinned(made, derived.values), failure)
+
+    def _judge_large(
+        self, case: Case, caller: Caller, diagnosis: Diagnosis
+    ) -> CaseReport:
+        """Run a case of billions of elements once and judge it in slices."""
+        made = LargeJudge(
+            self.kernel, case, self.setting.device,
+            keywords=keywords_of(self.kernel, case, caller.config),
+            step=caller.step, passes=diagnosis.passes,
+        )  # fmt: skip
+        report = made.report(self._classes)
+        caller.lost = caller.lost or made.lost
+        return report
+
+    def _is_due(self, case: Case) -> bool:
+        """Whether a case is among those that get the sampled probes."""
+        return is_due(case, self.setting.probes)
+
+    def _is_called_again(self, case: Case, depth: Depth) -> bool:
+        """Whether a case gets a second call if it does not fail without."""
+        if depth is Depth.BASE or not _SECOND_CALL & self._classes:
+            return False
+        return depth is Depth.FULL or self._is_due(case)
+
+    def _is_compared(self, view: View, depth: Depth) -> bool:
+        """Whether a case that conforms is compared with calls beside or apart."""
+        due = depth is Depth.FULL or self._is_due(view.case) or view.case.collective
+        if depth is Depth.BASE or not due:
+            return False
+        return view.base.comparable and bool(view.acceptance) and view.decided > 0
+
+
+def _out_of_memory(case: Case, message: str, device: torch.device) -> CaseReport:
+    """Return what is to be said of a kernel that ran out of memory."""
+    text = f"out of memory: {message}"
+    specs = case.tensors.values()
+    if any(is_sparse(s, DTYPES[s.dtype].itemsize, device) for s in specs):
+        # Memory for every index of such a view is more than any machine has.
+        return CaseReport({}, unsupported=f"{text} (a view that spans gigabytes)")
+    return CaseReport({}, error=text)
+
+
+def _aspects(view: View) -> tuple[str, ...]:
+    """Return what may be why a kernel declines a case, in words."""
+    return (*view.beyond_core, *given_optionals(view.case, view.operator))
+
+
+def _refusal(view: View) -> str:
+    """Return what the refused case has beyond the core domain, as one reason."""
+    if view.acceptance is None:
+        return "input outside the operator's domain"
+    return view.beyond_core[0]
+
+
+def setting_of(
+    device: str,
+    budget: SizeBudget,
+    classes: Collection[str],
+    *,
+    fences: bool = False,
+    probes: float = 1 / SECOND_CALL_SHARE,
+) -> Setting:
+    """Return a setting from plain values; fences only where they can be made."""
+    place = torch.device(device)
+    fences = fences and not rooms.unavailable(place)
+    return Setting(place, budget, frozenset(classes), fences, probes)

@@ -1,0 +1,307 @@
+"""Calls of a kernel after the first one of a case: the same again, or others beside it.
+
+Each adds to a view what it left; which of them a case gets, the bench decides.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from kfuzz.contracts.custom_ops import CustomOp
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.gradients.asking import with_ways
+from kfuzz.contracts.judge import judge_alone, suspected
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.oracle import expected_metadata
+from kfuzz.contracts.view import View
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Failure
+from kfuzz.evaluation.calling import Caller, without_edge
+from kfuzz.evaluation.diagnosis import Diagnosis
+from kfuzz.evaluation.keywords import keywords_of
+from kfuzz.evaluation.left_open import poison_of
+from kfuzz.evaluation.probes.batches import with_batches
+from kfuzz.evaluation.probes.measuring import with_measuring
+from kfuzz.evaluation.probes.opchecking import opcheck
+from kfuzz.evaluation.probes.overlapping import with_overlap
+from kfuzz.evaluation.probes.permuting import with_orders
+from kfuzz.evaluation.probes.relational import Apart
+from kfuzz.evaluation.probes.repeating import is_told, with_repeats
+from kfuzz.evaluation.probes.replaying import with_replays
+from kfuzz.evaluation.probes.scaling import with_scaling
+from kfuzz.evaluation.probes.second_call import second_data, with_second_call
+from kfuzz.evaluation.probes.shorter import shortened, with_shorter
+from kfuzz.evaluation.probes.under_load import with_loads
+from kfuzz.execution.calls.autotuning import Measuring
+from kfuzz.execution.calls.overlap import Overlapping
+from kfuzz.execution.calls.run import Manner, Run
+from kfuzz.execution.device import graphs
+from kfuzz.execution.device.collectives import Collected
+from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.processes.interrupts import is_child
+from kfuzz.numerics.acceptance import Acceptance
+
+BesideCollective = Callable[[Case, Callable[[], None]], Collected]
+
+
+@dataclass(frozen=True)
+class FurtherCalls:
+    """Makes further calls of one case.
+
+    Attributes:
+        caller: calls the kernel.
+        diagnosis: tells why a changed form of the case misses.
+        derived: the case with its values.
+        classes: ids of the contract classes in force.
+        thorough: whether to leave less to chance, and to change every argument.
+        beside_collective: runs a case beside a collective, calling what it is given
+            now and then; None where that cannot be.
+    """
+
+    caller: Caller
+    diagnosis: Diagnosis
+    derived: Derived
+    classes: Collection[str]
+    thorough: bool
+    beside_collective: BesideCollective | None = None
+
+    def with_repeats(self, view: View) -> View:
+        """Return the view with repeats of a base run that gives cause to them."""
+        expected = {} if view.acceptance is None else expected_metadata(view.acceptance)
+        mine = self._poison
+
+        def repeat(
+            *,
+            other_poison: bool = False,
+            elsewhere: bool = False,
+            reverse: bool = False,
+            last: tuple[int, int, int] | None = None,
+        ) -> Run:
+            poison = _other(mine) if other_poison else mine
+            arena = self.caller.memory.elsewhere() if elsewhere else None
+            return self.caller.run(
+                self.derived, expected, poison,
+                arena=arena, manner=Manner(reverse=reverse, last=last),
+            )  # fmt: skip
+
+        view = with_repeats(view, repeat, self.classes)
+        # Elsewhere what a call finds in free memory may differ from one to the next.
+        if self.caller.stale and view.miss is not None:
+            view = self._with_loads(view, thorough=self.derived.case.pinned)
+        return view
+
+    def with_second_call(self, view: View) -> View:
+        """Return the view of a conforming case with calls on other data."""
+        assert view.acceptance is not None
+        expected = expected_metadata(view.acceptance)
+
+        def call(values: Mapping[str, Tensor], *, after: Run | None, seed: int) -> Run:
+            arena = self.caller.memory.elsewhere() if after is None else None
+            made = replace(self.derived, values=values)
+            return self.caller.run(
+                made, expected, self._poison,
+                arena=arena, manner=Manner(seed=seed, hold=True), after=after,
+            )  # fmt: skip
+
+        return with_second_call(
+            view, self.derived, call, self.caller.accepted, thorough=self.thorough
+        )
+
+    def with_shorter(self, view: View) -> View:
+        """Return the view of a conforming case with shorter calls in between."""
+        if "K-REF-01" not in self.classes:
+            return view
+
+        def call(part: Derived, wanted: Mapping[str, Acceptance]) -> Run:
+            return self._call(part, wanted, apart=False)
+
+        return with_shorter(view, self._plain, self.caller.accepted, call)
+
+    def suspected(self, view: View) -> tuple[Derived, Failure] | None:
+        """Return the data of a later call that a fresh process has to settle.
+
+        With what it shows if it conforms there; None where nothing is suspected.
+        """
+        found = suspected(view, self.classes)
+        if found is None:
+            return None
+        probe, failure = found
+        if probe is Probe.SECOND:
+            values = second_data(view.operator, self.derived.values)
+            return replace(self.derived, values=values), failure
+        part = shortened(view.operator, view.declaration, self._plain)
+        return None if part is None else (part, failure)
+
+    def with_other_calls(self, view: View) -> View:
+        """Return the view of a conforming case with other batches and calls at once."""
+        admit = self.caller.accepted
+        if "C-ORD-02" in self.classes:
+            view = self._with_loads(view, thorough=self.thorough)
+            view = with_batches(view, self._plain, admit, self._call)
+        if "C-ORD-03" in self.classes and not view.base.programs:  # one at a time
+            self.caller.step()
+            view = with_overlap(
+                view, self._plain, self._overlapping(view), admit, self._call,
+                thorough=self.thorough,
+            )  # fmt: skip
+            view = self._with_collective(view)
+        if "C-CMP-02" in self.classes and not view.declaration.configs:
+            view = self._with_measuring(view)
+        return view
+
+    def with_replays(self, view: View) -> View:
+        """Return the view of a conforming case with replays of a captured call."""
+        if "K-REF-01" not in self.classes or not self.caller.captures:
+            return view
+        common = self._overlapping(view)
+
+        def replay(data: Sequence[Mapping[str, Tensor]]) -> tuple[Run, ...]:
+            return self._replayed(common, data)
+
+        return with_replays(view, self._plain, replay, self.caller.accepted, self._call)
+
+    def with_changed_data(self, view: View) -> View:
+        """Return the view of a conforming case with scaled and permuted data."""
+        apart = Apart(self.caller.apart, self._blamed)
+        if "C-PRC-04" in self.classes:
+            view = with_scaling(view, self._plain, apart, everything=self.thorough)
+        if "C-ORD-01" in self.classes:
+            view = with_orders(view, self._plain, apart)
+        return view
+
+    def with_graphs(self, view: View) -> View:
+        """Return the view of conforming gradients, asked for in other ways."""
+        if view.operator.forward is None or "K-GRD-01" not in self.classes:
+            return view
+        assert view.acceptance is not None
+        expected, plain = expected_metadata(view.acceptance), self._plain
+
+        def call(instead: Callable[..., Any]) -> Run:
+            return self.caller.run(plain, expected, self._poison, instead=instead)
+
+        return with_ways(view, self.caller.kernel, call, thorough=self.thorough)
+
+    def with_opcheck(self, view: View) -> View:
+        """Return the view of a user's operator with what opcheck says of it.
+
+        In a child alone: it runs under modes of torch's, and imports much of it.
+        """
+        kernel, derived = self.caller.kernel, self.derived
+        operator = kernel.function
+        due = is_child() and {"K-MEM-03", "K-MEM-04", "K-MET-01"} & set(self.classes)
+        if not due or not isinstance(operator, CustomOp) or view.acceptance is None:
+            return view
+        self.caller.step()
+        expected = expected_metadata(view.acceptance)
+        told = opcheck(
+            operator,
+            [derived.values.get(name) for name in kernel.arguments.tensors],
+            keywords_of(kernel, derived.case, self.caller.config),
+            {name: expected[name] for name in kernel.arguments.destinations},
+            self.caller.memory.device,
+        )
+        return replace(view, opcheck=told)
+
+    @property
+    def _poison(self) -> Poison:
+        """What fresh memory holds, in the calls on changed data too."""
+        return poison_of(self.derived.case)
+
+    @property
+    def _plain(self) -> Derived:
+        """The case away from pages: placements other than its own ask other things."""
+        return without_edge(self.derived)
+
+    def _call(
+        self, part: Derived, wanted: Mapping[str, Acceptance], apart: bool
+    ) -> Run:
+        """Call the kernel on a part of the case or on other data, maybe apart."""
+        arena = self.caller.memory.elsewhere() if apart else None
+        expected = expected_metadata(wanted)
+        return self.caller.run(part, expected, self._poison, arena=arena)
+
+    def _with_loads(self, view: View, *, thorough: bool) -> View:
+        """Return the view on a GPU with repeats beside other work."""
+        on_device = self.caller.memory.device.type == "cuda"
+        if not on_device or "C-ORD-02" not in self.classes:
+            return view
+        expected = {} if view.acceptance is None else expected_metadata(view.acceptance)
+        return with_loads(
+            view,
+            lambda company: self.caller.run(
+                self.derived, expected, self._poison, manner=Manner(company=company)
+            ),
+            thorough=thorough,
+        )
+
+    def _with_collective(self, view: View) -> View:
+        """Return the view with the kernel beside a collective, if that is asked."""
+        if not view.case.collective or self.beside_collective is None:
+            return view
+        self.caller.step()
+        collected = self.beside_collective(view.case, self.caller.step)
+        return replace(view, collected=collected)
+
+    def _with_measuring(self, view: View) -> View:
+        """Return the view of an autotuned kernel with a call in which it measures."""
+        if view.base.configs < 2:
+            return view
+        assert view.acceptance is not None
+        expected = expected_metadata(view.acceptance)
+
+        def run(step: int, measuring: Measuring | None) -> Run:
+            return self.caller.run(
+                self._plain, expected, self._poison,
+                manner=Manner(measuring=measuring), step=step,
+            )  # fmt: skip
+
+        return with_measuring(view, run, interpreted=interpreting())
+
+    def _overlapping(self, view: View) -> Overlapping:
+        """Return what calls on a case's shapes have in common."""
+        assert view.acceptance is not None
+        expected, plain = expected_metadata(view.acceptance), self._plain
+        kernel, config = self.caller.kernel, self.caller.config
+        return Overlapping(
+            kernel.taking(plain.case.tensors), plain.case, expected,
+            self.caller.memory.device,
+            alignment=kernel.declaration.alignment,
+            around=self._poison, fresh=self._poison,
+            scalars=keywords_of(kernel, plain.case, config),
+            inplace=kernel.declaration.inplace,
+            destinations=self.caller.destinations(plain, expected),
+            config=config,
+        )  # fmt: skip
+
+    def _replayed(
+        self, common: Overlapping, data: Sequence[Mapping[str, Tensor]]
+    ) -> tuple[Run, ...]:
+        """Return what replays of a captured call left, nothing where there are none."""
+        specs = self.derived.case.tensors.values()
+        held = sum(DTYPES[s.dtype].itemsize * (s.offset + s.span) for s in specs)
+        if held > graphs.MOST_BYTES or not self.caller.captures:
+            return ()
+        self.caller.step()
+        made = graphs.replayed(common, self.derived.values, data)
+        if made.broken:
+            self.caller.lost, self.caller.captures = True, False
+        return made.runs
+
+    def _blamed(self, derived: Derived) -> str | None:
+        """Return the class that a case's miss is charged to; None if it has none."""
+        view = self.caller.apart()(derived)
+        if view is None or view.miss is None:
+            return None
+        view = replace(self, derived=derived).with_repeats(view)
+        failure = judge_alone(view)
+        if not is_told(failure):
+            failure = judge_alone(self.diagnosis.of(view, derived))
+        return None if failure is None else failure.contract
+
+
+def _other(poison: Poison) -> Poison:
+    return Poison.NAN if poison is Poison.FINITE else Poison.FINITE

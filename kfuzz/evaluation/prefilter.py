@@ -1,0 +1,249 @@
+"""Screening: a burst of members that share a structure, by what is always on.
+
+All that is seen here is seen again by the bench, in a case of its own, before it is
+charged: a screen can miss, but accuse nobody. What it looks at is what the base run
+of a case shows: exceptions, metadata, changed arguments, guard zones, and the values
+against the oracle on memory poisoned one way in one member, the other way in the next.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.derive import is_friendly
+from kfuzz.contracts.destinations import given, layout_of
+from kfuzz.contracts.membership import batchable
+from kfuzz.contracts.oracle import accept, expected_metadata, pose_members
+from kfuzz.core.burst import Burst
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError
+from kfuzz.core.families import INDEX_FAMILIES
+from kfuzz.core.recipe import Case
+from kfuzz.core.screened import Screened, Suspect
+from kfuzz.evaluation.keywords import keywords_of
+from kfuzz.evaluation.left_open import config_of, poison_of
+from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
+from kfuzz.execution.calls.invocation import Invocation
+from kfuzz.execution.calls.occupied import by_kernel
+from kfuzz.execution.device.devices import fault_name, is_lost
+from kfuzz.execution.values.batch_values import burst_values, member
+from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.comparator.summary import summarise
+
+# Classes that speak of bytes, metadata and exceptions: every member that passes
+# conforms to them.
+_FREE_OF_VALUES: Final = ("K-LIV-01", "K-MEM-01", "K-MET-01", "K-MEM-03")
+# Those that one element is enough for that can be judged.
+_VALUED: Final = ("K-MEM-02", "K-VAL-01", "K-GRD-01", "C-PRC-01", "C-CMP-01")
+
+ALWAYS_ON: Final = frozenset(
+    (*_FREE_OF_VALUES, *_VALUED, "C-PRC-02", "C-EXC-01", "C-CMP-03")
+)
+"""Classes that every member of a burst is held to."""
+
+
+class Screen:
+    """Screens bursts of one kernel, one after the other.
+
+    Attributes:
+        kernel: the bound kernel.
+        on_run: called now and then while members are made, run and judged, for a
+            watchdog.
+    """
+
+    def __init__(
+        self, kernel: BoundKernel, device: torch.device, classes: frozenset[str]
+    ) -> None:
+        """Make what bursts share.
+
+        Args:
+            kernel: the bound kernel.
+            device: where it runs.
+            classes: ids of the contract classes in force.
+        """
+        self.kernel = kernel
+        self.on_run: Callable[[], None] = lambda: None
+        self._device = device
+        operator, claims = kernel.operator, kernel.declaration
+        self._classes = frozenset(
+            name
+            for name in classes & ALWAYS_ON
+            if CLASSES[name].binds(operator, claims)
+        )
+        self._arena = BurstArena(device)
+
+    def screen(self, burst: Burst) -> Screened:
+        """Run and screen the members of a burst.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+        """
+        if why := declined(self.kernel, burst.case):
+            return Screened(unsupported=why)
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        case = settled(burst.case, claims)
+        values = burst_values(burst, self._device, self.on_run)
+        self.on_run()  # no wait of these is for the kernel
+        problem = pose_members(operator, case, values, claims)
+        try:
+            accepted = accept(operator, problem)
+        except BindingError:
+            raise
+        except Exception as error:  # outside the oracle's domain
+            return Screened(unsupported=f"the oracle raises {type(error).__name__}")
+        self.on_run()
+        expected = expected_metadata(accepted)
+        first = {name: x[0] for name, x in values.items()}
+        config = config_of(case)
+        asked = Invocation(
+            self.kernel.taking(case.tensors),
+            case,
+            expected,
+            alignment=claims.alignment,
+            around=poison_of(case),
+            scalars=keywords_of(self.kernel, case, config),
+            inplace=claims.inplace,
+            destinations=given(operator, case, first, claims, expected) or {},
+            config=config,
+        )
+        run = run_burst(asked, values, arena=self._arena, step=self.on_run)
+        if run.unsupported or run.lost:
+            lost = bool(run.lost)
+            return Screened(unsupported=run.unsupported, lost=run.lost, spent=lost)
+        return self._told(case, run, accepted, magnitudes(values))
+
+    def _told(
+        self,
+        case: Case,
+        run: BurstRun,
+        accepted: Mapping[str, Acceptance],
+        greatest: Tensor | None,
+    ) -> Screened:
+        """Return what a run of all members says, after one wait for the device.
+
+        Args:
+            case: the structure.
+            run: what the calls left.
+            accepted: what is admitted, by output.
+            greatest: see `magnitudes`.
+        """
+        summaries = summarise(run.outputs, accepted).values()
+        parts = [run.touched.to(torch.int64).unsqueeze(0)]
+        parts += [made.table for made in summaries]
+        if greatest is not None:
+            parts.append(greatest.view(torch.int64))
+        joined = torch.cat(parts)
+        try:
+            with by_kernel():  # it is what the device is waited for
+                table = joined.cpu().numpy()
+        except RuntimeError as error:
+            if not is_lost(self._device):
+                raise
+            return Screened(lost=fault_name(error), spent=True)
+        members = table.shape[1]
+        largest = table[1 + 4 * len(accepted) :].view(np.float64)
+        is_finite = np.ones(members, np.bool_) & np.isfinite(largest).all(0)
+        suspects = dict(run.failed)
+        undecided, ratio = np.zeros(members, np.int64), np.zeros(members)
+        for n, name in enumerate(accepted):
+            _, missed, unsure, worst = table[1 + 4 * n : 5 + 4 * n]
+            undecided += unsure
+            ratio = np.maximum(ratio, worst.view(np.float64))
+            for number in missed.nonzero()[0].tolist():
+                where = "" if is_finite[number] else " on data that are not finite"
+                suspects.setdefault(number, f"{name} is wrong{where}")
+        for number in table[0].nonzero()[0].tolist():
+            suspects.setdefault(number, "memory changed that is not its own")
+        passed = np.ones(members, dtype=np.bool_)
+        passed[list(suspects)] = False
+        total = sum(a.reference[0].numel() for a in accepted.values())
+        decided = passed & (undecided < total)
+        finite = int((decided & is_finite).sum())
+        sure, right = int(decided.sum()), int(passed.sum())
+        open_ones = right - sure if total else 0
+        unsure_of = sorted(self._classes - set(_FREE_OF_VALUES)) if open_ones else ()
+        return Screened(
+            passed=right,
+            suspects=tuple(Suspect(n, suspects[n]) for n in sorted(suspects)),
+            conforms=self._conforming(case, passed=right, decided=sure, finite=finite),
+            undecided=dict.fromkeys(unsure_of, open_ones),
+            ratio=float(ratio[passed].max()) if right else 0.0,
+        )
+
+    def _conforming(
+        self, case: Case, *, passed: int, decided: int, finite: int
+    ) -> dict[str, int]:
+        """Return how many members each class says to conform, if any.
+
+        Args:
+            case: the structure.
+            passed: members in which nothing was seen.
+            decided: those of them of which an element could be judged.
+            finite: those of these whose arguments are finite.
+        """
+        made = dict.fromkeys(_FREE_OF_VALUES, passed)
+        made |= dict.fromkeys(_VALUED, decided)
+        made["C-PRC-02"] = finite
+        made["C-EXC-01"] = decided - finite
+        made["C-CMP-03"] = 0 if is_friendly(case) else decided
+        return {name: n for name, n in made.items() if n and name in self._classes}
+
+
+def declined(kernel: BoundKernel, case: Case) -> str:
+    """Return why no burst of a structure is screened, "" if one can be."""
+    claims = kernel.declaration
+    if not batchable(kernel.operator):
+        return "its oracle takes one case at a time"
+    if claims.nonfinite == "raise":
+        return "it is to raise on some members"
+    if case.large or case.pinned or case.collective:
+        return "it is a case of its own"
+    for spec in case.tensors.values():
+        indices = spec.fill if spec.below else None
+        if indices and INDEX_FAMILIES[indices.family].group == "hostile":
+            return "its indices are out of bounds"
+    return ""
+
+
+def settled(case: Case, claims: Declaration) -> Case:
+    """Return a structure with all settled that all members are to have in common."""
+    return replace(
+        case,
+        poison=str(poison_of(case)),
+        config=config_of(case),
+        layout=layout_of(case, claims) if claims.out else case.layout,
+        edge=None,
+    )
+
+
+def member_case(kernel: BoundKernel, burst: Burst, number: int) -> Case:
+    """Return one member as a case of its own, in the structure that all have."""
+    common = settled(burst.case, kernel.declaration)
+    return member(replace(burst, case=common), number)
+
+
+def magnitudes(values: Mapping[str, Tensor]) -> Tensor | None:
+    """Return the greatest magnitude of each floating argument in each member.
+
+    Args:
+        values: per argument [members, *shape].
+
+    Returns:
+        float64 [arguments, members], NaN where a member holds one; None where no
+        argument holds floating numbers.
+    """
+    rows = []
+    for x in values.values():
+        if x.is_floating_point() and x.numel():
+            wide = x.to(torch.float32) if x.itemsize == 1 else x  # of float8: no abs
+            rows.append(wide.flatten(1) if wide.dim() > 1 else wide.unsqueeze(1))
+    if not rows:
+        return None
+    found = [row.abs().amax(1).to(torch.float64) for row in rows]
+    return torch.stack(found) if len(found) > 1 else found[0].unsqueeze(0)

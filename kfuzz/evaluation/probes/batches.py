@@ -1,0 +1,146 @@
+"""Batch invariance: the same rows in other batches, for kernels that declare it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+import torch
+
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import Batch, as_integers
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.view import View
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.execution.calls.run import Run
+from kfuzz.numerics.acceptance import Acceptance
+
+# Two rows are the fewest of which a batch can be a part.
+_FEWEST: Final = 2
+# Few rows are where kernels choose another split or another tile.
+_FEW: Final = (1, 2, 3, 5)
+
+
+class Calls(Protocol):
+    """Runs the kernel on a case."""
+
+    def __call__(
+        self, part: Derived, wanted: Mapping[str, Acceptance], apart: bool
+    ) -> Run:
+        """Run it where the case lay, or apart, in other memory."""
+
+
+def with_batches(
+    view: View,
+    derived: Derived,
+    admit: Callable[[Derived], Mapping[str, Acceptance] | None],
+    call: Calls,
+) -> View:
+    """Return the view with the whole case twice, then parts: fewer rows, or reordered.
+
+    Unchanged where that is not declared, or the case has no two rows along a leading
+    axis. A part that the declaration excludes is left out.
+
+    Args:
+        view: a case whose base run conforms.
+        derived: the case with its values.
+        admit: the acceptance of other cases; None where it is undefined.
+        call: runs the kernel.
+    """
+    operator, claims, whole = view.operator, view.declaration, view.acceptance
+    axis = batch_axis(operator, derived.case)
+    if not claims.batch_invariant or axis is None or whole is None:
+        return view
+    n = derived.case.dims[axis]
+    found: list[Batch] = []
+    axes: Mapping[str, int] | None = None
+    for rows in _parts(n, reordered=_is_plain(derived.case, axis)):
+        part = taken(derived, axis, rows)
+        if not operator.admits(part.case, claims):
+            continue
+        wanted = admit(part)
+        if wanted is None:
+            continue
+        if len(rows) < n:
+            axes = _axes(whole, wanted, n, len(rows))
+            if axes is None:
+                return view
+        if axes is not None:
+            found.append(Batch(rows, axes, call(part, wanted, apart=False)))
+    if axes is None or not found:
+        return view
+    everything = tuple(range(n))
+    twice = [Batch(everything, axes, call(derived, whole, apart=False)) for _ in "12"]
+    return replace(view, batches=(*twice, *found))
+
+
+def batch_axis(operator: Operator, case: Case) -> str | None:
+    """Return the dimension of independent rows; None where the case has none.
+
+    It is the first axis of every tensor that has it, no index is below it, and it is
+    not reduced.
+    """
+    name = operator.batch or "d0"
+    specs = case.tensors.values()
+    holding = [s for s in specs if name in s.axes]
+    if not holding or case.dims[name] < _FEWEST:
+        return None
+    if any(s.axes[0] != name for s in holding) or any(s.below == name for s in specs):
+        return None
+    reduced = operator.reduced_axis(case)
+    if reduced is not None and case.lead.axes[reduced] == name:
+        return None
+    return name
+
+
+def taken(derived: Derived, axis: str, rows: tuple[int, ...]) -> Derived:
+    """Return the case with some of its rows, each tensor laid out as it was."""
+    tensors, values = {}, {}
+    for name, spec in derived.case.tensors.items():
+        tensors[name], values[name] = spec, derived.values[name]
+        if axis not in spec.axes:
+            continue
+        x = values[name]
+        index = torch.tensor(rows, device=x.device)
+        # As integers: float8 has no operators.
+        values[name] = as_integers(x).index_select(0, index).view(x.dtype)
+        tensors[name] = _resized(spec, len(rows))
+    return Derived(replace(derived.case, tensors=tensors, edge=None), values)
+
+
+def _resized(spec: TensorSpec, rows: int) -> TensorSpec:
+    # The values are given apart: a recipe has to name some.
+    fill = spec.fill or Fill("zeros")
+    shape = (rows, *spec.shape[1:])
+    return replace(spec, shape=shape, fill=fill, plants=(), values=None)
+
+
+def _parts(n: int, *, reordered: bool) -> Iterator[tuple[int, ...]]:
+    """Yield rows of batches other than the whole, the fewest first."""
+    for count in sorted({c for c in (*_FEW, n // 2, n - 1) if 0 < c < n}):
+        yield tuple(range(count))
+    yield (n - 1,)
+    if reordered:
+        yield tuple(range(n - 1, -1, -1))
+
+
+def _is_plain(case: Case, axis: str) -> bool:
+    """Whether rows can change places: none of them share memory."""
+    specs = (s for s in case.tensors.values() if axis in s.axes)
+    return all(s.is_contiguous for s in specs)
+
+
+def _axes(
+    whole: Mapping[str, Acceptance], part: Mapping[str, Acceptance], n: int, rows: int
+) -> dict[str, int] | None:
+    """Return the axis of each output that holds the rows; None if one has none."""
+    axes = {}
+    for name, accepted in whole.items():
+        have, other = accepted.shape, part[name].shape
+        pairs = enumerate(zip(have, other, strict=False))
+        differ = [i for i, (one, two) in pairs if one != two]
+        if len(have) != len(other) or len(differ) != 1:
+            return None
+        if (have[differ[0]], other[differ[0]]) != (n, rows):
+            return None
+        axes[name] = differ[0]
+    return axes

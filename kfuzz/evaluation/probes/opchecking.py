@@ -1,0 +1,162 @@
+"""torch's opcheck on operators of a user's library: do schema and fake tell the truth?
+
+Only what opcheck says of these two is evidence, and an alias only where a byte is
+shared; what it cannot run is a note.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.custom_ops import CustomOp
+from kfuzz.execution.calls.compiling import at_work
+from kfuzz.execution.calls.occupied import by_kernel
+from kfuzz.execution.calls.results import Expected
+from kfuzz.execution.memory.footprints import Footprint
+from kfuzz.execution.values.randomness import SEED, seeded
+
+_SCHEMA: Final = "test_schema"
+_FAKE: Final = "test_faketensor"
+_MUTATED: Final = re.compile(
+    r"Argument (\w+) is not defined as mutable but was mutated"
+)
+_ALIASED: Final = re.compile(
+    r"is not defined to alias output but was aliasing|alias unexpectedly"
+    r"|not allowed to directly return inputs"
+)
+_NO_FAKE: Final = re.compile(r"no fake impl registered|UnsupportedOperatorException")
+
+
+@dataclass(frozen=True)
+class OpCheck:
+    """What opcheck says of an operator on one case.
+
+    Attributes:
+        mutated: argument that it writes to and its schema does not say so, or "".
+        aliased: which bytes two of its tensors share though the schema does not say
+            so, in words, or "".
+        fake: how the result of its fake implementation differs, or "".
+        notes: what could not be checked, one line each.
+    """
+
+    mutated: str = ""
+    aliased: str = ""
+    fake: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def opcheck(
+    operator: CustomOp,
+    tensors: Sequence[Tensor | None],
+    scalars: Mapping[str, Any],
+    outputs: Mapping[str, Expected],
+    device: torch.device,
+) -> OpCheck:
+    """Return what opcheck says of a call; the tensors are copied first.
+
+    Args:
+        operator: the operator.
+        tensors: what it is passed by position, dense; None for one that it is not.
+        scalars: what it is passed by keyword.
+        outputs: destinations that it is given by name.
+        device: where it runs.
+    """
+
+    def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        given = {
+            name: torch.zeros(e.shape, dtype=e.dtype, device=device)
+            for name, e in outputs.items()
+        }
+        copies = (None if t is None else t.clone() for t in tensors)
+        return operator.packed(*copies, **given, **scalars)
+
+    _prepare()
+    with by_kernel(), seeded(device, SEED), torch.no_grad():
+        positional, named = arguments()
+        told: dict[str, Any] = torch.library.opcheck(
+            operator.overload, positional, named,
+            test_utils=(_SCHEMA, _FAKE), raise_exception=False,
+        )  # fmt: skip
+        shared = ""
+        if _ALIASED.search(str(told[_SCHEMA])):
+            positional, named = arguments()
+            shared = _shared(operator.overload(*positional, **named), positional, named,
+                             operator)  # fmt: skip
+    return _read(told, shared)
+
+
+@cache
+def _prepare() -> None:
+    """Import what opcheck is made of: seconds that are not the kernel's."""
+    with at_work():
+        for name in ("torch._dynamo", "torch.testing._internal.optests"):
+            import_module(name)
+
+
+def _read(told: Mapping[str, Any], shared: str) -> OpCheck:
+    """Return what the answers of both tests come to."""
+    notes = []
+    mutated = aliased = fake = ""
+    schema, faked = told[_SCHEMA], told[_FAKE]
+    if isinstance(schema, Exception):
+        text = str(schema)
+        if met := _MUTATED.search(text):
+            mutated = met.group(1)
+        elif _ALIASED.search(text):
+            aliased = shared
+            if not shared:
+                notes.append(f"opcheck: {_line(text)}; no byte is shared")
+        else:
+            notes.append(f"opcheck cannot check its schema: {_said(schema)}")
+    if isinstance(faked, Exception):
+        text = str(faked)
+        differs = type(faked).__name__ == "MetadataMismatchError" or (
+            isinstance(faked, AssertionError) and "mismatch" in text
+        )
+        if _NO_FAKE.search(text) or _NO_FAKE.search(type(faked).__name__):
+            notes.append("it has no fake implementation: torch.compile cannot trace it")
+        elif differs and "alias" not in text:
+            fake = _line(text.partition(", found ")[2] or text)
+        else:
+            notes.append(f"opcheck cannot check its fake: {_said(faked)}")
+    return OpCheck(mutated, aliased, fake, tuple(notes))
+
+
+def _shared(
+    returned: Any,
+    positional: Sequence[Any],
+    named: Mapping[str, Any],
+    operator: CustomOp,
+) -> str:
+    """Return which arguments and results have a byte in common, in words, or ""."""
+    schema = operator.overload._schema
+    results = returned if isinstance(returned, tuple | list) else (returned,)
+    places = [
+        (i, Footprint.of(y)) for i, y in enumerate(results) if isinstance(y, Tensor)
+    ]
+    names = [a.name for a in schema.arguments if not a.kwarg_only]
+    given = {**dict(zip(names, positional, strict=False)), **named}
+    written = {a.name for a in schema.arguments if a.alias_info is not None}
+    for i, place in places:
+        for name, x in given.items():
+            free = name in written or not isinstance(x, Tensor)
+            if not free and place.overlaps(Footprint.of(x)):
+                return f"result {i} lies in the memory of {name}"
+        for j, other in places:
+            if j > i and place.overlaps(other):
+                return f"results {i} and {j} share memory"
+    return ""
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {_line(str(error))}"
+
+
+def _line(text: str) -> str:
+    return text.strip().partition("\n")[0][:200]

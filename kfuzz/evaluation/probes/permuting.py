@@ -1,0 +1,77 @@
+"""The reduced dimension in another order: what a schedule may not depend on.
+
+kfuzz's definition of C-ORD-01: in whatever order a kernel meets what it reduces, the
+results lie within the bound of the declared accumulation. Two results of one sum then
+differ by no more than twice the bound and one rounding of the store each.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.changed import ORDERS, Changed, Order
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.view import View
+from kfuzz.core.recipe import Case
+from kfuzz.evaluation.probes.relational import WORDS, Apart, told
+
+
+def reduced_name(operator: Operator, case: Case) -> str | None:
+    """Return the name of the dimension that a case reduces; None if it has none."""
+    if operator.dim is None and isinstance(operator.reduced, str):
+        return operator.reduced
+    axis, lead = operator.reduced_axis(case), case.lead
+    return None if axis is None or not lead.axes else lead.axes[axis]
+
+
+def orders(operator: Operator, case: Case) -> list[Order]:
+    """Return the orders in which a case can be run, none where nothing is reduced."""
+    axis = reduced_name(operator, case)
+    names = tuple(n for n, s in case.tensors.items() if axis in s.axes)
+    return [Order(axis, names, order) for order in ORDERS] if axis and names else []
+
+
+def permuted(given: Derived, order: Order) -> Derived | None:
+    """Return the case in another order; None where that changes no element."""
+    values, changed = dict(given.values), False
+    for name in order.arguments:
+        x, axis = values[name], given.case.tensors[name].axes.index(order.axis)
+        wanted = order.places(x.shape[axis])
+        places = torch.tensor(wanted, device=x.device, dtype=torch.int64)
+        raw = _raw(x)
+        made = raw.index_select(axis, places)
+        changed = changed or not torch.equal(made, raw)
+        values[name] = made.contiguous().view(x.dtype)
+    return Derived(given.case, values) if changed else None
+
+
+def _raw(x: Tensor) -> Tensor:
+    """Return the elements as integers: float8 has no operators."""
+    return x.contiguous().view(WORDS[x.element_size()])
+
+
+def with_orders(view: View, given: Derived, apart: Apart) -> View:
+    """Return the view of a conforming case with what other orders gave.
+
+    Args:
+        view: the case.
+        given: its values.
+        apart: runs changed cases.
+    """
+    found: list[Changed] = []
+    left = False
+    for order in orders(view.operator, given.case):
+        made = permuted(given, order)
+        there = None if made is None else apart.run(made)
+        if made is None or there is None:
+            continue
+        if there.miss is None:
+            found.append(Changed(order))
+        elif apart.is_plain(made):
+            found.append(Changed(order, there.miss))
+            break
+        else:
+            left = True
+    return replace(view, permuted=told(found, left=left))

@@ -1,0 +1,178 @@
+"""The second call: other data over the first, while the first results are alive.
+
+It shows memos, buffers that two calls share, and state that a call leaves behind.
+Most cases do without: it costs two calls and an oracle more.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import same_bits
+from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import expected_metadata
+from kfuzz.contracts.repeats import agree, conforms
+from kfuzz.contracts.view import PARTLY, View
+from kfuzz.core.recipe import Case
+from kfuzz.execution.calls.run import Run
+from kfuzz.execution.values.fills import repeated_axes
+from kfuzz.execution.values.randomness import OTHER_SEED, SEED
+from kfuzz.numerics.acceptance import Acceptance
+
+# An odd constant near 2^64 / golden ratio: the top bits of a product with it are
+# even for seeds that follow one another.
+_MIX: Final = 0x9E3779B97F4A7C15
+_WORD: Final = 1 << 64
+
+# Roles of arguments whose sign means something.
+_ONE_SIDED: Final = frozenset({"variance", "mask"})
+
+_WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def is_due(case: Case, share: float = 1 / SECOND_CALL_SHARE) -> bool:
+    """Whether a case is among the share; those with seed 0, as pinned ones, are."""
+    mixed = case.seed * _MIX % _WORD
+    return mixed < share * _WORD
+
+
+def turned(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return other data: flipped along every axis, floats negated.
+
+    But for variances and masks: a domain need not hold what is negative, or +Inf.
+    """
+    out = {}
+    for name, x in values.items():
+        # As integers: float8 has no operators.
+        raw = x.view(_WORDS[x.element_size()])
+        raw = raw.flip(tuple(range(x.dim()))).contiguous()
+        if x.is_floating_point() and operator.tensors[name].role not in _ONE_SIDED:
+            raw = raw ^ torch.iinfo(raw.dtype).min
+        out[name] = raw.view(x.dtype)
+    return out
+
+
+def second_data(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the data of the second call: turned, and put back into the domain."""
+    return (operator.within or dict)(turned(operator, values))
+
+
+def partly_turned(
+    operator: Operator, case: Case, values: Mapping[str, Tensor]
+) -> dict[Probe, dict[str, Tensor]]:
+    """Return other data that have most of their elements in common with the first.
+
+    In the middle of every argument the elements of half of it stand in reverse order,
+    so that neither ends nor sums tell; one element differs; the last argument does.
+    Where several indices are one element in memory an argument stays as it is.
+    """
+    out: dict[Probe, dict[str, Tensor]] = {p: dict(values) for p in PARTLY}
+    other = turned(operator, values)
+    for name, x in values.items():
+        if repeated_axes(case.tensors[name]):
+            continue
+        flat = x.view(_WORDS[x.element_size()]).reshape(-1)
+        n = flat.numel()
+        swapped = flat.clone()
+        swapped[n // 4 : n - n // 4] = flat[n // 4 : n - n // 4].flip(0)
+        out[Probe.MIDDLE][name] = swapped.reshape(x.shape).view(x.dtype)
+        if n and x.is_floating_point():
+            one = flat.clone()
+            one[n // 2] = other[name].view(one.dtype).reshape(-1)[n // 2]
+            out[Probe.ELEMENT][name] = one.reshape(x.shape).view(x.dtype)
+    last = list(values)[-1]
+    out[Probe.LAST_ARGUMENT][last] = other[last]
+    if len(values) == 1:  # that is the second call
+        del out[Probe.LAST_ARGUMENT]
+    return out
+
+
+def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return other data: floats halved, exactly where they stay normal."""
+    return {
+        name: (x.to(torch.float64) / 2).to(x.dtype) if x.is_floating_point() else x
+        for name, x in values.items()
+    }
+
+
+class Calls(Protocol):
+    """Runs the kernel on data of the case's shapes."""
+
+    def __call__(
+        self, values: Mapping[str, Tensor], *, after: Run | None, seed: int
+    ) -> Run:
+        """Run it over the arguments of a held run, or in other memory."""
+
+
+def with_second_call(
+    view: View,
+    derived: Derived,
+    call: Calls,
+    accept: Callable[[Derived], Mapping[str, Acceptance] | None],
+    *,
+    thorough: bool = True,
+) -> View:
+    """Return the view with what calls after the first one leave.
+
+    Args:
+        view: a case whose base run conforms and is held.
+        derived: the case with its values.
+        call: runs the kernel.
+        accept: the acceptance of other data; None where it is undefined.
+        thorough: whether to change each part of the data, and not one of them.
+    """
+    first, data = view.base, derived.values
+    runs, others = dict(view.runs), dict(view.others)
+    within = view.operator.within or dict
+    second = second_data(view.operator, data)
+
+    def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
+        runs[probe] = call(values, after=first, seed=seed)
+
+    def grown() -> View:
+        return replace(view, runs=dict(runs), others=dict(others))
+
+    def admit(values: Mapping[str, Tensor], *probes: Probe) -> None:
+        wanted = accept(Derived(derived.case, values))
+        if wanted is None or view.acceptance is None:
+            return
+        if expected_metadata(wanted) == expected_metadata(view.acceptance):
+            others.update(dict.fromkeys(probes, wanted))
+
+    admit(second, Probe.SECOND, Probe.SECOND_ALONE)
+    run(Probe.SECOND, second)
+    run(Probe.AGAIN, data, OTHER_SEED)
+    view = grown()
+    if not agree(view, Probe.BASE, Probe.AGAIN):
+        run(Probe.AFTERWARDS, data)
+        run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
+    if not conforms(view, Probe.SECOND):
+        runs[Probe.SECOND_ALONE] = call(second, after=None, seed=SEED)
+        third = within(halved(data))
+        admit(third, Probe.THIRD)
+        run(Probe.THIRD, third)
+        return grown()
+    parts = partly_turned(view.operator, derived.case, data)
+    asked = list(parts)
+    if not thorough:
+        asked = [asked[derived.case.seed % len(asked)]]
+    for probe in asked:
+        changed = within(parts[probe])
+        if all(same_bits(x, data[name]).all() for name, x in changed.items()):
+            continue
+        admit(changed, probe)
+        if probe not in others:
+            continue
+        run(probe, changed)
+        view = grown()
+        if agree(view, Probe.BASE, probe) and not conforms(view, probe):
+            control = within(halved(changed))
+            admit(control, Probe.CHANGED_HALVED)
+            run(Probe.CHANGED_HALVED, control)
+            break
+    return grown()

@@ -1,0 +1,47 @@
+"""Repeats on a GPU, idle and busy: what equal calls in equal memory give."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from kfuzz.contracts.classes.c_ord_02 import unrepeatable
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.view import View
+from kfuzz.execution.calls.run import Run
+from kfuzz.execution.device.surroundings import Company
+
+ROUNDS: Final = 1
+"""How often each repeat is made while searching."""
+
+THOROUGH_ROUNDS: Final = 6
+"""How often it is made where a finding hangs on it."""
+
+_COMPANY: Final = {
+    Probe.BACK_TO_BACK: Company.NONE,
+    Probe.BESIDE_HELD: Company.HELD,
+    Probe.BESIDE_COPIES: Company.STIRRED,
+}
+
+
+def with_loads(view: View, repeat: Callable[[Company], Run], *, thorough: bool) -> View:
+    """Return the view with repeats of its base run, up to the first that differs.
+
+    Args:
+        view: a case with its base run, whose results can be compared.
+        repeat: makes the call again, in the same memory and beside other work.
+        thorough: whether to leave less to chance.
+    """
+    if view.acceptance is None or not view.base.comparable:
+        return view
+    for _ in range(THOROUGH_ROUNDS if thorough else ROUNDS):
+        grown = view
+        for probe, company in _COMPANY.items():
+            run = repeat(company)
+            if run.unreliable:  # that company cannot be had here
+                continue
+            if not run.comparable:  # for want of memory, or of the device
+                return grown
+            grown = replace(grown, runs={**grown.runs, probe: run})
+            if unrepeatable(grown) is not None:
+                return grown
+    return grown

@@ -1,0 +1,208 @@
+"""The child's side: loads one kernel and answers requests about cases."""
+
+import faulthandler
+import io
+import mmap
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from kfuzz.contracts.suite import select_classes
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.burst import Burst
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Signature
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.observing import observe
+from kfuzz.evaluation.prefilter import Screen
+from kfuzz.execution.calls.branches import Watch, watch
+from kfuzz.execution.calls.compiling import beat_while_compiling
+from kfuzz.execution.calls.occupied import Holder, tell
+from kfuzz.execution.device.collectives import Collected
+from kfuzz.execution.device.devices import device_name
+from kfuzz.execution.device.health import ailment
+from kfuzz.execution.device.machine import flags
+from kfuzz.execution.device.surroundings import surroundings_of
+from kfuzz.execution.memory import buffers as rooms
+from kfuzz.execution.processes.interrupts import is_child
+from kfuzz.execution.processes.limits import limit_memory
+from kfuzz.targets.load import Source, load
+
+# Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
+# has the process, as a `Holder`. What follows in its file are stacks, written when
+# the signal comes.
+PULSE_BYTES: Final = 8
+STACK_SIGNAL: Final = signal.SIGUSR2
+
+Reply = dict[str, Any]
+
+
+class Worker:
+    """Answers requests about one kernel: "open" it, "judge", "observe" and others."""
+
+    def __init__(self) -> None:
+        self._bench: Bench | None = None
+        self._screen: Screen | None = None
+        self._pulse: mmap.mmap | None = None
+        self._stacks: io.FileIO | None = None
+        self._unfenced = ""
+        self._watch: Watch | None = None
+
+    def __call__(self, message: dict[str, Any]) -> Reply:
+        """Answer one request."""
+        match message["do"]:
+            case "open":
+                return self._open(message)
+            case "judge":
+                case = decode(Case, message["case"], "case")
+                bench = self._need()
+                self._next_is(None if case.pinned else case.seed)
+                report = bench.judge(case, Depth(message["depth"]))
+                reply = {"report": encode(report), "spent": bench.spent}
+                return {**reply, "branches": self._branches()}
+            case "screen":
+                burst = decode(Burst, message["burst"], "burst")
+                self._next_is(None)
+                screened = self._screening().screen(burst)
+                return {"screened": encode(screened), "branches": self._branches()}
+            case "judge_each":
+                return self._judge_each(message)
+            case "pin":
+                case = decode(Case, message["case"], "case")
+                return {"case": encode(self._need().pin(case))}
+            case "observe":
+                case, bench = decode(Case, message["case"], "case"), self._need()
+                self._next_is(None)
+                observed = observe(bench, case, message["times"])
+                reply = {"observed": encode(observed), "spent": bench.spent}
+                return {**reply, "branches": self._branches()}
+            case other:
+                raise ValueError(f"unknown request {other!r}")
+
+    def _judge_each(self, message: dict[str, Any]) -> Reply:
+        """Judge cases in order, up to the first that shows the symptom asked for.
+
+        One that cannot be judged, or after which nothing else can, is the last too.
+        """
+        bench, depth = self._need(), Depth(message["depth"])
+        wanted = decode(Signature, message["until"], "until")
+        self._next_is(None)
+        reports = []
+        for i, data in enumerate(message["cases"]):
+            report = bench.judge(decode(Case, data, f"cases[{i}]"), depth)
+            reports.append(encode(report))
+            if report.shows(wanted) or report.error or bench.spent:
+                break
+        reply = {"reports": reports, "spent": bench.spent}
+        return {**reply, "branches": self._branches()}
+
+    def adopt(self, bench: Bench) -> None:
+        """Serve a kernel that is already loaded (no importable home)."""
+        self._bench = bench
+
+    def _open(self, message: dict[str, Any]) -> Reply:
+        os.chdir(message["cwd"])
+        source = Source(
+            file=Path(message["file"]) if message["file"] else None,
+            module=message["module"],
+            only=(message["name"],),
+        )
+        if self._bench is None:
+            device = torch.device(message["device"])
+            if device.type != "cuda":
+                limit_memory()  # a context maps far more than it takes
+            # Before the user's file: on a broken device its import would be blamed.
+            elif (why := ailment(device)) is not None:
+                return {"ailment": why}
+            try:
+                loaded = load(source, root=Path(message["root"]))
+            except KfuzzError as error:
+                return {"problem": str(error)}
+            setting = setting_of(
+                message["device"],
+                SizeBudget(**message["budget"]),
+                select_classes(message["classes"], ()),
+                fences=message["fences"],
+                probes=message["probes"],
+            )
+            self._bench = Bench(loaded[0].kernel, setting)
+            self._bench.beside_collective = partial(_beside_collective, message)
+            if message["fences"] and not setting.fences:
+                self._unfenced = rooms.unavailable(setting.device)
+            if (around := surroundings_of(device)) is not None:
+                around.prepare()
+            if message["pulse"]:
+                self._beat_into(message["pulse"])
+            if is_child():  # what follows every call ends with the process
+                self._watch = watch(loaded[0].kernel.function)
+                if self._watch is not None:
+                    tell(self._watch.occupied, role="branches")
+        return {
+            "device": device_name(message["device"]),
+            "flags": flags(message["device"]),
+            "unfenced": self._unfenced if message["fences"] else "",
+        }
+
+    def _beat_into(self, path: str) -> None:
+        file = open(path, "r+b", buffering=0)  # noqa: SIM115 - signals write to it
+        pulse = mmap.mmap(file.fileno(), PULSE_BYTES)
+        file.seek(PULSE_BYTES)
+        faulthandler.register(STACK_SIGNAL, file=file, all_threads=True)
+
+        def beat() -> None:
+            pulse[0] = (pulse[0] + 1) % 256
+
+        def occupied(holder: Holder) -> None:
+            pulse[1] = holder
+
+        self._pulse, self._stacks = pulse, file
+        self._need().on_run = beat
+        beat_while_compiling(beat)
+        tell(occupied)
+
+    def _screening(self) -> Screen:
+        """Return what screens bursts of the kernel that is open."""
+        bench = self._need()
+        if self._screen is None:
+            setting = bench.setting
+            self._screen = Screen(bench.kernel, setting.device, setting.classes)
+            self._screen.on_run = lambda: bench.on_run()
+        return self._screen
+
+    def _next_is(self, seed: int | None) -> None:
+        """Say that the case of a seed is next, or a burst (None)."""
+        if self._watch is not None:
+            self._watch.ask(seed)
+
+    def _branches(self) -> Any:
+        """Return what is new of the branches of the kernel's file."""
+        return None if self._watch is None else encode(self._watch.news())
+
+    def _need(self) -> Bench:
+        if self._bench is None:
+            raise ValueError("no kernel is open")
+        return self._bench
+
+
+def _beside_collective(
+    opened: dict[str, Any], case: Case, step: Callable[[], None]
+) -> Collected:
+    from kfuzz.evaluation.collective import probe  # seldom needed
+
+    return probe(opened, case, step)
+
+
+def serve() -> Worker:
+    """Return the handler of a fresh child."""
+    # Small tensors gain nothing from threads, and children that run side by side
+    # would spin against each other (measured: 60 ms a case for 8).
+    torch.set_num_threads(1)
+    return Worker()

@@ -1,0 +1,184 @@
+"""`@triton.autotune` without its clock: a chosen configuration, or a short measurement.
+
+Triton is not imported here: its autotuner is given, or found where it is loaded.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+from kfuzz.execution.calls.patches import Patches
+
+MODULE: Final = "triton.runtime.autotuner"
+"""Where Triton's autotuner is, once a kernel has imported it."""
+
+CALLS: Final = 2
+"""Calls of each configuration while an autotuner measures: what the first one leaves
+and nothing restores is what the second one finds."""
+
+# What the autotuner passes over in a configuration: see its `_bench`.
+_REFUSALS: Final = frozenset(
+    {"OutOfResources", "CompileTimeAssertionFailure", "PTXASError"}
+)
+
+
+class Measuring:
+    """Calls in which autotuners measure, as after the start of a program.
+
+    What they had cached is out of their sight until the block ends, and what they
+    find out is forgotten with it. A context manager.
+
+    Args:
+        most: configurations that an autotuner measures at most: the chosen one and
+            those after it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._seen: dict[int, Any] = {}
+        self._patches = Patches()
+        self._ranks: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._patches.undo()
+        self._seen.clear()
+
+    def begin(self, tuner: Any) -> None:
+        """Empty an autotuner's caches, at its first launch in the block."""
+        if id(tuner) not in self._seen:
+            self._seen[id(tuner)] = tuner  # kept, or another could get its id
+            self._patches.set(tuner, "cache", {})
+            self._patches.set(tuner, "cache_results", False)
+
+    def shortened(self, pruned: list[Any], chosen: int) -> list[Any]:
+        """Return the configurations to measure, in their order.
+
+        Args:
+            pruned: what pruning leaves.
+            chosen: number of the one that is to come out fastest, modulo how many.
+        """
+        count = len(pruned)
+        first = chosen % count
+        taken = sorted((first + i) % count for i in range(min(self.most, count)))
+        self._ranks = [(place - first) % count for place in taken]
+        return [pruned[place] for place in taken]
+
+    def rank(self) -> float:
+        """Return a time for the next configuration: the chosen one has the least."""
+        return float(self._ranks.pop(0)) if self._ranks else math.inf
+
+
+def install(
+    tuner: Any,
+    chosen: Callable[[], int],
+    measuring: Callable[[], Measuring | None],
+    note: Callable[[str, int], None],
+    patches: Patches,
+) -> None:
+    """Have autotuned kernels run a chosen configuration until the patches are undone.
+
+    Those that prune configurations and those that prepare arguments are asked as
+    before. One that the compiler or the device refuses is passed over for the next.
+    Unless they measure, what autotuners have cached neither counts nor changes.
+
+    Args:
+        tuner: `triton.runtime.autotuner.Autotuner`.
+        chosen: returns the number of the configuration, modulo how many there are.
+        measuring: returns the block in which they measure, None where they do not.
+        note: told which one ran, in words, and of how many.
+        patches: takes what is replaced.
+    """
+    launch, prune, bench = tuner.run, tuner.prune_configs, tuner._bench
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        every, block = self.configs, measuring()
+        if len(every) < 2:
+            note(str(every[0]), 1)
+            return launch(self, *args, **kwargs)
+        if block is not None:
+            block.begin(self)
+            result = launch(self, *args, **kwargs)
+            note(str(self.best_config), len(every))
+            return result
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        pruned = list(self.prune_configs(kwargs))
+        first = chosen()
+        for turn in range(len(pruned)):
+            config = pruned[(first + turn) % len(pruned)]
+            self.nargs = dict(zip(self.arg_names, args, strict=False))
+            # What follows the timing on a first call.
+            arguments = {**self.nargs, **kwargs, **config.all_kwargs()}
+            self.pre_hook(arguments, reset_only=True)
+            self.configs = [config]
+            try:
+                result = launch(self, *args, **kwargs)
+            except Exception as error:
+                if turn + 1 == len(pruned) or not _declined(error):
+                    raise
+                continue
+            finally:
+                self.configs = every
+            note(str(config), len(pruned))
+            return result
+        raise AssertionError("the last configuration returned or raised")
+
+    def pruned(self: Any, kwargs: Any) -> Any:
+        left, block = list(prune(self, kwargs)), measuring()
+        return left if block is None or not left else block.shortened(left, chosen())
+
+    def benched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        block = measuring()
+        if block is None:
+            return bench(self, *args, **kwargs)
+        own = Patches()
+        own.set(self, "do_bench", _called)
+        try:
+            times = bench(self, *args, **kwargs)
+        finally:
+            own.undo()
+        rank = block.rank()
+        return [rank] * 3 if math.isfinite(times[0]) else times
+
+    patches.set(tuner, "run", run)
+    patches.set(tuner, "prune_configs", pruned)
+    patches.set(tuner, "_bench", benched)
+
+
+def loaded() -> Any:
+    """Return Triton's `Autotuner`, None where it is not loaded."""
+    return getattr(sys.modules.get(MODULE), "Autotuner", None)
+
+
+def _called(kernel: Callable[[], object], *_: object, **__: object) -> list[float]:
+    """Call a kernel a few times, as a benchmark does, and time nothing."""
+    try:
+        for _turn in range(CALLS):
+            kernel()
+    except Exception as error:
+        if not _declined(error):
+            raise
+        return [math.inf] * 3
+    return [0.0] * 3
+
+
+def _declined(error: BaseException | None) -> bool:
+    """Whether the compiler or the device refuses one configuration.
+
+    The autotuner passes such ones over. In Triton's interpreter it is a
+    `tl.static_assert` that failed.
+    """
+    kind = type(error)
+    if kind.__module__.startswith("triton.") and kind.__name__ in _REFUSALS:
+        return True
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_name == "_new_static_assert":
+                return True
+            trace = trace.tb_next
+        error = error.__cause__
+    return False

@@ -1,0 +1,232 @@
+"""A kernel beside an all-reduce: two GPUs, a process on each, NCCL between them.
+
+In turn: the kernel runs, its result is reduced over both, the next call follows.
+Overlapped: while one stream runs the kernel, another reduces the result of the call
+before. What the all-reduce made is compared with an all-reduce, afterwards, of copies
+that were taken of the results before the next call began. The sum of two is one
+rounded addition, whichever way NCCL takes, so that equal bits are what is to be seen.
+"""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from kfuzz.core.home import HOME
+from kfuzz.execution.processes import forked
+
+RANKS: Final = 2
+STEPS: Final = 6
+"""Calls in a row; each but the first meets the all-reduce of the one before."""
+
+LIMIT_SECONDS: Final = 120.0
+"""Two processes import torch, load the kernel and set up NCCL in a few seconds."""
+
+_LOOK_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Torn:
+    """What an all-reduce beside the kernel made other than one after it.
+
+    Attributes:
+        output: the result that was reduced.
+        index: its first element that differs.
+        elements: how many differ.
+        got: what the all-reduce beside the kernel gave.
+        wanted: what it gives of the same bytes.
+        of: elements of the output.
+    """
+
+    output: str
+    index: tuple[int, ...]
+    elements: int
+    got: float
+    wanted: float
+    of: int
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a kernel beside a collective left.
+
+    Attributes:
+        reason: why it was not tried or not finished, "" where it was.
+        torn: what the all-reduce saw; None if it saw the results.
+    """
+
+    reason: str = ""
+    torn: Torn | None = None
+
+
+def unavailable(name: str) -> str:
+    """Return why no collective can be tried from a device, "" where one can."""
+    device = torch.device(name)
+    if device.type != "cuda":
+        return "collectives are tried on GPUs only"
+    if torch.cuda.device_count() < RANKS:
+        return "one GPU is visible: a collective takes two"
+    if not dist.is_available() or not dist.is_nccl_available():
+        return "this build of torch has no NCCL"
+    return ""
+
+
+def devices_of(device: torch.device) -> list[str]:
+    """Return the names of the devices of both ranks, this one first."""
+    first = device.index or 0
+    return [f"cuda:{(first + i) % torch.cuda.device_count()}" for i in range(RANKS)]
+
+
+def run_ranks(
+    command: Callable[[int, Path], Sequence[str]],
+    *,
+    step: Callable[[], None],
+    limit: float = LIMIT_SECONDS,
+) -> list[str]:
+    """Run a process for each rank and return what each printed; none outlives it.
+
+    Args:
+        command: the command line of a rank, given a folder that both share.
+        step: called several times a second, for a watchdog.
+        limit: seconds for both.
+
+    Returns:
+        The outputs; empty if a rank failed or did not end in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="kfuzz-collective-") as name:
+        folder = Path(name)
+        with _started(command, folder) as processes:
+            deadline = time.monotonic() + limit
+            while any(p.poll() is None for p in processes):
+                # One that failed leaves the other waiting for it.
+                failed = any(p.poll() not in (None, 0) for p in processes)
+                if failed or time.monotonic() >= deadline:
+                    return []
+                step()
+                time.sleep(_LOOK_SECONDS)
+            if any(p.returncode for p in processes):
+                return []
+        return [_log(folder, rank).read_text() for rank in range(RANKS)]
+
+
+@contextmanager
+def _started(
+    command: Callable[[int, Path], Sequence[str]], folder: Path
+) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    # Multicast is left off: not every machine that has NVLink can set it up.
+    env = {**os.environ, "NCCL_NVLS_ENABLE": "0"}
+    home = HOME
+    paths = [home, *filter(None, [env.get("PYTHONPATH")])]
+    env["PYTHONPATH"] = os.pathsep.join(paths)
+    try:
+        for rank in range(RANKS):
+            with _log(folder, rank).open("wb") as log:
+                made = subprocess.Popen(
+                    list(command(rank, folder)), stdin=subprocess.DEVNULL, stdout=log,
+                    stderr=subprocess.DEVNULL, env=env, start_new_session=True,
+                )  # fmt: skip
+            processes.append(made)
+        yield processes
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _log(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.txt"
+
+
+def end_with(parent: int) -> None:
+    """Have this process killed when the one that started it ends."""
+    forked.prctl(forked.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+@dataclass
+class Rank:
+    """One rank's side: calls the kernel in both orders and compares.
+
+    Attributes:
+        call: runs the kernel for a step and returns its results by name.
+        device: where.
+    """
+
+    call: Callable[[int], Mapping[str, Tensor]]
+    device: torch.device
+    _kept: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def compared(self) -> Torn | None:
+        """Return what differs between the overlapped order and the one in turn."""
+        self._in_turn()
+        reduced = self._overlapped()
+        wanted = [self._reduced(kept) for kept in self._kept]
+        for got, right in zip(reduced, wanted, strict=True):
+            for name, one in got.items():
+                torn = difference(name, one, right[name])
+                if torn is not None:
+                    return torn
+        return None
+
+    def _in_turn(self) -> None:
+        """Run the sequence in order: what is compiled on first use is compiled now."""
+        for number in range(STEPS):
+            results = self.call(number)
+            self._wait()
+            self._reduced(results)
+
+    def _overlapped(self) -> list[dict[str, Tensor]]:
+        """Run the kernel on one stream and reduce its results on another."""
+        compute, other = (torch.cuda.Stream(self.device) for _ in range(2))  # type: ignore[no-untyped-call]
+        made: list[dict[str, Tensor]] = []
+        self._wait()
+        for number in range(STEPS):
+            with torch.cuda.stream(compute):
+                results = dict(self.call(number))
+                # Before the next call: what the kernel left, whatever becomes of it.
+                self._kept.append({n: y.clone() for n, y in results.items()})
+                ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                ready.record(compute)
+            other.wait_event(ready)
+            with torch.cuda.stream(other):
+                for y in results.values():
+                    dist.all_reduce(y)
+            made.append(results)
+        self._wait()
+        return made
+
+    def _reduced(self, results: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        copies = {n: y.clone() for n, y in results.items()}
+        for y in copies.values():
+            dist.all_reduce(y)
+        self._wait()
+        return copies
+
+    def _wait(self) -> None:
+        torch.cuda.synchronize(self.device)
+
+
+def difference(output: str, got: Tensor, wanted: Tensor) -> Torn | None:
+    """Return where two results hold other numbers; None if nowhere, NaN equals NaN."""
+    wrong = ~((got == wanted) | (got.isnan() & wanted.isnan()))
+    places = wrong.nonzero()
+    if not len(places):
+        return None
+    index = tuple(int(i) for i in places[0])
+    return Torn(
+        output, index, len(places), float(got[index]), float(wanted[index]),
+        got.numel(),
+    )  # fmt: skip

@@ -1,0 +1,287 @@
+"""Watching Triton's interpreter: what it runs, touches, and computes wrongly.
+
+Every address is checked (`addresses`). The interpreter's own
+bfloat16 and float8 arithmetic is wrong (casts truncate, maxima of bfloat16 compare
+bit patterns). While a watch lasts it is corrected (`low_precision`); a
+case that touches what cannot be corrected is not judged. Outside a watch Triton is as
+its user installed it.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from operator import index
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kfuzz.core.verdict import Access
+from kfuzz.execution.calls import autotuning
+from kfuzz.execution.calls.patches import Again, Patches
+from kfuzz.execution.interpreter import low_precision, memory_hooks
+from kfuzz.execution.interpreter import tables as interpreter_tables
+from kfuzz.execution.interpreter.access_log import Program
+from kfuzz.execution.interpreter.addresses import AddressCheck
+from kfuzz.execution.interpreter.reach import Reach, tensors_in
+
+_MODULE: Final = "triton.runtime.interpreter"
+# Triton type names of the formats that the interpreter computes in wrongly.
+_UNRELIABLE: Final = low_precision.FORMATS | {"fp8e5b16", "fp8e4b8", "fp8e4b15"}
+
+
+@dataclass
+class Launches:
+    """What the interpreter did during one call of a kernel.
+
+    Attributes:
+        programs: program instances run.
+        unreliable: why its results may be wrong whatever the kernel does, or "".
+        config: the autotune configuration that ran last, in words, or "".
+        configs: of how many it is one, 0 where there are none.
+        check: checks addresses; None where nothing is to be checked.
+        reverse: whether the programs of a launch run in reverse order.
+        last: the program to run last, in launches that have it.
+        tuned: number of the autotune configuration to run, modulo how many.
+        measuring: where autotuners measure; None where they do not.
+    """
+
+    programs: int = 0
+    unreliable: str = ""
+    config: str = ""
+    configs: int = 0
+    check: AddressCheck | None = None
+    reverse: bool = False
+    last: Program | None = None
+    tuned: int = 0
+    measuring: autotuning.Measuring | None = None
+    _given: list[Any] = field(default_factory=list, repr=False)
+    _grid: Program = (1, 1, 1)
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """What the call did to memory that it should not; see `Access.where`."""
+        return () if self.check is None else self.check.accesses()
+
+    def distrust(self, reason: str) -> None:
+        """Keep the first reason not to judge by this call."""
+        self.unreliable = self.unreliable or reason
+
+    def given(self, arguments: list[Any]) -> None:
+        """Note a launch's arguments, on the host."""
+        self._given = arguments
+
+    def launch(self, grid: Program) -> None:
+        """Begin a launch of the arguments noted."""
+        self._grid = grid
+        if self.check is not None:
+            self.check.launch(self._given, math.prod(grid))
+        self._given = []
+
+    def _has(self, program: Program) -> bool:
+        return all(i < n for i, n in zip(program, self._grid, strict=True))
+
+    def program(self, place: Program) -> Program:
+        """Begin a program, and return the one to run instead."""
+        self.programs += 1
+        if self.reverse:
+            x, y, z = (n - 1 - i for n, i in zip(self._grid, place, strict=True))
+            place = (x, y, z)
+        x, y, z = (n - 1 for n in self._grid)
+        if self.last == place:
+            place = (x, y, z)
+        elif self.last is not None and place == (x, y, z) and self._has(self.last):
+            place = self.last
+        if self.check is not None:
+            self.check.program(place)
+        return place
+
+
+_no_dispatch: Final = torch._C._DisableTorchDispatch
+
+_current = Launches()
+_installed = False
+# By what is corrected: making all patches anew takes longer than most operations.
+_again: dict[frozenset[str], Again] = {}
+
+
+def interpreting() -> bool:
+    """Whether this process runs Triton kernels through the interpreter."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on")
+
+
+def watches() -> bool:
+    """Whether a watch that begins now follows what kernels do."""
+    return interpreting() and _MODULE in sys.modules
+
+
+def is_interpreter_failure(error: BaseException) -> bool:
+    """Whether an exception came from inside the interpreter.
+
+    Such an exception may be the interpreter's own limit (no libdevice, no
+    autotuner), so it is no evidence against the kernel.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if type(seen).__module__.startswith("triton."):
+            return True
+        seen = seen.__cause__
+    return False
+
+
+@contextmanager
+def watch(
+    reach: Reach | None = None,
+    *,
+    reverse: bool = False,
+    last: Program | None = None,
+    config: int = 0,
+    measuring: autotuning.Measuring | None = None,
+) -> Iterator[Launches]:
+    """Correct the interpreter while the block runs, and check what it does.
+
+    Where kernels are compiled, only the configuration is chosen. NumPy, which the
+    interpreter computes with, does not warn of overflow and NaN: a GPU does not either.
+
+    Args:
+        reach: what memory is legal; None checks no address.
+        reverse: run the programs of each launch in reverse order.
+        last: run this program last, in its place the one that would be.
+        config: of `@triton.autotune` this configuration runs, modulo their number:
+            nothing is timed.
+        measuring: have autotuners measure in this block, and come to that one.
+    """
+    global _current
+    check = None if reach is None else AddressCheck(reach)
+    outer = _current
+    _current = Launches(
+        check=check, reverse=reverse, last=last, tuned=config, measuring=measuring
+    )
+    try:
+        with ExitStack() as session:
+            if not interpreting():
+                session.enter_context(_session(_choose))
+            elif _MODULE in sys.modules:
+                session.enter_context(np.errstate(all="ignore"))
+                session.enter_context(_session(_install))
+            yield _current
+    finally:
+        _current = outer
+
+
+@contextmanager
+def _session(install: Callable[[Patches], None]) -> Iterator[None]:
+    """Patch Triton while the block runs; within another session, do nothing."""
+    global _installed
+    if _installed:
+        yield
+        return
+    patches = Patches()
+    try:
+        _installed = True
+        install(patches)
+        yield
+    finally:
+        patches.undo()
+        _installed = False
+
+
+def _choose(patches: Patches) -> None:
+    """Have autotuned kernels run the configuration that is asked for."""
+    tuner = autotuning.loaded()
+    if tuner is not None:
+        autotuning.install(
+            tuner,
+            lambda: _current.tuned,
+            lambda: _current.measuring,
+            _note_config,
+            patches,
+        )
+
+
+def _install(patches: Patches) -> None:
+    """Hook and correct the interpreter."""
+    module: Any = sys.modules[_MODULE]
+    corrected = low_precision.correctable(module)
+    again = _again.get(corrected)
+    if again is None or not again.make(patches):
+        _hook(module, corrected, patches)
+        _again[corrected] = patches.again()
+    _choose(patches)
+
+
+def _hook(module: Any, corrected: frozenset[str], patches: Patches) -> None:
+    """Make the patches that are the same in every session."""
+    handle = module.TensorHandle
+    created = handle.__post_init__
+    wrong = _UNRELIABLE - corrected
+    known: set[tuple[str, int]] = set()
+
+    def created_handle(self: Any) -> None:
+        kind = self.dtype.name, self.data.itemsize
+        if kind in known:
+            return
+        created(self)
+        name = str(self.get_element_ty())
+        if name not in wrong:
+            known.add(kind)
+        elif not _current.unreliable:
+            hint = " (ml_dtypes is missing?)" if name in low_precision.FORMATS else ""
+            _distrust(f"Triton's interpreter computes {name} wrongly{hint}")
+
+    patches.set(handle, "__post_init__", created_handle)
+    _follow_launches(module, patches)
+    if corrected:
+        low_precision.install(module, _distrust, patches)
+    memory_hooks.install(module, lambda: _current.check, patches)
+    interpreter_tables.install(module, patches)
+
+
+def _follow_launches(module: Any, patches: Patches) -> None:
+    executor, builder = module.GridExecutor, module.interpreter_builder
+    give, restore = executor._init_args_hst, executor._restore_args_dev
+    size, place = builder.set_grid_dim, builder.set_grid_idx
+
+    def given(self: Any, *arguments: Any) -> Any:
+        plain = all(type(t) is Tensor for t in tensors_in(arguments))
+        # The copies that it makes are no operators of the kernel's: no mode of torch's,
+        # which costs more than the copies do, has anything to see there.
+        with _no_dispatch() if plain else nullcontext():
+            positional, named = give(self, *arguments)
+        _current.given([*positional, *named.values()])
+        return positional, named
+
+    def sized(*grid: int) -> None:
+        size(*grid)
+        _current.launch(_program(*grid))
+
+    def placed(*where: int) -> None:
+        place(*_current.program(_program(*where)))
+
+    def restored(self: Any, given: Any, held: Any, named: Any, kept: Any) -> None:
+        there, here = tensors_in([given, named]), tensors_in([held, kept])
+        # On the CPU the tensors are their own host copies: each storage would be
+        # copied to itself, all of a sparse one and what nothing has written too.
+        if [t.data_ptr() for t in there] != [t.data_ptr() for t in here]:
+            restore(self, given, held, named, kept)
+
+    patches.set(executor, "_init_args_hst", given)
+    patches.set(executor, "_restore_args_dev", restored)
+    patches.set(builder, "set_grid_dim", sized)
+    patches.set(builder, "set_grid_idx", placed)
+
+
+def _program(x: Any, y: Any, z: Any) -> Program:
+    return index(x), index(y), index(z)
+
+
+def _note_config(config: str, configs: int) -> None:
+    _current.config, _current.configs = config, configs
+
+
+def _distrust(reason: str) -> None:
+    _current.distrust(reason)

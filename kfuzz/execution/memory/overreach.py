@@ -1,0 +1,97 @@
+"""Views that end past a member's memory, which a storage of its own would refuse."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor
+
+from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.memory.footprints import Footprint
+
+OVERREACH: Final = "a view past the end of its memory"
+"""Why a member is suspect that makes such a view."""
+
+# What makes a tensor of any part of a storage.
+_OF_STORAGE: Final[tuple[tuple[Any, str], ...]] = (
+    (Tensor, "as_strided"),
+    (Tensor, "as_strided_"),
+    (Tensor, "set_"),
+    (torch, "as_strided"),
+    (torch, "as_strided_"),
+)
+
+
+class Shared(Protocol):
+    """A storage in which every member has a part."""
+
+    @property
+    def low(self) -> int:
+        """Address of the first byte."""
+
+    def holds(self, start: int, stop: int) -> bool:
+        """Whether the bytes between two addresses are of one thing of one member."""
+
+
+class Overreach:
+    """Notes such views, as far as Python makes them, until its context ends.
+
+    Members share a storage, which such a view need not leave.
+
+    Attributes:
+        seen: whether one has been made; whoever calls the kernel sets it back.
+        first: storages in which members have parts from the beginning.
+        later: those that have come since.
+    """
+
+    def __init__(self, *shared: Shared) -> None:
+        """Note nothing yet.
+
+        Args:
+            shared: storages in which members have parts from the beginning.
+        """
+        self.seen = False
+        self.first = shared
+        self.later: Sequence[Shared] = ()
+        self._patches = Patches()
+        self._begun = False
+
+    def begin(self) -> None:
+        """Note such views from now on until the context ends.
+
+        Not before a kernel's first call has imported what it does: other libraries
+        keep tables of torch's functions.
+        """
+        if not self._begun:
+            self._begun = True
+            for owner, name in _OF_STORAGE:
+                self._patches.set(owner, name, self._noting(getattr(owner, name)))
+
+    def __enter__(self) -> "Overreach":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.undo()
+
+    def _noting(self, true: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            made = true(*args, **kwargs)
+            if type(made) is Tensor and self._is_past(made):
+                self.seen = True
+            return made
+
+        return noting
+
+    def _is_past(self, made: Tensor) -> bool:
+        """Whether a tensor ends elsewhere than in what it begins in."""
+        if made.layout is not torch.strided or not made.numel():
+            return False
+        try:
+            place = made.untyped_storage().data_ptr()
+        except (RuntimeError, NotImplementedError):  # a wrapper's, as vmap makes
+            return False
+        for shared in (*self.first, *self.later):
+            if shared.low == place:
+                footprint = Footprint.of(made)
+                return not shared.holds(footprint.address, footprint.stop)
+        return False

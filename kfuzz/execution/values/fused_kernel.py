@@ -1,0 +1,294 @@
+"""The value families as one Triton kernel: all members of a burst in one launch.
+
+It gives the bits that `families` and `patterns` give. A row of a table
+says per member what is made. Most families are one formula of drawn integers k and e,
+
+    value = (a + k * b) * c * 2**e * (1 or -1);
+
+the rest have branches of their own, by the column `CODE`. Words are 32 bits wide and
+wrap around, which are the lower halves that `generator.mixed` keeps.
+"""
+
+from typing import Final
+
+import triton
+import triton.language as tl
+
+# Columns of the table: integers, keys as their 64 bits, float64 as theirs.
+CODE: Final = tl.constexpr(0)
+KEY: Final = tl.constexpr(1)
+EXPONENT_KEY: Final = tl.constexpr(2)
+SIGN_KEY: Final = tl.constexpr(3)
+ROW_KEY: Final = tl.constexpr(4)
+# The word of an element is that of row * ROW_STEP + position * STEP.
+ROW_STEP: Final = tl.constexpr(5)
+STEP: Final = tl.constexpr(6)
+# k is normal in 2**-31 (MODE 1), its magnitude (2), or (0) START + POSITION * position
+# + FACTOR * (word mod COUNT) + (word of the row mod ROW_COUNT); COUNT 0 for 2**32.
+MODE: Final = tl.constexpr(7)
+START: Final = tl.constexpr(8)
+POSITION: Final = tl.constexpr(9)
+FACTOR: Final = tl.constexpr(10)
+COUNT: Final = tl.constexpr(11)
+ROW_COUNT: Final = tl.constexpr(12)
+# e is LEAST + (word >> SHIFT) mod EXPONENTS; 0 where EXPONENTS is 0.
+EXPONENTS: Final = tl.constexpr(13)
+LEAST: Final = tl.constexpr(14)
+SHIFT: Final = tl.constexpr(15)
+SIGNED: Final = tl.constexpr(16)
+A: Final = tl.constexpr(17)
+B: Final = tl.constexpr(18)
+C: Final = tl.constexpr(19)
+HAS_FIRST: Final = tl.constexpr(20)
+FIRST: Final = tl.constexpr(21)
+HAS_LAST: Final = tl.constexpr(22)
+LAST: Final = tl.constexpr(23)
+# Whether the value is rounded to the format, or k is its bits but for the sign.
+ROUNDED: Final = tl.constexpr(24)
+RAW: Final = tl.constexpr(25)
+# One element that is overwritten, one more than its number, and its bits.
+SPOT: Final = tl.constexpr(26)
+SPOT_BITS: Final = tl.constexpr(27)
+AUX: Final = tl.constexpr(28)
+OTHER: Final = tl.constexpr(29)
+# From here on elements that are overwritten, by their place among those of the member:
+# one more than it, and their bits, in turn.
+PLANTS: Final = tl.constexpr(30)
+SLOTS: Final = tl.constexpr(3)
+COLUMNS: Final = tl.constexpr(36)
+
+PLAIN: Final = tl.constexpr(0)
+TIES: Final = tl.constexpr(1)
+BALANCED: Final = tl.constexpr(2)
+WALK: Final = tl.constexpr(3)
+CANCEL: Final = tl.constexpr(4)
+ONE_HOT: Final = tl.constexpr(5)
+PERMUTATION: Final = tl.constexpr(6)
+HADAMARD: Final = tl.constexpr(7)
+MASKED: Final = tl.constexpr(8)
+MASKED_ROWS: Final = tl.constexpr(9)
+INFINITIES: Final = tl.constexpr(10)
+EDGE: Final = tl.constexpr(11)
+# The member is left as it is.
+NOTHING: Final = tl.constexpr(12)
+
+BLOCK: Final = 512
+
+
+@triton.jit
+def _word(key, counter):  # type: ignore[no-untyped-def]
+    """Return a word per counter, see `generator.mixed`."""
+    x = counter + key.to(tl.uint32)
+    x = x ^ (x >> 16)
+    x = x * 0x21F0AAAD
+    x = x + (key >> 32).to(tl.uint32)
+    x = x ^ (x >> 15)
+    x = x * 0x735A2D97
+    return x ^ (x >> 15)
+
+
+@triton.jit
+def _power(exponent):  # type: ignore[no-untyped-def]
+    """Return 2**exponent as float64."""
+    return ((exponent + 1023) << 52).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _number(at):  # type: ignore[no-untyped-def]
+    """Return the float64 of a column."""
+    return tl.load(at).to(tl.float64, bitcast=True)
+
+
+@triton.jit(do_not_specialize=["total", "n", "inner"])  # type: ignore[untyped-decorator]
+def generate(  # type: ignore[no-untyped-def]
+    out_ptr, table_ptr, places_ptr, total, n, inner,
+    ITEMSIZE: tl.constexpr, PRECISION: tl.constexpr, EMIN: tl.constexpr,
+    PLUS: tl.constexpr, MINUS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write a block of the elements of one member.
+
+    Args:
+        out_ptr: integers as wide as the format, [members, total].
+        table_ptr: int64 [members, COLUMNS].
+        places_ptr: int64, where tiles meet along the structured axis.
+        total: elements of one member.
+        n: size of the structured axis.
+        inner: product of the sizes behind it.
+        ITEMSIZE: bytes of an element, 2 or 4.
+        PRECISION: of the format, at most 24.
+        EMIN: of the format.
+        PLUS: bits of +Inf as a signed integer.
+        MINUS: bits of -Inf.
+        BLOCK: elements per program.
+    """
+    member = tl.program_id(1).to(tl.int64)
+    t = table_ptr + member * COLUMNS
+    flat = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    outer = flat // inner
+    position = (outer % n).to(tl.int64)
+    row = ((outer // n) * inner + flat % inner).to(tl.int64)
+    row_counter = row.to(tl.uint32)
+    counter = (
+        row * tl.load(t + ROW_STEP) + position * tl.load(t + STEP)
+    ).to(tl.uint32)  # fmt: skip
+    key = tl.load(t + KEY)
+    exponent_key = tl.load(t + EXPONENT_KEY)
+    sign_key = tl.load(t + SIGN_KEY)
+    row_key = tl.load(t + ROW_KEY)
+    code = tl.load(t + CODE)
+    aux = tl.load(t + AUX)
+    size = position * 0 + n
+
+    word = _word(key, counter)
+    mode = tl.load(t + MODE)
+    k = position * tl.load(t + POSITION) + tl.load(t + START)
+    if mode != 0:
+        other = _word(key, counter + (size * 0 + total).to(tl.uint32))
+        bell = (word & 0xFFFF) + (word >> 16) + (other & 0xFFFF) + (other >> 16)
+        low = (word ^ (other >> 8)) & 0xFFFF
+        k = ((bell.to(tl.int64) - 131070) << 16) + low.to(tl.int64) - 0x8000
+        if mode == 2:
+            k = tl.abs(k)
+    else:
+        count = tl.load(t + COUNT)
+        drawn = word.to(tl.int64)
+        if count > 0:
+            drawn = (word % count.to(tl.uint32)).to(tl.int64)
+        k += drawn * tl.load(t + FACTOR)
+        rows = tl.load(t + ROW_COUNT)
+        if rows > 1:
+            k += (_word(row_key, row_counter) % rows.to(tl.uint32)).to(tl.int64)
+    value = (_number(t + A) + k.to(tl.float64) * _number(t + B)) * _number(t + C)
+    exponents = tl.load(t + EXPONENTS)
+    if exponents > 0:
+        drawn = _word(exponent_key, counter) >> tl.load(t + SHIFT).to(tl.uint32)
+        drawn = drawn % exponents.to(tl.uint32)
+        value = value * _power(drawn.to(tl.int64) + tl.load(t + LEAST))
+    negative = position * 0
+    if tl.load(t + SIGNED) != 0:
+        negative = (_word(sign_key, counter) >> 31).to(tl.int64)
+
+    last = size - 1
+    if code == TIES:
+        below = (word & 3).to(tl.int64) - 1
+        below = tl.where(below < 0, 0, below)
+        drawn = _word(row_key, row_counter) % (row_counter * 0 + 5)
+        top = (drawn.to(tl.int64) - 2) * (1 - aux)
+        value = (top - below).to(tl.float64)
+        zero = ((word >> 2) & 1).to(tl.int64) & aux
+        negative = tl.where(below == 0, zero, position * 0)
+    if code == BALANCED:
+        drawn = _word(row_key, row_counter).to(tl.int64)
+        scale = ((drawn & 1) * 2 + 1).to(tl.float64)
+        value = scale * _power((drawn >> 1) % 6 - 2)
+        pair = (row * n + (position >> 1)).to(tl.uint32)
+        negative = (_word(key, pair).to(tl.int64) + position) & 1
+        lone = (position == last) & (size % 2 == 1)
+        value = tl.where(lone, 0.0, value)
+        negative = tl.where(lone, 0, negative)
+    if code == WALK:
+        half = (size - 1) // 2
+        mirrored = tl.minimum(position, 2 * half - 1 - position)
+        mirrored = tl.where(mirrored < 0, 0, mirrored)
+        drawn = _word(key, (row * n + mirrored).to(tl.uint32))
+        step = (drawn % aux.to(tl.uint32)).to(tl.int64) + 1
+        step = tl.where(position < half, step, -step)
+        rest = (_word(row_key, row_counter) & 3).to(tl.int64)
+        rest = tl.where(position == last, rest, 0)
+        value = tl.where(position < 2 * half, step, rest).to(tl.float64)
+    if code == CANCEL:
+        opposite = last - position
+        pair = tl.minimum(position, opposite)
+        pairs = (row * n + pair).to(tl.uint32)
+        drawn = _word(exponent_key, pairs).to(tl.int64)
+        fraction = _word(sign_key, pairs).to(tl.float64)
+        scale = _power(aux - (drawn >> 1) % 5)
+        # 2**-32, exact as any scaling here.
+        large = (1.0 + fraction * _power(position * 0 - 32)) * scale
+        behind = (position > opposite).to(tl.int64)
+        turned = (((drawn >> 8) & 1) ^ behind) != 0
+        large = tl.where(turned, large * -1.0, large)
+        is_large = ((drawn & 1) != 0) | (pair == 0)
+        value = tl.where(is_large & (position != opposite), large, value)
+    if code == ONE_HOT:
+        place = last
+        if aux > 0:
+            drawn = _word(key, row_counter) % aux.to(tl.uint32)
+            place = tl.load(places_ptr + drawn.to(tl.int64))
+        one = (_word(row_key, row_counter) & 3).to(tl.int64) + 1
+        value = tl.where(position == place, one, 0).to(tl.float64)
+    if code == EDGE:
+        drawn = _word(row_key, row_counter) % aux.to(tl.uint32)
+        place = tl.load(places_ptr + drawn.to(tl.int64))
+        value = tl.where(position == place, _number(t + LAST), value)
+    if code == PERMUTATION:
+        place = (row * aux + tl.load(t + OTHER)) % size
+        value = (position == place).to(tl.float64)
+    if code == HADAMARD:
+        parity = (row ^ aux) & position
+        parity = parity ^ (parity >> 16)
+        parity = parity ^ (parity >> 8)
+        parity = parity ^ (parity >> 4)
+        parity = parity ^ (parity >> 2)
+        negative = (parity ^ (parity >> 1)) & 1
+
+    if tl.load(t + HAS_LAST) != 0:
+        value = tl.where(position == last, _number(t + LAST), value)
+    if tl.load(t + HAS_FIRST) != 0:
+        value = tl.where(position == 0, _number(t + FIRST), value)
+    value = value * (1.0 - 2.0 * negative.to(tl.float64))
+
+    if PRECISION < 24 and tl.load(t + ROUNDED) != 0:
+        # See `generator.narrowed`.
+        field = (value.to(tl.int64, bitcast=True) >> 52) & 0x7FF
+        field = tl.where(field < EMIN + 1023, EMIN + 1023, field)
+        magic = ((field + (53 - PRECISION)) << 52) | (field * 0 + 1) << 51
+        magic = magic.to(tl.float64, bitcast=True)
+        value = (value + magic) - magic
+    # The value is one of the format: both conversions are exact.
+    single = value.to(tl.float32)
+    if ITEMSIZE == 4:
+        bits = single.to(tl.int32, bitcast=True).to(tl.int64)
+    elif PRECISION == 8:
+        bits = (single.to(tl.int32, bitcast=True) >> 16).to(tl.int64)
+    else:
+        bits = single.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int64)
+    if tl.load(t + RAW) != 0:
+        bits = k + (negative << (8 * ITEMSIZE - 1))
+
+    if code == MASKED:
+        drawn = _word(exponent_key, row_counter).to(tl.int64) % size
+        hidden = position > drawn
+        if aux == 0:
+            hidden = ((_word(sign_key, counter) >> 31) != 0) & (position != drawn)
+        if aux == 2:
+            hidden = position > row % size
+        bits = tl.where(hidden, MINUS, bits)
+    if code == MASKED_ROWS:
+        whole = ((_word(exponent_key, row_counter) >> 31) != 0) | (row == 0)
+        bits = tl.where(whole, MINUS, bits)
+    if code == INFINITIES:
+        drawn = _word(exponent_key, row_counter).to(tl.int64)
+        which = tl.where(row == 0, 3, drawn & 3)
+        first = (drawn >> 2) % size
+        others = tl.where(size > 1, size - 1, 1)
+        further = _word(sign_key, row_counter).to(tl.int64) % others
+        second = (first + 1 + further) % size
+        bits = tl.where((position == first) & ((which & 1) != 0), PLUS, bits)
+        bits = tl.where((position == second) & ((which & 2) != 0), MINUS, bits)
+    spot = tl.load(t + SPOT)
+    if spot > 0:
+        here = row * n + position == spot - 1
+        bits = tl.where(here, tl.load(t + SPOT_BITS), bits)
+    for slot in tl.static_range(SLOTS):
+        planted = tl.load(t + (PLANTS + 2 * slot))
+        if planted > 0:
+            bits = tl.where(
+                flat == planted - 1, tl.load(t + (PLANTS + 2 * slot + 1)), bits
+            )
+    out = out_ptr + member * total + flat
+    if code != NOTHING:
+        if ITEMSIZE == 4:
+            tl.store(out, bits.to(tl.int32), mask=flat < total)
+        else:
+            tl.store(out, bits.to(tl.int16), mask=flat < total)

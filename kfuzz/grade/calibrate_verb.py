@@ -1,0 +1,96 @@
+"""kfuzz calibrate: does each contract tell right kernels from wrong ones?"""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from kfuzz.cli import options
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.streams import consume, report_stream, stopping
+
+_DEFAULT_CASES = 400
+
+
+def calibrate(
+    globs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="GLOB",
+            help="Contracts, by class or identifier: 'C-PRC-*', '*/softmax', "
+            "C-EXC-01/relu; all by default.",
+            show_default=False,
+        ),
+    ] = None,
+    max_cases: Annotated[
+        int,
+        typer.Option(
+            "--max-cases",
+            metavar="N",
+            help="Most cases for a violating witness; a conforming one gets a "
+            "quarter, in Triton's interpreter a sixteenth.",
+        ),
+    ] = _DEFAULT_CASES,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Everything drawn depends on it.")
+    ] = 0,
+    device: options.DeviceOption = "auto",
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            help="Witnesses searched at once; by default one for each processor, "
+            "on a GPU one.",
+            show_default=False,
+        ),
+    ] = None,
+    format: options.FormatOption = "text",
+) -> int:
+    """Calibrate the contracts: search kernels known to be right and to be wrong.
+
+    A contract is sound if it charges no conforming witness, and every witness that
+    violates it passes the plain functional test and is falsified under it. Without
+    such a pair it is uncalibrated, and does not count in a grade.
+
+    Exit codes: 0 no pair is unsound, 1 one is or an impostor is not refused,
+    2 usage, 3 internal error, 5 device missing, 130 interrupted (what was
+    searched is printed).
+    """
+    from kfuzz.core.calibration import Calibration, Outcome
+    from kfuzz.grade import calibrating as engine
+    from kfuzz.grade import calibration_text as report
+    from kfuzz.report import json_report
+
+    options.choice(format, options.FORMATS, "--format")
+    most = options.count(max_cases, "--max-cases")
+    assert most is not None
+    config = engine.CalibrateConfig(
+        globs=tuple(globs or ()),
+        cases=most,
+        seed=options.seed(seed),
+        device=options.device(device),
+        jobs=options.count(jobs, "--jobs") or 0,
+    )
+    made: list[Calibration] = []
+    with report_stream() as out, ExitStack() as stack:
+        stop = stack.enter_context(stopping())
+        progress: Callable[[Outcome], None] = report.Progress(sys.stderr).feed
+
+        def feed(item: Outcome | Calibration) -> None:
+            if isinstance(item, Calibration):
+                made.append(item)
+            else:
+                progress(item)
+
+        consume(engine.calibrate(config, stop=stop), feed, stop)
+        if format == "json":
+            json_report.write(report.document(made[0]), out)
+        else:
+            for line in report.lines(made[0]):
+                print(line, file=out)
+    if made[0].unsearched:
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK if made[0].is_sound else ExitCode.VIOLATION

@@ -1,0 +1,258 @@
+"""Grading: one campaign, folded to a conformance statement."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Final
+
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.suite import select_classes
+from kfuzz.core.calibration import Calibration, Soundness
+from kfuzz.core.codec import encode
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import UsageError
+from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished, RunStarted
+from kfuzz.core.finding import Finding
+from kfuzz.core.fingerprint import host_fingerprint, version_of
+from kfuzz.core.statement import (
+    Calibrated,
+    Fault,
+    Graded,
+    Instrument,
+    KernelStatement,
+    KnownDefect,
+    Statement,
+)
+from kfuzz.core.verdict import Verdict
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run_kernels
+from kfuzz.engine.search.self_check import UNCALIBRATED
+from kfuzz.execution.device.devices import device_name, devices_of, resolve_device
+from kfuzz.execution.device.machine import describe
+from kfuzz.targets.identity import identity
+from kfuzz.targets.load import LoadedKernel, load_all
+
+# Modules that bind the platform's own kernels as declared for a backend.
+PLATFORM: Final = {
+    "cpu": "kfuzz.contracts.platform.torch_cpu",
+    "cuda": "kfuzz.contracts.platform.torch_cuda",
+}
+
+
+def platform_config(config: RunConfig) -> RunConfig:
+    """Return a configuration whose targets are the platform's own kernels.
+
+    Raises:
+        UsageError: for Triton's interpreter, in which the platform has none.
+        BackendError: if the device is not there.
+    """
+    backend, _ = resolve_device(config.device)
+    if backend == "interpret":
+        if config.device == "interpret":
+            raise UsageError(
+                "torch's own kernels do not run in Triton's interpreter",
+                where="--platform --device interpret",
+                fix="give --device cpu or cuda",
+            )
+        backend = "cpu"
+    device = config.device if backend == "cuda" else "cpu"
+    return replace(config, targets=(PLATFORM[backend],), device=device)
+
+
+def resting_on(statement: Statement, calibration: Calibration) -> Statement:
+    """Return a statement that rests on a calibration made before or after it."""
+    kernels = [
+        replace(
+            kernel,
+            contracts={
+                name: replace(
+                    graded,
+                    calibration=calibration.state_of(
+                        f"{name}/{kernel.name_in_contracts}"
+                    ),
+                )
+                for name, graded in kernel.contracts.items()
+            },
+        )
+        for kernel in statement.kernels
+    ]
+    return replace(
+        statement, kernels=tuple(kernels), calibration=_calibrated(calibration)
+    )
+
+
+class Grading:
+    """One grade: its events as they come, and the statement at the end.
+
+    Args:
+        config: what to test and how long.
+        platform: whether the kernels are the platform's own, whose listed defects
+            are named.
+        calibration: what it rests on, if anything.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        platform: bool = False,
+        calibration: Calibration | None = None,
+    ) -> None:
+        self._config = platform_config(config) if platform else config
+        self._platform = platform
+        self._calibration = calibration
+        self._backend, self._device = resolve_device(self._config.device)
+        devices = devices_of(self._config.device, self._device)
+        if len(set(map(device_name, devices))) > 1:
+            # A statement is about one kind of device.
+            self._config = replace(self._config, device=self._device)
+        self._kernels: dict[str, LoadedKernel] = {}
+        self._finished: list[KernelFinished] = []
+        self._notices: dict[str, None] = {}
+        self._ended: RunFinished | None = None
+
+    def events(self, *, stop: threading.Event) -> Iterator[Event]:
+        """Search, and yield the campaign's events.
+
+        Raises:
+            KfuzzError: as `kfuzz.engine.search.campaign.run`.
+        """
+        loaded = load_all(self._config.targets, root=self._config.root)
+        self._kernels = {kernel.node_id: kernel for kernel in loaded}
+        for event in run_kernels(self._config, loaded, stop=stop):
+            match event:
+                case KernelFinished():
+                    self._finished.append(event)
+                case Notice(about=about) if about == UNCALIBRATED:
+                    continue  # the statement says it of each contract
+                case Notice():
+                    shown = f"{event.kernel}: " if event.kernel else ""
+                    self._notices[shown + event.message] = None
+                case RunFinished():
+                    self._ended = event
+                case RunStarted() | _:
+                    pass
+            yield event
+
+    def statement(self) -> Statement:
+        """Return what the events came to."""
+        config, ended = self._config, self._ended
+        name, driver = describe(self._device)
+        in_force = select_classes(config.contracts, config.exclude)
+        return Statement(
+            device=self._backend,
+            fingerprint=host_fingerprint(device=name, driver=driver),
+            seed=config.seed,
+            max_cases=config.budget.max_cases,
+            max_time=config.budget.max_time,
+            elapsed_s=round(ended.elapsed_s, 1) if ended else 0.0,
+            classes=tuple(c.id for c in ATTRIBUTION if c.id in in_force),
+            kernels=tuple(map(self._stated, self._finished)),
+            instruments=_instruments(self._backend, self._finished),
+            platform=self._platform,
+            calibration=_calibrated(self._calibration),
+            interrupted=ended is None or ended.interrupted,
+            notices=tuple(self._notices),
+        )
+
+    def _stated(self, event: KernelFinished) -> KernelStatement:
+        kernel = self._kernels[event.kernel].kernel
+        operator, claims = kernel.operator, kernel.declaration
+        bound = operator.tolerance
+        binding = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
+        listed = self._listed(kernel.name)
+        return KernelStatement(
+            kernel=event.kernel,
+            name=kernel.name,
+            operator=operator.name,
+            forward="" if operator.forward is None else operator.forward.name,
+            source=identity(kernel.function),
+            claims=_claims(claims),
+            bound=f"{bound.structure}: {bound.bound}; {bound.derivation}",
+            cases=event.cases,
+            worst_ratio=event.worst_ratio,
+            contracts={
+                name: Graded(
+                    tally.verdict,
+                    tally.decided,
+                    tally.undecided,
+                    self._soundness(f"{name}/{operator.name_in_contracts}"),
+                )
+                for name, tally in event.contracts.items()
+                if name in binding or tally.verdict is not Verdict.NOT_APPLICABLE
+            },
+            refusals=event.refusals,
+            findings=tuple(_fault(f, listed) for f in event.findings),
+            defects=listed,
+        )
+
+    def _soundness(self, identifier: str) -> Soundness:
+        if self._calibration is None:
+            return Soundness.UNCALIBRATED
+        return self._calibration.state_of(identifier)
+
+    def _listed(self, kernel: str) -> tuple[KnownDefect, ...]:
+        if not self._platform:
+            return ()
+        from kfuzz.contracts.platform.defects import DEFECTS
+        from kfuzz.contracts.platform.table import holds
+
+        version = version_of("torch")
+        return tuple(
+            KnownDefect(d.contract, d.where, d.evidence)
+            for d in DEFECTS
+            if kernel in d.kernels and holds(d, self._backend, version)
+        )
+
+
+def _calibrated(made: Calibration | None) -> Calibrated | None:
+    if made is None:
+        return None
+    return Calibrated(
+        device=made.device,
+        seed=made.seed,
+        cases=made.cases,
+        conforming_cases=made.conforming_cases,
+        sound=sum(c.state is Soundness.SOUND for c in made.contracts),
+        unsound=tuple(c.identifier for c in made.unsound),
+    )
+
+
+def _claims(declaration: Declaration) -> dict[str, str]:
+    """Return the declarations that differ from the language's defaults, as text."""
+    default = Declaration()
+    return {
+        f.name: _text(value)
+        for f in fields(Declaration)
+        if (value := getattr(declaration, f.name)) != getattr(default, f.name)
+    }
+
+
+def _text(value: object) -> str:
+    shown = encode(value)
+    return ", ".join(map(str, shown)) if isinstance(shown, list) else str(shown)
+
+
+def _fault(finding: Finding, listed: tuple[KnownDefect, ...]) -> Fault:
+    signature = finding.signature
+    return Fault(
+        id=finding.id,
+        contract=signature.contract,
+        kind=signature.kind,
+        state=finding.state,
+        message=finding.failure.message,
+        listed=any(d.contract == signature.contract for d in listed),
+    )
+
+
+def _instruments(
+    backend: str, finished: Sequence[KernelFinished]
+) -> tuple[Instrument, ...]:
+    """Return what looked at all kernels that were searched, besides their results."""
+    found = [Instrument.GUARD_ZONES]
+    fenced = [kernel.fenced for kernel in finished if kernel.cases]
+    if fenced and all(fenced):
+        found.append(Instrument.PAGE_GUARDS)
+    if backend == "interpret":
+        found += [Instrument.ADDRESS_CHECK, Instrument.RACE_CHECK]
+    return tuple(found)

@@ -1,0 +1,363 @@
+"""A conformance statement as text, as a Markdown page and as a JSON document."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from kfuzz.core.calibration import Soundness
+from kfuzz.core.codec import encode
+from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.core.statement import (
+    Fault,
+    Graded,
+    KernelStatement,
+    KnownDefect,
+    Statement,
+)
+from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.grade.levels import Standing, standing_of, weakest
+from kfuzz.report.drawing import one_line
+from kfuzz.report.summary import table
+
+UNCALIBRATED: Final = "no calibration: an uncalibrated contract does not count"
+_LABEL: Final = 13
+# Of a SHA-256, what tells versions of a file apart at a glance.
+_DIGITS: Final = 12
+_COUNT: Final = re.compile(r"\b\d+ of\b")
+# Objects of JSON up to this width stand on one line.
+_WIDTH: Final = 100
+
+
+def statement_document(statement: Statement) -> dict[str, Any]:
+    """Return the JSON form: the statement, and the levels that follow from it."""
+    lowest = weakest(statement)
+    return {
+        "level": lowest.name if lowest else None,
+        "levels": {
+            k.kernel: {
+                "level": s.name,
+                "if_calibrated": standing_of(statement, k, trusting=True).name,
+                "lacks": list(s.lacks),
+                "left_out": list(s.left_out),
+            }
+            for k in statement.kernels
+            if (s := standing_of(statement, k))
+        },
+        "statement": encode(statement),
+    }
+
+
+def compact(value: Any, indent: str = "") -> str:
+    """Return strict JSON with every small object on a line of its own.
+
+    Raises:
+        ValueError: if a number is not finite.
+    """
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    flat = not isinstance(value, dict | list) or (
+        len(indent) + len(line) <= _WIDTH
+        and not any(
+            isinstance(inner, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else ())
+        )
+    )
+    if flat or not value:
+        return line
+    inner = indent + "  "
+    if isinstance(value, dict):
+        rows = [f"{json.dumps(str(k))}: {compact(v, inner)}" for k, v in value.items()]
+        opening, closing = "{", "}"
+    else:
+        rows = [compact(v, inner) for v in value]
+        opening, closing = "[", "]"
+    body = ",\n".join(inner + row for row in rows)
+    return f"{opening}\n{body}\n{indent}{closing}"
+
+
+def statement_text(statement: Statement) -> list[str]:
+    """Return a statement for a terminal."""
+    lines = [_title(statement)]
+    lines += [f"  {k:<{_LABEL}} {v}" for k, v in _facts(statement)]
+    lines += ["", *_overview(statement)]
+    for kernel in statement.kernels:
+        standing = standing_of(statement, kernel)
+        lines += ["", f"{one_line(kernel.kernel)}: {standing.name}"]
+        lines += [f"  {text}" for text in _verdicts(kernel)]
+        lines.append(f"  worst ratio {kernel.worst_ratio:.2g} of {kernel.bound}")
+        lines += [f"  {text}" for text in _remarks(standing, kernel)]
+    return lines
+
+
+def statement_markdown(statement: Statement) -> list[str]:
+    """Return a statement as a page of Markdown."""
+    lines = [f"# {_title(statement)}", ""]
+    lines += [f"- {k}: {v}" for k, v in _facts(statement)]
+    lines += ["", "## Verdicts", "", *_legend(statement), ""]
+    lines += _grid(statement)
+    lines += _chapter("Findings", _findings(statement))
+    lines += _chapter("Listed defects", _defects(statement))
+    lines += _chapter("What the next level lacks", _lacking(statement))
+    lines += _chapter("Declarations beside the defaults", _declarations(statement))
+    lines += _chapter("Refusals", _refusals(statement))
+    lines += ["", "## Bounds and sources", ""]
+    lines += _rows(
+        [("operator", "bound"), *_bounds(statement)],
+    )
+    lines.append("")
+    lines += _rows(
+        [
+            ("kernel", "worst ratio", "source"),
+            *(
+                (k.name, f"{k.worst_ratio:.2g}", _short(k.source))
+                for k in statement.kernels
+            ),
+        ]
+    )
+    if statement.notices:
+        lines += ["", "## Notices", "", *(f"- {_md(n)}" for n in statement.notices)]
+    return lines
+
+
+def _title(statement: Statement) -> str:
+    made = statement.fingerprint
+    if statement.platform:
+        return f"Conformance statement: torch {made.torch} on {statement.device}"
+    count = len(statement.kernels)
+    noun = "kernel" if count == 1 else "kernels"
+    return f"Conformance statement: {count} {noun} on {statement.device}"
+
+
+def _facts(statement: Statement) -> Iterator[tuple[str, str]]:
+    made, lowest = statement.fingerprint, weakest(statement)
+    if lowest is not None:
+        trusting = weakest(statement, trusting=True)
+        text = f"{lowest.name}, that of the weakest kernel"
+        if trusting is not None and trusting.level > lowest.level:
+            text += f"; {trusting.name} if every contract were calibrated"
+        yield "level", text
+    yield "calibration", _calibration(statement)
+    yield "device", made.device or statement.device
+    if made.driver:
+        yield "driver", made.driver
+    yield "versions", _versions(made)
+    yield "budget", _budget(statement)
+    yield "looked at by", ", ".join(("results", *statement.instruments))
+    if statement.interrupted:
+        yield "interrupted", "the run was cut short"
+
+
+def _calibration(statement: Statement) -> str:
+    made = statement.calibration
+    if made is None:
+        return UNCALIBRATED
+    text = (
+        f"{made.sound} contracts sound on {made.device} (up to {made.cases} cases for "
+        f"a violating witness, {made.conforming_cases} for a conforming one, seed "
+        f"{made.seed})"
+    )
+    if made.unsound:
+        text += f"; unsound: {', '.join(made.unsound)}"
+    return f"{text}; others do not count"
+
+
+def _versions(made: Fingerprint) -> str:
+    names = ("kfuzz", "torch", "triton", "numpy", "python", "system")
+    texts = [
+        f"{n} {v}" if n != "system" else v for n in names if (v := getattr(made, n))
+    ]
+    return ", ".join(texts)
+
+
+def _budget(statement: Statement) -> str:
+    parts = [f"seed {statement.seed}"]
+    if statement.max_cases is not None:
+        parts.append(f"{statement.max_cases} cases for each kernel")
+    if statement.max_time is not None:
+        parts.append(f"{statement.max_time:g} s for the run")
+    return f"{', '.join(parts)}; it took {statement.elapsed_s:g} s"
+
+
+def _overview(statement: Statement) -> list[str]:
+    rows: list[Sequence[str]] = [
+        ("kernel", "operator", "level", "cases", "worst ratio", "violates")
+    ]
+    for kernel in statement.kernels:
+        broken = [
+            n for n, g in kernel.contracts.items() if g.verdict is Verdict.VIOLATES
+        ]
+        level = standing_of(statement, kernel).name
+        rows.append(
+            (
+                one_line(kernel.name), one_line(kernel.operator), level,
+                str(kernel.cases), f"{kernel.worst_ratio:.2g}", ", ".join(broken),
+            )
+        )  # fmt: skip
+    return table(rows, numbers=(3, 4))
+
+
+def _verdicts(kernel: KernelStatement) -> Iterator[str]:
+    width = max(map(len, Verdict))
+    for verdict in Verdict:
+        chosen = {n: g for n, g in kernel.contracts.items() if g.verdict is verdict}
+        if chosen:
+            texts = ", ".join(_counted(n, g) for n, g in chosen.items())
+            shown = "no case" if verdict is Verdict.NOT_APPLICABLE else str(verdict)
+            yield f"{shown:<{width}}  {texts}"
+
+
+def _counted(name: str, graded: Graded) -> str:
+    if graded.verdict is Verdict.NOT_APPLICABLE:
+        return name
+    text = f"{graded.decided} decided"
+    if graded.undecided:
+        text += f", {graded.undecided} undecided"
+    return f"{name} ({text})"
+
+
+def _remarks(standing: Standing, kernel: KernelStatement) -> Iterator[str]:
+    for fault in kernel.findings:
+        yield _found(fault)
+    for defect in kernel.defects:
+        if not _shows(kernel, defect):
+            yield f"listed defect, not met: {defect.contract}: {one_line(defect.where)}"
+    if standing.lacks:
+        yield f"KL-{standing.level + 1} lacks: {'; '.join(standing.lacks)}"
+    if standing.left_out:
+        yield f"not counted, uncalibrated: {', '.join(standing.left_out)}"
+    if kernel.claims:
+        claims = (f"{k}={v}" for k, v in kernel.claims.items())
+        yield f"declared: {one_line(', '.join(claims))}"
+
+
+def _found(fault: Fault) -> str:
+    state = "" if fault.state in CHARGED else f" ({fault.state}: not charged)"
+    listed = " (a listed defect)" if fault.listed else ""
+    text = f"{fault.contract} {fault.kind}{listed}{state}: {fault.message}"
+    return f"{one_line(text)}; {fault.id}"
+
+
+def _legend(statement: Statement) -> list[str]:
+    text = (
+        "A number is how many cases decided the contract, all of them in the kernel's "
+        "favour; a second one, how many could not. *none*: it binds the kernel and no "
+        "case came to bear on it. *open*: cases did, and none decided. –: it does not "
+        "bind."
+    )
+    if statement.calibration is not None:
+        text += " °: the contract is uncalibrated and does not count."
+    return [text]
+
+
+def _grid(statement: Statement) -> list[str]:
+    marked = statement.calibration is not None
+    rows = [("kernel", "operator", "level", "cases", *statement.classes)]
+    for kernel in statement.kernels:
+        cells = (_cell(kernel.contracts.get(c), marked) for c in statement.classes)
+        level = standing_of(statement, kernel).name
+        rows.append((kernel.name, kernel.operator, level, str(kernel.cases), *cells))
+    return _rows(rows)
+
+
+def _cell(graded: Graded | None, marked: bool) -> str:
+    if graded is None:
+        return "–"
+    mark = ""
+    if marked and graded.calibration is Soundness.UNCALIBRATED:
+        mark = "°"
+    match graded.verdict:
+        case Verdict.CONFORMS:
+            text = str(graded.decided)
+            text += f" + {graded.undecided}" if graded.undecided else ""
+        case Verdict.VIOLATES:
+            text = "**violates**"
+        case Verdict.UNDER_SPECIFIED:
+            text = f"*open* ({graded.undecided})"
+        case Verdict.NOT_APPLICABLE:
+            text = "*none*"
+        case Verdict.ERROR:
+            text = "**error**"
+    return text + mark
+
+
+def _findings(statement: Statement) -> Iterator[str]:
+    for kernel in statement.kernels:
+        for fault in kernel.findings:
+            yield f"`{kernel.name}`: {_found(fault)}"
+
+
+def _defects(statement: Statement) -> Iterator[str]:
+    """Yield each listed defect once, with its kernels."""
+    groups: dict[KnownDefect, list[KernelStatement]] = {}
+    for kernel in statement.kernels:
+        for defect in kernel.defects:
+            groups.setdefault(defect, []).append(kernel)
+    for defect, kernels in groups.items():
+        names = ", ".join(
+            f"`{k.name}`" + (" (found)" if _shows(k, defect) else "") for k in kernels
+        )
+        yield f"{defect.contract}, {names}: {defect.where}: {defect.evidence}"
+
+
+def _shows(kernel: KernelStatement, defect: KnownDefect) -> bool:
+    """Whether the run found a defect's class broken; which inputs is for people."""
+    return any(f.contract == defect.contract for f in kernel.findings)
+
+
+def _lacking(statement: Statement) -> Iterator[str]:
+    """Yield what holds kernels back, each with the kernels that lack it."""
+    groups: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    for kernel in statement.kernels:
+        standing = standing_of(statement, kernel)
+        for lack in standing.lacks:
+            # However many cases there were, it is one lack.
+            key = (standing.level + 1, _COUNT.sub("too few of", lack))
+            groups.setdefault(key, []).append((kernel.name, lack))
+    for (level, text), lacking in sorted(groups.items()):
+        shown = lacking[0][1] if len({lack for _, lack in lacking}) == 1 else text
+        whole = len(lacking) == len(statement.kernels)
+        names = ", ".join(f"`{name}`" for name, _ in lacking)
+        yield f"KL-{level}: {shown}: {'every kernel' if whole else names}"
+
+
+def _declarations(statement: Statement) -> Iterator[str]:
+    for kernel in statement.kernels:
+        if kernel.claims:
+            claims = ", ".join(f"{k}={v}" for k, v in kernel.claims.items())
+            yield f"`{kernel.name}`: {claims}"
+
+
+def _refusals(statement: Statement) -> Iterator[str]:
+    for kernel in statement.kernels:
+        for refusal in kernel.refusals:
+            remedy = f"; declare {refusal.remedy}" if refusal.remedy else ""
+            yield f"`{kernel.name}`: {refusal.reason} ({refusal.cases} cases){remedy}"
+
+
+def _bounds(statement: Statement) -> list[tuple[str, str]]:
+    return list(dict((k.operator, k.bound) for k in statement.kernels).items())
+
+
+def _short(source: str) -> str:
+    kind, colon, digest = source.partition(":")
+    return f"{kind}:{digest[:_DIGITS]}" if colon else source
+
+
+def _chapter(title: str, texts: Iterator[str]) -> list[str]:
+    shown = [f"- {_md(text)}" for text in texts]
+    return ["", f"## {title}", "", *shown] if shown else []
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    head, *rest = rows
+    lines = [_row(head), _row(["---"] * len(head))]
+    return lines + [_row(row) for row in rest]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(_md(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _md(text: str) -> str:
+    """Return text on one line, without what Markdown would take for HTML."""
+    return one_line(text).replace("<", "&lt;")

@@ -1,0 +1,260 @@
+"""kfuzz grade: run the suite and state what a kernel, or the platform, is worth."""
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from kfuzz.cli import options
+from kfuzz.cli.exit_codes import ExitCode, code_of_search
+from kfuzz.cli.project import open_project
+from kfuzz.cli.streams import consume, report_stream, stopping
+from kfuzz.core.budget import Budget
+from kfuzz.core.calibration import Calibration
+from kfuzz.core.errors import UsageError
+from kfuzz.core.event import Event
+from kfuzz.core.statement import Statement
+from kfuzz.core.verdict import CHARGED, State, Verdict
+from kfuzz.engine.config import RunConfig
+from kfuzz.report.writing import require_writable, write_or_raise
+
+DEFAULT_CASES: Final = 300
+_FORMATS: Final = ("text", "markdown", "json")
+
+
+def grade(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="As for `kfuzz run`; without any, targets of [tool.kfuzz].",
+            show_default=False,
+        ),
+    ] = None,
+    platform: Annotated[
+        bool,
+        typer.Option(
+            "--platform", help="Grade torch's own kernels on the device instead."
+        ),
+    ] = False,
+    statement: Annotated[
+        str | None,
+        typer.Option(
+            "--statement",
+            metavar="FILE",
+            help="Take this JSON statement instead of making one; with --calibration "
+            "it then rests on that.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="FILE",
+            help="Compare with another JSON statement: what differs, and what "
+            "arbitrates.",
+            show_default=False,
+        ),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            help="What `kfuzz calibrate --format json` printed; uncalibrated contracts "
+            "do not count.",
+            show_default=False,
+        ),
+    ] = None,
+    max_cases: Annotated[
+        int | None,
+        typer.Option(
+            "--max-cases",
+            metavar="N",
+            help=f"Cases for each kernel; {DEFAULT_CASES} unless --max-time is given.",
+            show_default=False,
+        ),
+    ] = None,
+    max_time: Annotated[
+        str | None,
+        typer.Option(
+            "--max-time",
+            metavar="TIME",
+            help="For the whole run: 90, 90s, 10m, 1h, 1h30m.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", help="Default: a fresh one, stated."),
+    ] = None,
+    jobs: options.JobsOption = None,
+    device: options.DeviceOption = "auto",
+    corpus: options.CorpusOption = None,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="new|any",
+            help="Exit 1 on new findings only, or on known ones and listed defects "
+            "too.",
+        ),
+    ] = "new",
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="text|markdown|json", help="What to print on stdout."
+        ),
+    ] = "text",
+    markdown: Annotated[
+        str | None,
+        typer.Option(
+            "--markdown",
+            metavar="FILE",
+            help="Write the statement there too, as Markdown.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Annotated[
+        str | None,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            help="Write the statement there too, as JSON: what --against and "
+            "--statement read.",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="No progress and no notes.")
+    ] = False,
+) -> int:
+    """Run the suite and write a conformance statement.
+
+    Exit codes: 0 no violation, 1 a violation that is neither known nor a listed
+    defect, 2 usage, 3 internal error, 4 nothing to run, 5 device missing, 130
+    interrupted, violation or not (the statement says so).
+    """
+    started = time.monotonic()
+    options.choice(format, _FORMATS, "--format")
+    options.choice(fail_on, options.FAIL_ON, "--fail-on")
+    if statement is not None:
+        _exclude(statement=statement, platform=platform, targets=targets)
+    if platform and targets:
+        raise UsageError("--platform and a target exclude each other")
+    if max_time is None and max_cases is None:
+        max_cases = DEFAULT_CASES
+    budget = Budget(
+        max_time=None if max_time is None else options.duration(max_time),
+        max_cases=options.count(max_cases, "--max-cases"),
+    )
+    device, seed = options.device(device), options.seed(seed)
+    # Whatever cannot be read or written is said before the search, not after it.
+    for name in filter(None, (markdown, json)):
+        require_writable(Path(name), where=name)
+    from kfuzz.store.statements import read_calibration, read_statement
+
+    other = None if against is None else read_statement(Path(against))
+    rests = None if calibration is None else read_calibration(Path(calibration))
+    with report_stream() as out:
+        if statement is not None:
+            from kfuzz.grade.grading import resting_on
+
+            made = read_statement(Path(statement))
+            made = made if rests is None else resting_on(made, rests)
+        else:
+            project = open_project(corpus)
+            config = RunConfig(
+                targets=() if platform else project.targets(targets),
+                root=project.root,
+                corpus=project.corpus,
+                seed=seed,
+                budget=budget,
+                started=started,
+                device=device,
+                jobs=options.count(jobs, "--jobs"),
+            )
+            made = _graded(config, platform, rests, quiet, project.corpus_option)
+        shown = _rendered(made, other, format)
+        out.write(shown)
+        for place, kind in ((markdown, "markdown"), (json, "json")):
+            if place is not None:
+                write_or_raise(Path(place), _rendered(made, None, kind))
+    return code_of(made, fail_on_known=fail_on == "any")
+
+
+def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
+    """Return the exit code that a statement stands for.
+
+    Args:
+        statement: what was made or read.
+        fail_on_known: whether known findings and listed defects fail it, too.
+    """
+    faults = [f for k in statement.kernels for f in k.findings if f.state in CHARGED]
+    if not fail_on_known:
+        faults = [f for f in faults if f.state is not State.KNOWN and not f.listed]
+    graded = [g for k in statement.kernels for g in k.contracts.values()]
+    return code_of_search(
+        interrupted=statement.interrupted,
+        violated=bool(faults),
+        failed=any(g.verdict is Verdict.ERROR for g in graded),
+        ran=any(kernel.cases for kernel in statement.kernels),
+    )
+
+
+def _graded(
+    config: RunConfig,
+    platform: bool,
+    calibration: Calibration | None,
+    quiet: bool,
+    corpus: str,
+) -> Statement:
+    from kfuzz.grade.grading import Grading
+    from kfuzz.report.terminal import TerminalReport
+
+    grading = Grading(config, platform=platform, calibration=calibration)
+
+    def ignore(event: Event) -> None:
+        pass
+
+    with ExitStack() as stack:
+        stop = stack.enter_context(stopping())
+        feed = ignore
+        if not quiet:
+            report = TerminalReport(sys.stderr, corpus=corpus, summary=False)
+            feed = stack.enter_context(report).feed
+        consume(grading.events(stop=stop), feed, stop)
+    return grading.statement()
+
+
+def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
+    """Return a statement, and what comes of comparing it with another, as text."""
+    from kfuzz.grade import against_text as sides
+    from kfuzz.grade import statement_text as pages
+    from kfuzz.grade.against import compare
+
+    compared = None if other is None else compare(made, other)
+    if kind == "json":
+        document = {"format": 1, **pages.statement_document(made)}
+        if compared is not None:
+            document["against"] = sides.comparison_document(compared)
+        return pages.compact(document) + "\n"
+    as_page = kind == "markdown"
+    draw = pages.statement_markdown if as_page else pages.statement_text
+    lines = draw(made)
+    if compared is not None:
+        lines += ["", *sides.comparison_lines(compared, markdown=as_page)]
+    return "\n".join(lines) + "\n"
+
+
+def _exclude(*, statement: str, **others: object) -> None:
+    for name, value in others.items():
+        if value:
+            shown = "a target" if name == "targets" else f"--{name}"
+            raise UsageError(
+                f"--statement and {shown} exclude each other", where=statement
+            )

@@ -1,0 +1,210 @@
+"""Children that search witnesses, and look at those alone that end their child."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from typing import Any, Final
+
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.witnesses.roster import Entry
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.calibration import Outcome
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport
+from kfuzz.engine.confirm.deaths import is_fault
+from kfuzz.engine.confirm.faults import charged
+from kfuzz.engine.workers import zygotes
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.processors import processors
+from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.served import LOOK_SECONDS, Stopped
+from kfuzz.execution.processes import (
+    Child,
+    ChildDied,
+    ChildRaised,
+    ChildTimeout,
+    Zygote,
+)
+from kfuzz.grade.witness_search import Found, outcome_of, search, share
+from kfuzz.targets.load import LoadedKernel, Source, project_root
+
+SERVE: Final = "kfuzz.grade.witness_child:serve"
+# One witness, all its cases: what takes longer stalls.
+WITNESS_SECONDS: Final = 300.0
+# Jobs for each witness looked at alone meanwhile: what hangs mostly waits.
+JOBS_PER_ALONE: Final = 3
+
+
+class Pool:
+    """Children that search witnesses one after the other, side by side.
+
+    Args:
+        device: torch's name, "cpu" or "cuda:0".
+        cases: see `share`.
+        seed: everything drawn depends on it.
+        jobs: children; 0 for one for each processor, on a GPU one.
+    """
+
+    def __init__(self, device: str, *, cases: int, seed: int, jobs: int) -> None:
+        self._device = device
+        self._cases = cases
+        self._seed = seed
+        on_cpu = not device.startswith("cuda")
+        self._jobs = jobs or (processors() if on_cpu else 1)
+        # Natively on the CPU, Triton is not to interpret: some classes would not bind.
+        self._names = ("cpu", "interpret") if on_cpu else ("cuda",)
+        self._zygotes: dict[str, Zygote] = {}
+        self._backends: dict[str, Backend] = {}
+        self._starting = threading.Lock()
+        self._mine = threading.local()
+
+    def __enter__(self) -> "Pool":
+        for name in self._names:
+            # What witnesses print as they die is what they are there for.
+            lent = zygotes.lend(name, SERVE, output=lambda _: None)
+            self._zygotes[name] = lent.zygote
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for zygote in self._zygotes.values():
+            zygote.close()  # a thread may still be forking from it
+        for backend in self._backends.values():
+            backend.close()
+
+    def search(
+        self, entries: Sequence[Entry], stop: threading.Event
+    ) -> Iterator[Outcome]:
+        """Yield what each witness shows, as it is known."""
+        together = sorted((e for e in entries if not e.alone), key=lambda e: e.backend)
+        alone = [e for e in entries if e.alone]
+        apart = ThreadPoolExecutor(max(1, self._jobs // JOBS_PER_ALONE))
+        with apart, ThreadPoolExecutor(self._jobs) as pool:
+            futures: dict[Future[Outcome | None], Entry] = {
+                apart.submit(self._alone, e, stop): e for e in alone
+            }
+            futures |= {pool.submit(self._ask, e, stop): e for e in together}
+            try:
+                for future in as_completed(futures):
+                    # What ended its child is looked at again, in children of its own.
+                    outcome = future.result() or self._alone(futures[future], stop)
+                    if outcome is None or stop.is_set():
+                        return
+                    yield outcome
+            finally:
+                apart.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, entry: Entry, stop: threading.Event) -> Outcome | None:
+        """Search a witness in this thread's child; None if that ends the child."""
+        if stop.is_set():
+            return None
+        child: Child | None = getattr(self._mine, entry.backend, None)
+        if child is None:
+            child = self._zygotes[entry.backend].fork()
+            setattr(self._mine, entry.backend, child)
+        try:
+            child.send(self._message(entry))
+            reply = _reply(child, stop)
+        except (ChildDied, ChildTimeout):
+            child.kill()
+            setattr(self._mine, entry.backend, None)
+            return None
+        except ChildRaised as raised:
+            problem = f"{raised.type}: {raised.message}"
+            return outcome_of(entry, Found(problem=problem), functional=False)
+        if reply["spent"]:
+            child.kill()
+            setattr(self._mine, entry.backend, None)
+            return None
+        return decode(Outcome, reply["outcome"], "outcome")
+
+    def _message(self, entry: Entry) -> dict[str, Any]:
+        return {
+            "kernel": entry.witness.kernel,
+            "device": self._device,
+            "cases": share(entry, self._cases),
+            "seed": self._seed,
+            "place": [str(entry.role), entry.backend],
+            "witness": encode(entry.witness),
+        }
+
+    def _backend(self, name: str) -> Backend:
+        """Return where witnesses of a backend run in children of their own."""
+        with self._starting:
+            if name not in self._backends:
+                made = Backend(self._device if name == "cuda" else name)
+                made.quiet = True
+                self._backends[name] = made
+            return self._backends[name]
+
+    def _alone(self, entry: Entry, stop: threading.Event) -> Outcome | None:
+        """Search a witness whose cases may end its child; None if it is stopped."""
+        if stop.is_set():
+            return None
+        kernel = entry.load()
+        backend = self._backend(entry.backend)
+        place = Place(
+            device=backend.device,
+            backend=backend.name,
+            budget=SIZE_BUDGETS[backend.name],
+            classes=tuple(sorted(c.id for c in ATTRIBUTION)),
+            root=project_root(),
+        )
+        module = kernel.module
+        loaded = LoadedKernel(
+            kernel, Target("", kernel.name, module),
+            Source(module=module, only=(kernel.name,)),
+        )  # fmt: skip
+        runner = Runner(loaded, place, backend.fork, expired=stop.is_set)
+
+        def judge(case: Case, depth: Depth) -> CaseReport:
+            if stop.is_set():
+                raise Stopped
+            report = runner.judge(case, depth)
+            located = runner.locate(case) if is_fault(report) else None
+            return report if located is None else charged(report, located[1])
+
+        contract = entry.witness.contract
+        try:
+            found = search(
+                kernel, judge, backend=backend.name,
+                cases=share(entry, self._cases), seed=self._seed,
+                until=(contract,) if contract else None,
+            )  # fmt: skip
+            child = self._zygotes[entry.backend].fork()
+            with child:
+                child.send({**self._message(entry), "cases": 0})
+                functional = bool(_reply(child, stop)["functional"])
+        except Stopped:
+            return None
+        except ChildTimeout:
+            if stop.is_set():
+                return None
+            what = f"the functional test takes over {WITNESS_SECONDS:.0f} s"
+            found, functional = Found(problem=what), False
+        except KfuzzError as error:
+            found, functional = Found(problem=str(error)), False
+        finally:
+            runner.close()
+        return outcome_of(entry, found, functional=functional)
+
+
+def _reply(child: Child, stop: threading.Event) -> dict[str, Any]:
+    """Return what a child answers, looking now and then whether all is over.
+
+    Raises:
+        ChildTimeout: if it takes too long, or the calibration is stopped.
+    """
+    deadline = time.monotonic() + WITNESS_SECONDS
+    while True:
+        try:
+            return child.wait(LOOK_SECONDS)
+        except ChildTimeout:
+            if stop.is_set() or time.monotonic() >= deadline:
+                raise

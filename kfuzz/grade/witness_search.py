@@ -1,0 +1,157 @@
+"""The search of one witness: as a campaign's, but nothing is reduced or stored."""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.witnesses.roster import Entry
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.calibration import Outcome, Role
+from kfuzz.core.depth import Depth
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Failure, Verdict
+from kfuzz.engine.search.drawing import round_seed, search_round, strategy_of
+from kfuzz.engine.workers.served import Stopped
+
+# As a campaign's: a gross fault shows in the first round.
+FIRST_ROUND: Final = 25
+LONGEST_ROUND: Final = 100
+# Occurrences of one symptom that are diagnosed, and then each power of two.
+DIAGNOSED: Final = 8
+
+# Conforming witnesses use their budget up, and those in the interpreter, which costs
+# a millisecond a program, use less.
+CONFORMING_SHARE: Final = 4
+INTERPRETED_SHARE: Final = 16
+
+Judge = Callable[[Case, Depth], CaseReport]
+
+
+@dataclass
+class Found:
+    """What a search has shown so far.
+
+    Attributes:
+        cases: cases judged.
+        decided: cases that bore on a class and were kept, by class.
+        contracts: classes found broken, with the first message of each.
+        problem: what kept kfuzz from judging a case, "" if nothing did.
+    """
+
+    cases: int = 0
+    decided: Counter[str] = field(default_factory=Counter)
+    contracts: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def share(entry: Entry, cases: int) -> int:
+    """Return how many cases a witness gets."""
+    if entry.role is not Role.CONFORMING:
+        return cases
+    interpreted = entry.backend == "interpret"
+    return max(cases // (INTERPRETED_SHARE if interpreted else CONFORMING_SHARE), 1)
+
+
+def outcome_of(entry: Entry, found: Found, *, functional: bool) -> Outcome:
+    """Return what a search says about a witness."""
+    return Outcome(
+        kernel=entry.witness.kernel,
+        operator=entry.load().operator.name_in_contracts,
+        role=entry.role,
+        contract=entry.witness.contract,
+        backend=entry.backend,
+        functional=functional,
+        cases=found.cases,
+        decided={n: k for n, k in sorted(found.decided.items()) if k},
+        found=dict(found.contracts),
+        problem=found.problem,
+    )
+
+
+def search(
+    kernel: BoundKernel,
+    judge: Judge,
+    *,
+    backend: str,
+    cases: int,
+    seed: int,
+    until: Collection[str] | None,
+) -> Found:
+    """Judge cases of a kernel until a wanted class is broken.
+
+    Args:
+        kernel: the bound kernel.
+        judge: judges a case at a depth, "search" or "full".
+        backend: "cpu", "interpret" or "cuda", for the sizes of cases.
+        cases: most cases.
+        seed: everything drawn depends on it.
+        until: classes one of which ends the search; None for any.
+
+    Raises:
+        Stopped: once the judge has.
+    """
+    found = Found()
+    stopped: list[Stopped] = []  # Hypothesis would take it for a failure
+    symptoms: Counter[tuple[object, ...]] = Counter()
+
+    def is_over() -> bool:
+        wanted = found.contracts if until is None else set(until) & set(found.contracts)
+        over = bool(stopped or wanted or found.problem)
+        return over or found.cases >= cases
+
+    def once(case: Case) -> CaseReport | None:
+        if is_over():
+            return None
+        try:
+            return judged(case)
+        except Stopped as why:
+            stopped.append(why)
+            return None
+
+    def judged(case: Case) -> CaseReport:
+        report = judge(case, Depth.SEARCH)
+        found.cases += 1
+        found.problem = report.error or ""
+        for contract, verdict in report.verdicts.items():
+            found.decided[contract] += verdict is Verdict.CONFORMS
+        failure = report.failure
+        if failure is not None:
+            symptoms[failure.signature(kernel.name).symptom] += 1
+            times = symptoms[failure.signature(kernel.name).symptom]
+            if times <= DIAGNOSED or times & (times - 1) == 0:
+                failure = _diagnosed(case, failure, judge)
+            found.contracts.setdefault(failure.contract, failure.message)
+        return report
+
+    drawn = strategy_of(kernel, SIZE_BUDGETS[backend])
+    assert drawn is not None
+    number = 0
+    while not is_over():
+        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND, cases - found.cases)
+        before = found.cases
+        search_round(
+            drawn, once, cases=size, seed_value=round_seed(seed, kernel.name, number)
+        )
+        number += 1
+        if found.cases == before:  # its domain holds no more cases
+            break
+    if stopped:
+        raise stopped[0]
+    return found
+
+
+def _diagnosed(case: Case, failure: Failure, judge: Judge) -> Failure:
+    """Return the failure once the probes that tell classes apart have run."""
+    if failure.contract not in _TOLD_APART:
+        return failure
+    return judge(case, Depth.FULL).failure or failure
+
+
+_TOLD_APART: Final = frozenset(
+    c.id
+    for c in ATTRIBUTION
+    if c.id in ("C-EXC-01", "K-VAL-01") or c.id.startswith(("C-PRC", "C-CMP"))
+)

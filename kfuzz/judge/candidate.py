@@ -1,0 +1,299 @@
+"""A candidate in a child of its own: built there, given the reference's weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.recipe import Case
+from kfuzz.core.untrusted import Containment, Ended, Entry, Mode, Told
+from kfuzz.execution.processes import Zygote
+from kfuzz.judge.kernelbench.operator import Reference
+from kfuzz.judge.kernelbench.problem import SEED
+from kfuzz.judge.sandbox import Opened, RemoteKernel, Sandbox
+from kfuzz.judge.sandbox.limits import Limits
+
+BUILT: Final = "ModelNew"
+"""What a candidate's file defines."""
+
+EVALUATION: Final = 1
+"""The configuration of a case in which the candidate's module is in evaluation mode."""
+
+OTHER_WEIGHTS: Final = 2
+"""The configuration of a case in which weights that are constant as built are drawn."""
+
+
+def configured(case: Case) -> int:
+    """Return in which configuration a case is judged; 0 for as it was built."""
+    return case.config if case.config in (EVALUATION, OTHER_WEIGHTS) else 0
+
+
+class Candidate(Protocol):
+    """A candidate in a child of its own.
+
+    Attributes:
+        weights: how it came to the reference's weights, in words.
+        same_names: whether its weights have the reference's names and sizes, all of
+            them, and there are no others.
+    """
+
+    weights: str
+    same_names: bool
+
+    @property
+    def late(self) -> bool:
+        """Whether a result changed after the call had returned, since `begin`."""
+
+    @property
+    def stalls(self) -> int:
+        """Calls so far that did not return in time, and did in a fresh child."""
+
+    @property
+    def launched(self) -> Sequence[str]:
+        """Triton's kernels that it was seen to launch, by the child's word."""
+
+    @property
+    def operators(self) -> Sequence[str]:
+        """Torch's own operators that were seen to compute, by the child's word."""
+
+    @property
+    def strays(self) -> Sequence[str]:
+        """Writes beside memory that it allocated, by the child's word."""
+
+    @property
+    def containment(self) -> Containment:
+        """What contains its child."""
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """Call it on tensors and return what it gave.
+
+        Raises:
+            KernelEnded: if its child ended instead of answering.
+        """
+
+    def begin(self, case: Case) -> None:
+        """Forget what the last case showed."""
+
+    def renew(self) -> None:
+        """Have the next call made in a fresh child."""
+
+    def close(self) -> None:
+        """End the child."""
+
+
+class OpenCandidate(Protocol):
+    """Starts a candidate."""
+
+    def __call__(
+        self, path: Path, reference: Reference, *, backend: str, limits: Limits
+    ) -> Candidate:
+        """Return the candidate of a file.
+
+        Raises:
+            KfuzzError: if it cannot be built.
+        """
+
+
+def open_candidate(
+    path: Path,
+    reference: Reference,
+    *,
+    backend: str,
+    limits: Limits,
+    zygote: Zygote | None = None,
+) -> Candidate:
+    """Return the candidate of a file, in a child of its own.
+
+    Args:
+        path: its file.
+        reference: whose arguments and weights it is given.
+        backend: "cpu", "interpret" or "cuda".
+        limits: what the child may take.
+        zygote: what children are forked from; one of its own by default.
+
+    Raises:
+        KfuzzError: if it cannot be built, or its weights are not the reference's.
+    """
+    made = Contained(path, reference, backend=backend, limits=limits, zygote=zygote)
+    try:
+        made.open()
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+class Contained:
+    """A candidate in a contained child; see `Candidate`."""
+
+    def __init__(
+        self,
+        path: Path,
+        reference: Reference,
+        *,
+        backend: str,
+        limits: Limits,
+        zygote: Zygote | None = None,
+    ) -> None:
+        form = reference.form
+        device = "interpret" if backend == "interpret" else str(form.device)
+        self._reference = reference
+        self._weights = form.state()
+        self._entry = Entry(
+            path, BUILT, args=form.init, seed=SEED, weights=self._weights,
+            fixed=dict(form.fixed),
+        )  # fmt: skip
+        self._sandbox = _Sandbox(
+            self._entry, device=device, limits=limits, zygote=zygote
+        )
+        self._kernel = RemoteKernel(self._sandbox, nesting=form.nesting)
+        self._config = 0
+        self._late = 0
+        self.stalls = 0
+        self.weights = ""
+        self.same_names = False
+
+    @property
+    def containment(self) -> Containment:
+        """What contains its child."""
+        return self._sandbox.containment
+
+    @property
+    def launched(self) -> Sequence[str]:
+        """Triton's kernels that it was seen to launch."""
+        return tuple(self._kernel.kernels)
+
+    @property
+    def operators(self) -> Sequence[str]:
+        """Torch's own operators that were seen to compute."""
+        return tuple(self._kernel.operators)
+
+    @property
+    def strays(self) -> Sequence[str]:
+        """Writes beside memory that it allocated."""
+        return tuple(self._kernel.strays)
+
+    @property
+    def late(self) -> bool:
+        """Whether a result changed after its call had returned, since `begin`."""
+        return self._kernel.late > self._late
+
+    def open(self) -> None:
+        """Build it, and compare its weights with the reference's.
+
+        Raises:
+            KfuzzError: if it cannot be built, or its weights are not the reference's.
+        """
+        opened = self._sandbox.start()
+        if opened.ended is not None:
+            ended = opened.ended
+            raise KfuzzError(
+                f"it cannot be built: it {ended.text}", where=str(self._entry.path),
+                fix=_last(ended.output),
+            )  # fmt: skip
+        if opened.raised is not None:
+            raised = opened.raised
+            raise KfuzzError(
+                f"it cannot be built: {raised.type}: {raised.message}",
+                where=str(self._entry.path),
+            )
+        self.weights = self._matched(opened)
+        known = set(opened.state or {})
+        self.same_names = known == set(self._weights) == set(opened.loaded)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """Call it in its child; see `RemoteKernel`."""
+        expected = self._sandbox.children + (not self._sandbox.alive)
+        returned = self._kernel(*tensors)
+        self.stalls += self._sandbox.children > expected
+        return returned
+
+    def begin(self, case: Case) -> None:
+        """Forget what the last case showed, and be as the case wants it.
+
+        Other weights are the reference's, which has to use them by now.
+        """
+        self._late = self._kernel.late
+        config = configured(case)
+        if config == self._config:
+            return
+        self._config, entry = config, self._entry
+        if config == EVALUATION:
+            entry = replace(entry, mode=Mode.EVAL)
+        elif config == OTHER_WEIGHTS:
+            state = self._reference.form.state()
+            entry = replace(entry, weights=state, constants_drawn=True)
+        self._sandbox.enter(entry)
+
+    def renew(self) -> None:
+        """Have the next call made in a fresh child."""
+        self._sandbox.fresh()
+
+    def close(self) -> None:
+        """End the child."""
+        self._sandbox.close()
+
+    def _matched(self, opened: Opened) -> str:
+        """Say how it came to the reference's weights.
+
+        Raises:
+            KfuzzError: if some are nowhere in it.
+        """
+        wanted, loaded = self._weights, set(opened.loaded)
+        if not wanted:
+            return "the reference has none"
+        missing = {n: x for n, x in wanted.items() if n not in loaded}
+        text = f"{len(loaded)} of {len(wanted)} loaded by name and shape"
+        if not missing:
+            return text
+        own = self._state([n for n in opened.state or {} if n not in loaded], opened)
+        lacking = [n for n, x in missing.items() if not _holds(own, x)]
+        if lacking:
+            raise KfuzzError(
+                f"its weights are not the reference's: {', '.join(lacking)} can "
+                "neither be loaded by name and shape nor be found among those that "
+                "it makes under the same seed",
+                where=str(self._entry.path),
+                fix="name parameters and buffers as the reference does",
+            )
+        return f"{text}, {len(missing)} alike, made under the same seed"
+
+    def _state(self, names: Sequence[str], opened: Opened) -> Mapping[str, Tensor]:
+        if not names:
+            return {}
+        found = self._sandbox.state(names)
+        if isinstance(found, Ended | Told):
+            raise KfuzzError("its weights cannot be read", where=str(self._entry.path))
+        return found
+
+
+class _Sandbox(Sandbox):
+    """A sandbox whose entry may change from one child to the next."""
+
+    def enter(self, entry: Entry) -> None:
+        """Have the next child build something else."""
+        self.fresh()
+        self._entry = entry
+
+
+def _holds(own: Mapping[str, Tensor], wanted: Tensor) -> bool:
+    """Whether some tensor has the elements of another, in its order or transposed."""
+    x = wanted.cpu()
+    forms = [x.reshape(-1)]
+    if x.dim() == 2:
+        forms.append(x.t().reshape(-1))
+    return any(
+        y.numel() == x.numel()
+        and any(torch.equal(y.reshape(-1).to(x.dtype), f) for f in forms)
+        for y in own.values()
+    )
+
+
+def _last(output: str) -> str:
+    """Return the last line of what a child printed."""
+    lines = output.strip().splitlines()
+    return lines[-1][:300] if lines else ""

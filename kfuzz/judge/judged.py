@@ -1,0 +1,449 @@
+"""A candidate held against a reference, case by case, in this process.
+
+The candidate itself runs in a child; what comes back of it are bytes and metadata, and
+they are judged here, with the bench that judges every kernel.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.binding import Arguments, BoundKernel
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
+from kfuzz.evaluation.calling import Caller
+from kfuzz.evaluation.evaluator import Bench, Setting
+from kfuzz.evaluation.left_open import poison_of
+from kfuzz.evaluation.probes.second_call import is_due
+from kfuzz.judge.candidate import (
+    EVALUATION,
+    OTHER_WEIGHTS,
+    Candidate,
+    configured,
+)
+from kfuzz.judge.kernelbench.operator import Reference
+from kfuzz.judge.kernelbench.rows import RowsJudge
+from kfuzz.judge.kernelbench.values import OWN
+from kfuzz.judge.tried import ELSEWHERE, OTHER_VALUES, Tried
+from kfuzz.targets.load import LoadedKernel
+
+# Above this a case stays a recipe: it is neither written out nor reduced.
+PINNED_ELEMENTS: Final = 1 << 20
+ALIGNMENT: Final = 256
+_VALUES: Final = frozenset(
+    {
+        Kind.VALUE,
+        Kind.NAN_MISSING,
+        Kind.NAN_UNEXPECTED,
+        Kind.INF_MISSING,
+        Kind.INF_UNEXPECTED,
+        Kind.INF_SIGN,
+    }
+)
+# What a reference that has run does not show, or may do.
+_ITS_OWN: Final = frozenset(
+    {
+        Kind.CRASH, Kind.HANG, Kind.DEVICE_FAULT, Kind.RAISES, Kind.FOREIGN_OPERATOR,
+    }
+)  # fmt: skip
+# What a shape can be to blame for.
+_BY_SHAPE: Final = frozenset({"K-VAL-01", "C-PRC-01", "C-PRC-02"})
+SHAPES: Final = "C-CMP-03"
+VALUES: Final = "K-VAL-01"
+# Calls that stall before that counts as a hang.
+_STALLS: Final = 2
+EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
+
+
+class _Bench(Bench):
+    """A bench whose cases may hold the file's own values."""
+
+    def __init__(
+        self, kernel: BoundKernel, setting: Setting, reference: Reference
+    ) -> None:
+        super().__init__(kernel, setting)
+        self._reference = reference
+
+    def values(self, case: Case) -> dict[str, Tensor]:
+        """Return the logical elements of every tensor argument."""
+        made = {name: self._reference.values(case, name) for name in case.tensors}
+        return self._reference.fitted(case, made)
+
+    def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
+        """Judge a case; of one whose oracle would not fit rows."""
+        if self._reference.fits(case.dims):
+            return super()._judged(case, depth, caller)
+        return RowsJudge(self.kernel, self._reference, case).report(self.values(case))
+
+
+class Judged:
+    """A candidate and its reference, ready to judge cases.
+
+    Attributes:
+        reference: what it is held against.
+        candidate: the candidate in its child.
+        kernel: the candidate as a kernel that claims to compute the reference.
+        tried: on what it was tried in the search.
+        benchmarked_only: whether findings keep the benchmarked shape.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        candidate: Candidate,
+        *,
+        name: str,
+        budget: SizeBudget,
+        classes: Collection[str],
+        claims: Declaration,
+    ) -> None:
+        """Bind both to benches.
+
+        Args:
+            reference: what the candidate is held against.
+            candidate: the candidate.
+            name: the candidate's, for findings.
+            budget: limits on derived cases.
+            classes: ids of the contract classes in force.
+            claims: what the candidate is held to.
+        """
+        self.reference = reference
+        self.candidate = candidate
+        self.tried = Tried()
+        setting = Setting(reference.form.device, budget, frozenset(classes))
+        self.kernel = bound(self._called, reference, name, claims)
+        self._bench = _Bench(self.kernel, setting, reference)
+        itself = bound(reference, reference, name, claims)
+        self._itself = _Bench(itself, setting, reference)
+        self.benchmarked_only = False
+        # The explicit case from which smaller ones are made.
+        self._origin: Case | None = None
+        self._shape_only: dict[object, bool] = {}
+        # Whether it is wrong at the benchmarked shape too.
+        self._wrong_there = False
+
+    def _called(self, *tensors: Tensor) -> Any:
+        self.reference.require(tensors)
+        return self.candidate(*tensors)
+
+    def judge(self, case: Case, depth: str) -> CaseReport:
+        """Run and judge one case.
+
+        What the reference does too on the same case is no violation; nor is raising
+        elsewhere than at the benchmarked shape on the file's own values.
+
+        Raises:
+            BindingError: if the reference's results cannot be judged.
+        """
+        if case.pinned and self._origin is None:
+            self._origin = case
+        chosen = Depth(depth)
+        if chosen is Depth.SEARCH and is_due(case) and self._is_at_home(case):
+            chosen = Depth.FULL  # few cases are: all further calls are made
+        report = self._judged(case, chosen)
+        failure = report.failure
+        if failure is None:
+            return report
+        if failure.kind is Kind.RAISES and not self._has_to_take(case):
+            kept = {c: v for c, v in report.verdicts.items() if c != failure.contract}
+            at_home = self.reference.is_benchmarked(case)
+            why = OTHER_VALUES if at_home else ELSEWHERE
+            return replace(
+                report, verdicts=kept, failure=None, refusal=why,
+                example=failure.message,
+            )  # fmt: skip
+        if self.reference.fits(case.dims) and self._does_so_too(
+            case, Depth(depth), failure
+        ):
+            self.tried.beyond += 1
+            return replace(
+                report,
+                verdicts={
+                    c: Verdict.UNDER_SPECIFIED if v is Verdict.VIOLATES else v
+                    for c, v in report.verdicts.items()
+                },
+                failure=None,
+                notes=(f"the reference does so too: {failure.kind}",),
+            )
+        if case.config == EVALUATION:
+            text = f"{failure.message}; in evaluation mode, where the reference gives "
+            text += "what it gives as it was built"
+            return replace(report, failure=replace(failure, message=text))
+        if case.config == OTHER_WEIGHTS:
+            text = f"{failure.message}; with other numbers in weights that are all 0 "
+            text += "or all 1 as built"
+            return replace(report, failure=replace(failure, message=text))
+        return self._attributed(case, report)
+
+    def pin(self, case: Case) -> Case:
+        """Return the case with its values explicit; one that is too large as it is."""
+        config = configured(case)
+        if _largest(case) > PINNED_ELEMENTS:
+            return replace(case, poison=str(poison_of(case)), config=config)
+        self._origin = replace(self._bench.pin(case), config=config)
+        return self._origin
+
+    def admits(self, case: Case) -> bool:
+        """Whether a smaller form of a case is one that the file could have given.
+
+        What only the file can make stays as it is.
+        """
+        if self.benchmarked_only and not self.reference.is_benchmarked(case):
+            return False
+        inputs = self.reference.inputs
+        for name, spec in case.tensors.items():
+            if not inputs.is_fixed(name):
+                continue
+            origin = self._origin and self._origin.tensors[name]
+            same = origin and (spec.shape, spec.values) == (origin.shape, origin.values)
+            if not same:
+                return False
+        return not case.pinned or not inputs.outside(self._bench.values(case))
+
+    def smaller(self, case: Case) -> list[Case]:
+        """Return a large case's values at smaller shapes, the smallest first."""
+        if self.benchmarked_only:
+            return []
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        made = []
+        for limit in (4, 16, 64, 256, 1024, 4096):
+            sizes = {
+                axis: min(n, limit) if axis in self.reference.shapes.free else n
+                for axis, n in case.dims.items()
+            }
+            sizes = operator.settled(sizes, case)
+            tensors = {
+                name: replace(
+                    spec, shape=tuple(sizes[axis] for axis in spec.axes), strides=None
+                )
+                for name, spec in case.tensors.items()
+            }
+            if any(spec.plants for spec in tensors.values()):
+                continue
+            small = replace(case, tensors=tensors)
+            if small not in made and operator.admits(small, claims):
+                made.append(small)
+        return [c for c in made if _largest(c) <= PINNED_ELEMENTS]
+
+    def _judged(self, case: Case, depth: Depth) -> CaseReport:
+        self.reference.use_drawn(drawn=configured(case) == OTHER_WEIGHTS)
+        self.candidate.begin(case)
+        stalls = self.candidate.stalls
+        report = self._bench.judge(case, depth)
+        if self.candidate.stalls > stalls and report.failure is None:
+            return self._stalled()
+        if self.candidate.late and self._is_calm(report):
+            failure = Failure(
+                "C-ORD-03", Kind.OVERLAP_DEPENDENT,
+                "the result changes after the call has returned and its stream is "
+                "idle: work goes on elsewhere",
+                output=self.reference.outputs[0], detail="late",
+            )  # fmt: skip
+            return CaseReport({"C-ORD-03": Verdict.VIOLATES}, failure=failure)
+        return report
+
+    def _stalled(self) -> CaseReport:
+        """Return the report of a call that returned in a fresh child alone.
+
+        Once may be the machine's doing; a second time earlier calls are why.
+        """
+        what = "a call does not return in time after other calls, and does in a fresh "
+        what += "process"
+        if self.candidate.stalls < _STALLS:
+            return CaseReport({}, notes=(what,))
+        return CaseReport(
+            {"K-LIV-01": Verdict.VIOLATES},
+            failure=Failure("K-LIV-01", Kind.HANG, what),
+        )
+
+    @staticmethod
+    def _is_calm(report: CaseReport) -> bool:
+        """Whether nothing that comes before unfinished work is wrong."""
+        failure = report.failure
+        return failure is None or failure.kind in _VALUES | {
+            Kind.UNWRITTEN, Kind.NONDETERMINISTIC, Kind.RACE, Kind.STALE_RESULT,
+        }  # fmt: skip
+
+    def _has_to_take(self, case: Case) -> bool:
+        """Whether raising on a case is a violation."""
+        at_home = self.reference.is_benchmarked(case)
+        if at_home and case.pinned:  # a finding, made explicit: it was checked before
+            return bool(self._is_ordinary(case))
+        return at_home and self.reference.is_own(case)
+
+    @property
+    def takes_other_weights(self) -> bool:
+        """Whether weights that are constant as built can be drawn, in both alike."""
+        neutral = set(self.reference.form.neutral())
+        if not neutral or not self.candidate.same_names:
+            return False
+        try:
+            self.reference.use_drawn(drawn=True)
+        except KfuzzError:  # it is not built with other numbers
+            return False
+        changed = neutral - set(self.reference.form.neutral())
+        self.reference.use_drawn(drawn=False)
+        return bool(changed)
+
+    def _is_at_home(self, case: Case) -> bool:
+        return not case.pinned and self.reference.is_benchmarked(case)
+
+    def rests_on_nonfinite(self, case: Case) -> bool:
+        """Whether a case holds NaN or infinities, which numbers alone do not show."""
+        return not self._is_ordinary(case)
+
+    def _is_ordinary(self, case: Case) -> bool:
+        values = self._bench.values(case).values()
+        floats = (x for x in values if x.dtype.is_floating_point)
+        return all(bool(torch.isfinite(x).all()) for x in floats)
+
+    def _does_so_too(self, case: Case, depth: Depth, failure: Failure) -> bool:
+        """Whether the reference fails the same way on the same case."""
+        if failure.kind in _ITS_OWN:
+            return False
+        if failure.detail == "late":
+            return False
+        # What shows in one call is asked in one.
+        own = self._itself.judge(
+            case, Depth.BASE if failure.kind in _VALUES else depth
+        ).failure
+        if own is None:
+            return False
+        return own.kind is failure.kind or {own.kind, failure.kind} <= _VALUES
+
+    def _attributed(self, case: Case, report: CaseReport) -> CaseReport:
+        """Return the report of a wrong value under C-CMP-03 where the shape is why."""
+        failure = report.failure
+        assert failure is not None
+        shown = failure.contract in _BY_SHAPE or failure.contract == SHAPES
+        if not shown or failure.kind not in _VALUES:
+            return report
+        self._wrong_there |= self.reference.is_benchmarked(case)
+        if failure.contract == SHAPES:
+            return _of_values(report) if self._wrong_there else report
+        if self._wrong_there or not self._fails_by_shape(case):
+            return report
+        moved = replace(
+            failure,
+            contract=SHAPES,
+            # What the miss looks like says nothing where the shape is why.
+            message=f"{failure.message.partition('; as ')[0]}; right at the "
+            "benchmarked shape",
+        )
+        verdicts = dict(report.verdicts)
+        verdicts.pop(failure.contract, None)
+        verdicts[SHAPES] = Verdict.VIOLATES
+        return replace(report, verdicts=verdicts, failure=moved)
+
+    def _fails_by_shape(self, case: Case) -> bool:
+        """Whether it is wrong here, and right there, on the file's own values."""
+        if not self.tried.passed:
+            return False
+        key = tuple(s.shape for s in case.tensors.values())
+        if key not in self._shape_only:
+            own = self.reference.case(OWN, 11)
+            tensors = {
+                name: replace(spec, shape=case.tensors[name].shape, strides=None)
+                for name, spec in own.tensors.items()
+            }
+            small = Case(tensors, config=case.config)
+            made = self._judged(small, Depth.BASE)
+            self._shape_only[key] = (
+                made.failure is not None and made.failure.kind in _VALUES
+            )
+        return self._shape_only[key]
+
+    def fresh(self) -> None:
+        """Have the next case judged in a fresh child."""
+        self.candidate.renew()
+
+    def count(self, case: Case, report: CaseReport) -> None:
+        """Count a case of the search."""
+        at_home = self.reference.is_benchmarked(case)
+        own = self.reference.is_own(case)
+        self.tried.take(case, report, benchmarked=at_home, own=own)
+        if at_home and own:
+            good = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
+            self.tried.passed = self.tried.passed or (good and report.failure is None)
+
+
+def _of_values(report: CaseReport) -> CaseReport:
+    """Return the report of a wrong value that other shapes do not excuse.
+
+    A candidate that is wrong at the benchmarked shape is wrong where it counts, though
+    shapes that are friendly in general hide it.
+    """
+    failure = report.failure
+    assert failure is not None
+    verdicts = {c: v for c, v in report.verdicts.items() if c != SHAPES}
+    moved = replace(
+        failure, contract=VALUES, message=failure.message.partition("; gone at")[0]
+    )
+    return replace(
+        report, verdicts={**verdicts, VALUES: Verdict.VIOLATES}, failure=moved,
+        friendly=None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class JudgedKernel(LoadedKernel):
+    """A candidate that is loaded like a kernel, and runs in its child.
+
+    Attributes:
+        judged: it, held against its reference.
+    """
+
+    judged: Judged = field(kw_only=True)
+
+
+def claims_of(
+    reference: Reference,
+    *,
+    accumulator: str,
+    nonfinite: str,
+    own_kernels_only: bool,
+) -> Declaration:
+    """Return what a candidate is held to: what the form gives is what it has to take.
+
+    Its arguments are contiguous, aligned as torch's allocator aligns, and of the
+    file's dtypes.
+    """
+    return reference.operator.defaults.declare(
+        "the candidate",
+        layouts="contiguous",
+        alignment=ALIGNMENT,
+        accumulator=accumulator,
+        nonfinite=nonfinite,
+        own_kernels_only=own_kernels_only,
+    )
+
+
+def _largest(case: Case) -> int:
+    return max(spec.numel for spec in case.tensors.values())
+
+
+def bound(
+    function: Callable[..., Any],
+    reference: Reference,
+    name: str,
+    claims: Declaration,
+) -> BoundKernel:
+    """Return a function as a kernel that claims to compute a reference."""
+    return BoundKernel(
+        function,
+        name=name,
+        operator=reference.operator,
+        declaration=claims,
+        explicit=EXPLICIT,
+        arguments=Arguments(reference.names, (), (), reference.names),
+        module="",
+        line=0,
+        top_level=False,
+    )

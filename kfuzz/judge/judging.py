@@ -1,0 +1,312 @@
+"""`kfuzz judge`: a candidate nobody vouches for, against a reference somebody does.
+
+First what the problem is worth; then the candidate on the file's own values at the
+benchmarked shape; then value families and other shapes, drawn as for any kernel.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kfuzz.core.budget import Budget
+from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.core.event import (
+    Event,
+    KernelFinished,
+    Notice,
+    RunFinished,
+)
+from kfuzz.core.untrusted import Containment
+from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.execution.device.devices import device_name, resolve_device
+from kfuzz.judge.candidate import OpenCandidate, open_candidate
+from kfuzz.judge.judged import Judged, claims_of
+from kfuzz.judge.judgement import Audit, Coverage, Judgement
+from kfuzz.judge.kernelbench.audit import Problem, open_problem
+from kfuzz.judge.kernelbench.operator import Reference
+from kfuzz.judge.loading import (
+    candidate_name,
+    judged_classes,
+    loaded_candidate,
+)
+from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.judge.search import Search
+
+# Cases at the benchmarked shape without which nothing is said to conform.
+_LEAST_CASES: Final = 3
+# The part that the search gets however long it took to get ready.
+_LEAST: Final = 0.4
+
+
+@dataclass(frozen=True)
+class JudgeConfig:
+    """What is to be judged, and how long.
+
+    Attributes:
+        reference: the reference file.
+        candidate: the candidate's.
+        root: the project; findings name files relative to it.
+        corpus: folder of findings.
+        seed: everything drawn depends on it.
+        budget: when to stop; at the first confirmed finding by default.
+        device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
+        benchmarked_only: whether no other shape is tried.
+        nonfinite: what is promised of NaN and infinities: "propagate" or "undefined".
+        own_kernels_only: whether kernels of a library in place of its own count as a
+            violation.
+        limits: what the candidate's child may take.
+        started: `time.monotonic()` from which the time counts.
+    """
+
+    reference: Path
+    candidate: Path
+    root: Path
+    corpus: Path
+    seed: int = 0
+    budget: Budget = field(default_factory=lambda: Budget(max_findings=1))
+    device: str = "auto"
+    benchmarked_only: bool = False
+    nonfinite: str = "propagate"
+    own_kernels_only: bool = False
+    limits: Limits = field(default_factory=Limits)
+    started: float | None = None
+
+
+class Judging:
+    """One judgement; `events` are to be consumed before it is asked for."""
+
+    def __init__(
+        self, config: JudgeConfig, *, opened: OpenCandidate = open_candidate
+    ) -> None:
+        """Take what is asked.
+
+        Args:
+            config: what to judge.
+            opened: starts the candidate; in a child of its own by default.
+        """
+        self._config = config
+        self._opened = opened
+        self._start = config.started or time.monotonic()
+        self._backend, self._device = resolve_device(config.device)
+        self._problem: Problem | None = None
+        self._judged: Judged | None = None
+        self._containment = Containment(())
+        self._finished: KernelFinished | None = None
+        self._elapsed = 0.0
+        self._interrupted = False
+        self._broken = ""
+        self._on_finite: Verdict | None = None
+        self._notices: list[str] = []
+
+    def events(self, *, stop: threading.Event) -> Iterator[Event]:
+        """Judge, and tell what happens.
+
+        Raises:
+            UsageError: if a file is missing, or the reference is not of the form.
+            BackendError: if the device is not there.
+        """
+        if not self._config.candidate.is_file():
+            raise UsageError("no such file", where=str(self._config.candidate))
+        self._problem = open_problem(self._config.reference.resolve(), self._device)
+        reference = self._problem.reference
+        if reference is not None and not self._problem.audit.faults:
+            yield from self._search(reference, self._problem.audit, stop)
+        self._elapsed = time.monotonic() - self._start
+
+    def _search(
+        self, reference: Reference, audit: Audit, stop: threading.Event
+    ) -> Iterator[Event]:
+        config = self._config
+        claims = claims_of(
+            reference,
+            accumulator=audit.accumulator,
+            nonfinite="undefined" if audit.finite else config.nonfinite,
+            own_kernels_only=config.own_kernels_only,
+        )
+        try:
+            loaded = loaded_candidate(
+                reference, config.candidate, config.reference, claims,
+                name=candidate_name(config.reference, config.candidate, config.root),
+                root=config.root,
+                backend=self._backend, limits=config.limits,
+                opened=self._opened,
+            )  # fmt: skip
+        except UsageError:
+            raise
+        except KfuzzError as error:
+            self._broken = str(error)
+            return
+        self._judged = loaded.judged
+        self._containment = loaded.judged.candidate.containment
+        run = RunConfig(
+            targets=(), root=config.root, corpus=config.corpus, seed=config.seed,
+            budget=config.budget, device=config.device, isolate="none", burst=1,
+            started=self._search_start(),
+        )  # fmt: skip
+        backend = Backend(config.device, isolate="none")
+        campaign = Search(
+            run, stop, backend, [loaded], frozenset(judged_classes()),
+            benchmarked_only=config.benchmarked_only, modeless=audit.modeless,
+        )  # fmt: skip
+        try:
+            for event in campaign.events():
+                self._take(event)
+                yield event
+        finally:
+            loaded.judged.candidate.close()
+            backend.close()
+
+    def _search_start(self) -> float:
+        """Return from when the search's time counts.
+
+        From the start, unless getting ready has taken so long that little is left.
+        """
+        limit, now = self._config.budget.max_time, time.monotonic()
+        if limit is None:
+            return now
+        return max(self._start, now - (1 - _LEAST) * limit)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case KernelFinished():
+                self._finished = event
+            case RunFinished():
+                self._interrupted = event.interrupted
+            case Notice():
+                self._notices.append(event.message)
+            case _:
+                pass
+
+    def judgement(self) -> Judgement:
+        """Return the verdict, and what it rests on."""
+        config = self._config
+        audit = self._problem.audit if self._problem else Audit()
+        verdict, reason = self._verdict(audit)
+        finished, judged = self._finished, self._judged
+        candidate = judged.candidate if judged else None
+        return Judgement(
+            verdict=verdict,
+            reason=reason,
+            reference=str(config.reference),
+            candidate=str(config.candidate),
+            device=self._backend,
+            device_name=device_name(self._device),
+            seed=config.seed,
+            elapsed_s=self._elapsed,
+            interrupted=self._interrupted,
+            audit=audit,
+            coverage=_coverage(judged),
+            findings=finished.findings if finished else (),
+            paths=finished.paths if finished else {},
+            contracts=finished.contracts if finished else {},
+            refusals=finished.refusals if finished else (),
+            notes=finished.notes if finished else (),
+            notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
+            containment=self._containment.measures,
+            launched=tuple(candidate.launched) if candidate else (),
+            operators=tuple(candidate.operators) if candidate else (),
+            weights=candidate.weights if candidate else "",
+            on_finite=self._on_finite,
+        )
+
+    def _own_notices(self) -> tuple[str, ...]:
+        """Return notices of the judgement itself."""
+        if self._judged is None:
+            return ()
+        judged = self._judged
+        told = [f"by its child's word: {text}" for text in judged.candidate.strays]
+        if judged.reference.form.neutral() and not judged.candidate.same_names:
+            told.append(
+                "weights that are all 0 or all 1 stay so: the candidate's are not the "
+                "reference's by name and size"
+            )
+        return tuple(told)
+
+    def _verdict(self, audit: Audit) -> tuple[Verdict, str]:
+        if audit.faults:
+            return Verdict.UNDER_SPECIFIED, audit.faults[0]
+        if self._broken:
+            return Verdict.ERROR, self._broken
+        finished, judged = self._finished, self._judged
+        if finished is None or judged is None:
+            return Verdict.ERROR, "the judgement did not come to its end"
+        charged = [f for f in finished.findings if f.state in CHARGED]
+        on_numbers = [f for f in charged if not judged.rests_on_nonfinite(f.case)]
+        if charged:
+            first = (on_numbers or charged)[0]
+            told = f"{first.signature.contract}: {first.failure.message}"
+            if not on_numbers:
+                self._on_finite, why = self._without_charge(finished, judged)
+                told += f"; {_told_of_numbers(self._on_finite, why)}"
+            return Verdict.VIOLATES, told
+        return self._without_charge(finished, judged)
+
+    def _without_charge(
+        self, finished: KernelFinished, judged: Judged
+    ) -> tuple[Verdict, str]:
+        """Return the verdict where nothing is charged, or nothing about numbers."""
+        tallies, tried = finished.contracts.values(), judged.tried
+        if any(t.verdict is Verdict.ERROR for t in tallies):
+            why = next((n for n in self._notices if _keeps_from_judging(n)), "")
+            return Verdict.ERROR, why or "some case could not be judged"
+        open_ = [f for f in finished.findings if f.state not in CHARGED]
+        if open_:
+            return Verdict.UNDER_SPECIFIED, (
+                f"{open_[0].signature.contract} failed and was not confirmed: "
+                f"{open_[0].state}"
+            )
+        if not tried.passed:
+            return Verdict.UNDER_SPECIFIED, (
+                "no case on the file's own values could be decided"
+            )
+        if judged.candidate.stalls:
+            return Verdict.UNDER_SPECIFIED, (
+                "a call did not return in time, and did in a fresh process"
+            )
+        least = min(_LEAST_CASES, self._config.budget.max_cases or _LEAST_CASES)
+        if tried.benchmarked < least:
+            return Verdict.UNDER_SPECIFIED, (
+                f"the time was enough for {tried.benchmarked} cases at the "
+                "benchmarked shape: give more with --max-time"
+            )
+        if tried.refused_there > tried.taken_there:
+            asked = tried.refused_there + tried.taken_there
+            return Verdict.UNDER_SPECIFIED, (
+                f"it raised on {tried.refused_there} of {asked} cases of finite values "
+                "other than the file's own at the benchmarked shape, all of which the "
+                "reference takes"
+            )
+        return Verdict.CONFORMS, "nothing found"
+
+
+def _keeps_from_judging(notice: str) -> bool:
+    return "could not be judged" in notice or "not judged on this backend" in notice
+
+
+def _told_of_numbers(verdict: Verdict, why: str) -> str:
+    """Return what holds of a candidate that is wrong about NaN and infinities."""
+    if verdict is Verdict.CONFORMS:
+        return "conforms on finite inputs, breaks on NaN or infinities alone"
+    return f"on finite inputs {verdict}: {why}"
+
+
+def _coverage(judged: Judged | None) -> Coverage:
+    if judged is None:
+        return Coverage()
+    tried = judged.tried
+    return Coverage(
+        cases=tried.cases,
+        benchmarked=tried.benchmarked,
+        families=dict(sorted(tried.families.items())),
+        shapes=len(tried.shapes),
+        dtypes=tuple(sorted(tried.dtypes)),
+        finite=tried.finite,
+        refused=tried.refused,
+        beyond=tried.beyond,
+        undecided=tried.undecided,
+    )

@@ -1,0 +1,310 @@
+"""A reference in KernelBench's form as an operator: domain, float64 oracle, values."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.shape_class import ShapeClass
+from kfuzz.judge.kernelbench.inputs import Inputs
+from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged
+from kfuzz.judge.kernelbench.shapes import Shapes
+from kfuzz.judge.kernelbench.values import ENDS, OWN, SCALED, Bound, Values
+from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.shadow import shadowed
+from kfuzz.strategies.parameters import TensorParameter
+
+# Elements of the largest tensor of which an oracle and its bound are made at once.
+_MOST: Final = {"cuda": 1 << 26, "cpu": 1 << 22}
+
+
+class Reference:
+    """A reference as what kernels are held against.
+
+    Attributes:
+        form: the file.
+        shapes: the shapes that it takes.
+        outputs: names of its results.
+        formats: their dtypes.
+        operator: it as an operator, with its float64 oracle under the shadow.
+        home: the sizes at which it is asked first: the benchmarked ones, or smaller
+            ones in their place where an oracle of those would not fit.
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        shapes: Shapes,
+        outputs: Sequence[Tensor],
+        name: str,
+        inputs: Inputs | None = None,
+    ) -> None:
+        """Make the operator.
+
+        Args:
+            form: the file.
+            shapes: the shapes that it takes.
+            outputs: its results at the benchmarked shape.
+            name: the operator's.
+            inputs: what its arguments have in common; nothing by default.
+        """
+        self.form = form
+        self.shapes = shapes
+        self.names = tuple(s.name for s in form.samples)
+        many = len(outputs) > 1
+        self.outputs = tuple(f"y{i}" if many else "y" for i in range(len(outputs)))
+        self.formats = tuple(str(y.dtype).removeprefix("torch.") for y in outputs)
+        self._double = form.double()
+        # The other model and its copy, once it was asked for, and which one is used.
+        self._other: tuple[nn.Module, nn.Module] | None = None
+        self._drawn_model = False
+        self._values = Values(form, shapes, inputs or Inputs())
+        self.home = self._home(max(y.numel() for y in outputs))
+        floats = [s.dtype for s in form.samples if s.kind == "float"]
+        self.dtype = floats[0]
+        self.operator = Operator(
+            name,
+            inputs={
+                s.name: TensorParameter(
+                    " ".join(axes), dtype="" if s.dtype == self.dtype else s.dtype
+                )
+                for s, axes in zip(form.samples, shapes.axes, strict=True)
+            },
+            oracle=self._oracle,
+            error=self._admitted,
+            outputs=self.outputs,
+            integers=tuple(
+                n
+                for n, f in zip(self.outputs, self.formats, strict=True)
+                if DTYPES[f].kind != "float"
+            ),
+            shape_class=shapes.shape_class,
+            dtypes=(self.dtype,),
+            defaults=Declaration(dtypes=(self.dtype,)),
+            within=self._values.changed,
+        )
+
+    def use_drawn(self, *, drawn: bool) -> None:
+        """Compute with the model in which constant weights are drawn, or as built.
+
+        Raises:
+            UsageError: if that model cannot be built.
+        """
+        if drawn is self._drawn_model:
+            return
+        if self._other is None:
+            kept = self.form.model
+            self.form.model = self.form.build(nn.Module, constants_drawn=True)
+            self._other = self.form.model, self.form.double()
+            self.form.model = kept
+        mine = self.form.model, self._double
+        (self.form.model, self._double), self._other = self._other, mine
+        self._drawn_model = drawn
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """Call the model itself, in its own arithmetic."""
+        self.require(tensors)
+        with torch.no_grad(), unchanged(self.form.model):
+            made = results(self.form.model(*self.form.arguments(tensors)))
+        return made if len(made) > 1 else made[0]
+
+    def _oracle(self, *tensors: Tensor) -> Any:
+        """The reference's own model, every weight and buffer in float64."""
+        given = [
+            x.to(getattr(torch, s.dtype)) if s.kind in ("int", "uint") else x
+            for s, x in zip(self.form.samples, tensors, strict=True)
+        ]
+        with unchanged(self._double):
+            return results(self._double(*self.form.arguments(given)))
+
+    def _admitted(self, problem: Problem) -> dict[str, Acceptance]:
+        """Return what is admitted of each output, by the running-error shadow."""
+        self.require([x[0] for x in problem.tensors.values()])
+        stored = next((f for f in self.formats if DTYPES[f].kind == "float"), "float32")
+        posed = replace(problem, output=FORMATS[stored])
+        found = shadowed(self._oracle, posed, name=self.operator.name)
+        floats = (x for x in problem.tensors.values() if x.is_floating_point())
+        if all(bool(torch.isfinite(x).all()) for x in floats):
+            # NaN of numbers: the reference is not defined there, 0 log 0 for one.
+            found = tuple(
+                replace(a, undecidable=a.undecidable | a.reference.isnan())
+                for a in found
+            )
+        return dict(zip(self.outputs, found, strict=True))
+
+    @property
+    def inputs(self) -> Inputs:
+        """What the file's own arguments have in common."""
+        return self._values.inputs
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """What integer arguments stay within, by name."""
+        return self._values.bounds
+
+    def require(self, tensors: Sequence[Tensor]) -> None:
+        """Check that values are such as the file's own arguments have.
+
+        Raises:
+            OutOfRange: if some are not.
+        """
+        self._values.require(tensors)
+
+    def values(self, case: Case, name: str) -> Tensor:
+        """Return the elements of one argument, as `logical_values` does.
+
+        Raises:
+            KfuzzError: where the recipe is impossible.
+        """
+        return self._values.of(case, name)
+
+    def fitted(self, case: Case, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the arguments of a case such as the file's own are.
+
+        Indices stay below what they index, and values keep to what all draws have in
+        common. Explicit values stay as they are.
+        """
+        return self._values.fitted(case, values)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the benchmarked shape is the one that is asked first."""
+        return self.home == dict(self.shapes.sizes)
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether an oracle of arguments of given sizes fits."""
+        every = (math.prod(sizes[a] for a in axes) for axes in self.shapes.axes)
+        return max(every) <= self._most
+
+    @property
+    def _most(self) -> int:
+        return _MOST["cuda" if self.form.device.type == "cuda" else "cpu"]
+
+    def _home(self, results: int) -> dict[str, int]:
+        """Return the benchmarked sizes, halved until an oracle fits.
+
+        Args:
+            results: elements of the largest result.
+        """
+        restriction = ShapeClass(self.shapes.shape_class)
+        sizes = dict(self.shapes.sizes)
+        whole = math.prod(sizes[name] for name in self.shapes.free)
+        while True:
+            given = (math.prod(sizes[a] for a in axes) for axes in self.shapes.axes)
+            left = math.prod(sizes[name] for name in self.shapes.free)
+            if max(*given, results * left // max(whole, 1), 1) <= self._most:
+                return sizes
+            smaller = {}
+            for name in self.shapes.free:
+                least, _, modulus, _ = restriction.bounds(name)
+                half = sizes[name] // 2 // modulus * modulus
+                if half >= max(least, 1):
+                    smaller[name] = half
+            if not smaller:
+                return sizes
+            largest = max(smaller, key=lambda name: sizes[name])
+            sizes = restriction.settled({**sizes, largest: smaller[largest]}, {})
+
+    def _shape(self, sample: Sample, *, whole: bool = False) -> tuple[int, ...]:
+        """Return the shape of a tensor at the sizes asked first, or the file's own."""
+        if whole:
+            return sample.shape
+        at = self.form.samples.index(sample)
+        return tuple(self.home[axis] for axis in self.shapes.axes[at])
+
+    def case(
+        self, family: str, seed: int, *, whole: bool = False, **others: str
+    ) -> Case:
+        """Return the benchmarked shape with values of a family.
+
+        Args:
+            family: of the floating arguments.
+            seed: of the first argument; integers have the file's own values.
+            whole: whether the shape is the file's own, however large.
+            others: families of single arguments instead.
+        """
+        tensors = {}
+        for i, (sample, axes) in enumerate(
+            zip(self.form.samples, self.shapes.axes, strict=True)
+        ):
+            own = family if self._values.is_drawn(sample) else OWN
+            chosen = others.get(sample.name, own)
+            # The file's own values belong together: one seed for all of them.
+            apart = 0 if chosen in SCALED else i << 32
+            shape = self._shape(sample, whole=whole)
+            strides = sample.strides if shape == sample.shape else None
+            tensors[sample.name] = TensorSpec(
+                shape, axes, sample.dtype, strides, fill=Fill(chosen, seed + apart)
+            )
+        return Case(tensors)
+
+    def is_benchmarked(self, case: Case) -> bool:
+        """Whether a case has the benchmarked shape, or the one in its place."""
+        samples = list(zip(self.form.samples, case.tensors.values(), strict=True))
+        return any(
+            all(self._shape(s, whole=whole) == spec.shape for s, spec in samples)
+            for whole in (False, True)
+        )
+
+    def is_own(self, case: Case) -> bool:
+        """Whether a case has the file's own values, scaled at most."""
+        fills = [s.fill for s in case.tensors.values()]
+        return all(f is not None and f.family in SCALED for f in fills)
+
+    def resized(self, case: Case) -> Case:
+        """Return a case at the benchmarked shape, in the file's own layouts."""
+        tensors = {
+            name: replace(
+                spec, shape=self._shape(s), offset=0, plants=(),
+                strides=s.strides if self._shape(s) == s.shape else None,
+            )
+            for s, (name, spec) in zip(
+                self.form.samples, case.tensors.items(), strict=True
+            )
+        }  # fmt: skip
+        return replace(case, tensors=tensors)
+
+    @property
+    def least_elements(self) -> int:
+        """The elements of the largest tensor where every dimension is least."""
+        restriction = ShapeClass(self.shapes.shape_class)
+        sizes = dict(self.shapes.sizes)
+        for name in self.shapes.free:
+            least, _, modulus, _ = restriction.bounds(name)
+            sizes[name] = max(-(-least // modulus) * modulus, modulus)
+        sizes = restriction.settled(sizes, {})
+        return max(math.prod(sizes[axis] for axis in axes) for axes in self.shapes.axes)
+
+    def adapted(self, case: Case) -> Case:
+        """Return a drawn case with integers, truth values and such as the file's own.
+
+        Of every four cases one has the file's own floating values as well.
+        """
+        tensors, own = {}, case.seed >> 3 & 3 == 0
+        for sample, (name, spec) in zip(
+            self.form.samples, case.tensors.items(), strict=True
+        ):
+            assert spec.fill is not None
+            family, seed = spec.fill.family, spec.fill.seed
+            if not self._values.is_drawn(sample):
+                turn = seed >> 5 & 7
+                ends = sample.kind in ("int", "uint") and turn < len(ENDS)
+                ends = ends and not self.inputs.is_fixed(name)
+                family = ENDS[turn] if ends else OWN
+            elif own:
+                family = OWN
+            else:
+                tensors[name] = spec
+                continue
+            tensors[name] = replace(
+                spec, fill=Fill(family, case.seed if own else seed), plants=()
+            )
+        return replace(case, tensors=tensors)

@@ -1,0 +1,163 @@
+"""A candidate and its reference, loaded to be judged, or to be replayed."""
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from kfuzz.contracts.suite import select_classes
+from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.core.finding import Finding, Target
+from kfuzz.engine.config import ReplayConfig
+from kfuzz.execution.device.devices import resolve_device
+from kfuzz.judge.candidate import OpenCandidate, open_candidate
+from kfuzz.judge.judged import SHAPES, Judged, JudgedKernel
+from kfuzz.judge.kernelbench.audit import open_problem
+from kfuzz.judge.kernelbench.operator import Reference
+from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.targets.load import Source
+
+# Classes that ask for several calls at once, or for what happens inside the child.
+LEFT_OUT: Final = ("C-ORD-03", "C-CMP-02", "K-GRD-*")
+# A search elsewhere has small cases: most faults of shape show there.
+_ELEMENTS: Final = {"cuda": 1 << 20, "cpu": 1 << 14, "interpret": 1 << 12}
+
+
+def judged_again(
+    finding: Finding, config: ReplayConfig, opened: OpenCandidate = open_candidate
+) -> JudgedKernel:
+    """Return the candidate of a finding, in a child, to be replayed.
+
+    Raises:
+        KfuzzError: if a file is gone, the problem decides nothing any more, or the
+            candidate cannot be built.
+    """
+    target = finding.target
+    backend, device = resolve_device(config.device or finding.device)
+    reference, candidate = _files(finding, config)
+    problem = open_problem(reference, device)
+    if problem.audit.faults or problem.reference is None:
+        raise KfuzzError(
+            f"the reference decides nothing: {problem.audit.faults[0]}",
+            where=target.reference,
+        )
+    made = loaded_candidate(
+        problem.reference, candidate, problem.form.path, finding.declaration,
+        name=finding.signature.kernel, root=config.root, backend=backend,
+        limits=Limits(), opened=opened,
+    )  # fmt: skip
+    # Only then it was right at the benchmarked shape when it was found.
+    made.judged.tried.passed = finding.signature.contract == SHAPES
+    return made
+
+
+def _files(finding: Finding, config: ReplayConfig) -> tuple[Path, Path]:
+    """Return where reference and candidate of a finding lie.
+
+    Raises:
+        UsageError: if one is not there, or is not the one that was judged.
+    """
+    reference, candidate = finding.target.reference, finding.target.file
+    if config.target:
+        reference, colons, candidate = config.target.partition("::")
+        if not (colons and reference and candidate):
+            raise UsageError(
+                "the finding is a candidate's", where=config.target,
+                fix="give --target REFERENCE.py::CANDIDATE.py",
+            )  # fmt: skip
+    base = Path() if config.target else config.root
+    fix = "name both: --target REFERENCE.py::CANDIDATE.py"
+    for path in (base / reference, base / candidate):
+        if not path.is_file():
+            raise UsageError("no such file", where=str(path), fix=fix)
+    files = (base / reference).resolve(), (base / candidate).resolve()
+    there = candidate_name(*files, config.root).rpartition("_")[2]
+    if not config.target and there != finding.target.name.rpartition("_")[2]:
+        # Of a path outside the project its last part is stored: this is another file.
+        where = finding.target.node_id
+        raise UsageError("what was judged lay elsewhere", where=where, fix=fix)
+    return files
+
+
+def candidate_name(reference: Path, candidate: Path, root: Path) -> str:
+    """Return a candidate's name in findings, which ends with a hash of both paths.
+
+    Files of one name in two folders, or against two references, are not the same
+    candidate: what is stored of one says nothing of the other.
+    """
+    told = []
+    for path in (reference, candidate):
+        full = path.resolve()
+        inside = full.is_relative_to(root)
+        told.append((full.relative_to(root) if inside else full).as_posix())
+    digest = hashlib.sha256(
+        "::".join(told).encode(errors="surrogateescape")
+    ).hexdigest()
+    return f"{candidate.stem}_{digest[:6]}"
+
+
+def loaded_candidate(
+    reference: Reference,
+    candidate: Path,
+    shown_reference: Path,
+    claims: Declaration,
+    *,
+    name: str,
+    root: Path,
+    backend: str,
+    limits: Limits,
+    opened: OpenCandidate = open_candidate,
+) -> JudgedKernel:
+    """Return a candidate in its child, held against a reference.
+
+    Args:
+        reference: the reference.
+        candidate: the candidate's file.
+        shown_reference: the reference's file.
+        claims: what the candidate is held to.
+        name: the candidate's in findings.
+        root: the project.
+        backend: "cpu", "interpret" or "cuda".
+        limits: what its child may take.
+        opened: starts it.
+
+    Raises:
+        KfuzzError: if it cannot be started.
+    """
+    budget = budget_of(reference, backend)
+    judged = Judged(
+        reference,
+        opened(candidate.resolve(), reference, backend=backend, limits=limits),
+        name=name, budget=budget, classes=judged_classes(), claims=claims,
+    )  # fmt: skip
+    target = Target(
+        file=_within(candidate, root), name=name,
+        reference=_within(shown_reference, root),
+    )  # fmt: skip
+    return JudgedKernel(judged.kernel, target, Source(), judged=judged)
+
+
+def judged_classes() -> Collection[str]:
+    """Return the ids of the contract classes that candidates are held to."""
+    return select_classes((), LEFT_OUT)
+
+
+def budget_of(reference: Reference, backend: str) -> SizeBudget:
+    """Return the limits on cases, large enough for the least that the reference takes.
+
+    Those of a search elsewhere are small: most faults of shape show there.
+    """
+    usual = SIZE_BUDGETS[backend]
+    least = reference.least_elements
+    elements, rows = max(_ELEMENTS[backend], least), max(usual.rows, least)
+    return replace(usual, elements=elements, rows=rows, span=0)
+
+
+def _within(path: Path, root: Path) -> str:
+    """Return a path as findings name it: relative to the project, or its last part."""
+    full = path.resolve()
+    inside = full.is_relative_to(root)
+    return full.relative_to(root).as_posix() if inside else full.name

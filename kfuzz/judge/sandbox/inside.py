@@ -1,0 +1,371 @@
+"""The child's side: imports the foreign file, calls what it defines, tells of results.
+
+From the import on, nothing that this process says can be relied on: the file's code has
+the same rights as this module and can replace any part of it. It can:
+
+* answer with any bytes, computed in any way that the machine offers;
+* put back what it changed of its arguments, or say that a result is an argument;
+* lie about a result's strides, type and device, about which operators and kernels ran,
+  and about whether something was still running;
+* remember earlier calls, tell repeated ones from new ones, and leave notes for its
+  successors in the folder of what is built;
+* raise anything, claim that memory ran out, or not answer.
+
+It cannot learn what is expected, which is computed in the campaign's memory, change
+what the campaign compares or how, or make wrong bytes right. What it replaces in torch
+or in Python can make this module fail or lie, at its own cost; what tells of late
+results is looked up before the import.
+"""
+
+import importlib.util
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from mmap import mmap
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NoReturn
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.untrusted import Mode
+from kfuzz.execution.calls.raised import raised_by
+from kfuzz.execution.device.health import ailment
+from kfuzz.execution.device.surroundings import surroundings_of
+from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.processes.wire import Channel, Message, WireError
+from kfuzz.execution.values.constants import drawn_constants
+from kfuzz.execution.values.randomness import seeded
+from kfuzz.judge.sandbox.blocks import Blocks
+from kfuzz.judge.sandbox.carried import Geometry, plain_from_wire, raw
+from kfuzz.judge.sandbox.contain import Facts
+from kfuzz.judge.sandbox.kernels import triton_launches
+from kfuzz.judge.sandbox.telling import Held, told_results
+
+MODULE: Final = "kfuzz_candidate"
+"""What the file is called in `sys.modules`."""
+
+LATE_SECONDS: Final = 0.05
+"""How long threads that a call leaves behind may go on before the results are looked at
+again."""
+
+_MOST_NAMES: Final = 64
+_BYTES: Final = torch.uint8
+_equal: Final = torch.equal
+_synchronize: Final = torch.cuda.synchronize
+_sleep: Final = time.sleep
+
+
+def attend(channel: Channel, facts: Facts, device: str) -> NoReturn:
+    """Answer the keeper until it closes the connection.
+
+    Args:
+        channel: to the keeper.
+        facts: what contains this process.
+        device: torch's name of where calls run.
+    """
+    try:
+        os.register_at_fork(after_in_child=channel.close)
+        candidate = Candidate(torch.device(device), facts)
+        while True:
+            message = channel.receive()
+            count = int(message.get("descriptors", 0))
+            given = channel.receive_descriptors(count, None) if count else []
+            try:
+                answer = candidate.answer(message, given)
+            finally:
+                for descriptor in given:
+                    os.close(descriptor)
+            channel.send({**answer, "number": message["number"]})
+    except WireError:
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+class Candidate:
+    """What the foreign file defines, and the memory that it is called on."""
+
+    def __init__(self, device: torch.device, facts: Facts) -> None:
+        self._device = device
+        self._facts = facts
+        self._target: Callable[..., Any] | None = None
+        self._fixed: dict[int, Any] = {}
+        self._blocks = Blocks(device)
+        self._held = Held()
+        self._threads = 0
+
+    def answer(self, message: Message, given: Sequence[int]) -> Message:
+        """Return the answer to a request."""
+        match message["do"]:
+            case "contained":
+                return self._contained()
+            case "open":
+                return self._answered(lambda: self._open(message, given))
+            case "state":
+                return self._answered(lambda: self._state(message, given))
+            case _:
+                return self._answered(lambda: self._call(message, given))
+
+    def _answered(self, work: Callable[[], Message]) -> Message:
+        try:
+            return work()
+        except BaseException as error:  # `sys.exit` in the file included
+            return {"raised": _told(error, self._device)}
+
+    def _contained(self) -> Message:
+        """Say what holds, and whether the device works under it."""
+        torch.set_num_threads(1)
+        wrong = ailment(self._device)
+        around = surroundings_of(self._device)
+        if wrong is None and around is not None:
+            around.prepare()
+        self._threads = _threads(self._device)
+        return {"facts": asdict(self._facts), "ailment": wrong or ""}
+
+    def _open(self, message: Message, given: Sequence[int]) -> Message:
+        device, seed = self._device, int(message["seed"])
+        tensors, names = self._tensors(message["tensors"], given), message["names"]
+        weights = dict(zip(names, tensors[: len(names)], strict=True))
+        passed = [x.to(device) for x in tensors[len(names) :]]
+        if device.type == "cuda":
+            share = float(message["device_share"])
+            torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
+        _seed_all(seed)
+        module = _imported(Path(message["path"]))
+        found = getattr(module, message["build"], None)
+        if found is None:
+            what = f"{message['path']} defines no {message['build']!r}"
+            raise AttributeError(what)
+        target = found
+        if isinstance(found, type):
+            args = plain_from_wire(message["args"], passed)
+            kwargs = plain_from_wire(message["kwargs"], passed)
+            _seed_all(seed)
+            with drawn_constants(drawn=bool(message["constants_drawn"])):
+                target = found(*args, **kwargs)
+        state: dict[str, Tensor] = {}
+        loaded: list[str] = []
+        if isinstance(target, torch.nn.Module):
+            target = target.to(device)
+            mode = Mode(message["mode"])
+            if mode is not Mode.AS_BUILT:
+                target.train(mode is Mode.TRAIN)
+            state = _state_of(target)
+            loaded = _load(state, weights)
+        self._target = target
+        self._fixed = {int(k): plain_from_wire(v) for k, v in message["fixed"]}
+        told = {
+            name: [list(t.shape), str(t.dtype).removeprefix("torch.")]
+            for name, t in state.items()
+        }
+        return {"state": told, "loaded": loaded, "kind": type(target).__name__}
+
+    def _state(self, message: Message, given: Sequence[int]) -> Message:
+        """Hand the named parameters and buffers over."""
+        assert isinstance(self._target, torch.nn.Module)
+        state = _state_of(self._target)
+        [results] = _mapped(given)
+        for name, offset in message["places"]:
+            _put(results, offset, raw(state[name]))
+        return {"state": "told"}
+
+    def _call(self, message: Message, given: Sequence[int]) -> Message:
+        """Call the target once."""
+        target = self._target
+        if target is None:
+            raise RuntimeError("nothing is built")
+        device = self._device
+        arguments, results = _mapped(given)
+        rooms = [self._blocks.at(*place[:2]) for place in message["rooms"]]
+        for room, (_, nbytes, offset) in zip(rooms, message["rooms"], strict=True):
+            room.copy_(arguments[offset : offset + nbytes])
+        tensors = []
+        for geometry, number, base, stop in message["tensors"]:
+            first = rooms[number].storage_offset()
+            storage = rooms[number].untyped_storage()[first + base : first + stop]
+            tensors.append(_geometry(geometry).over(storage, device))
+        scalars = plain_from_wire(message["scalars"])
+        poison = Poison(message["poison"])
+        names = message["named"]
+        positional: list[Any] = tensors[: len(tensors) - len(names)]
+        scalars.update(zip(names, tensors[len(positional) :], strict=True))
+        for position, value in sorted(self._fixed.items()):
+            positional.insert(position, value)
+        around = surroundings_of(device)
+        if around is not None:
+            around.forget_errors()
+            around.poison(poison)
+        allocations = GuardedAllocations(device, poison)
+        launches: dict[str, None] = {}
+        began = time.perf_counter()
+        try:
+            with (
+                seeded(device, int(message["seed"])), torch.no_grad(), allocations,
+                triton_launches(launches),
+            ):  # fmt: skip
+                returned = target(*positional, **scalars)
+            _untrace()
+            told, items = told_results(returned, tensors, self._held, results.numel())
+            lingers = _threads(device) > self._threads
+            looked_at = [*items, *rooms]
+            firsts = None
+            if device.type == "cuda" or lingers:
+                firsts = _copies(looked_at)
+            _wait(device, LATE_SECONDS if lingers else 0.0)
+        except BaseException as error:
+            _untrace()
+            raised = _told(error, device)
+            if raised["memory"]:
+                self._blocks.clear()
+                self._held.clear()
+            return {"raised": raised}
+        seconds = time.perf_counter() - began
+        now = [raw(t) for t in looked_at]
+        copies = now if firsts is None else firsts
+        late = firsts is not None and not all(map(_equal, firsts, now))
+        for item in told["items"]:
+            if "carried" in item:
+                _put(results, item["at"], copies[item["carried"]])
+        for copy, (_, _, offset) in zip(
+            copies[len(items) :], message["rooms"], strict=True
+        ):
+            _put(arguments, offset, copy)
+        self._blocks.trim()
+        return {
+            "returned": told,
+            "seconds": seconds,
+            "late": late,
+            "operators": list(allocations.foreign)[:_MOST_NAMES],
+            "kernels": list(launches)[:_MOST_NAMES],
+            "strays": [t.describe() for t in allocations.touches()][:_MOST_NAMES],
+        }
+
+    @staticmethod
+    def _tensors(listed: Sequence[Any], given: Sequence[int]) -> list[Tensor]:
+        """Return tensors that were handed over, on the CPU."""
+        if not listed:
+            return []
+        [memory] = _mapped(given)
+        made = []
+        for geometry, offset in listed:
+            shape = _geometry(geometry)
+            part = memory[offset : offset + shape.nbytes]
+            flat = torch.empty(shape.nbytes, dtype=_BYTES)
+            flat.copy_(part)
+            made.append(flat.view(shape.torch_dtype).reshape(shape.shape))
+        return made
+
+
+def _geometry(told: dict[str, Any]) -> Geometry:
+    return Geometry(
+        told["dtype"], tuple(told["shape"]), tuple(told["strides"]), told["offset"]
+    )
+
+
+def _mapped(given: Sequence[int]) -> list[Tensor]:
+    """Return shared memory as uint8 tensors."""
+    return [
+        torch.frombuffer(mmap(fd, os.fstat(fd).st_size), dtype=_BYTES) for fd in given
+    ]
+
+
+def _put(memory: Tensor, offset: int, data: Tensor) -> None:
+    memory[offset : offset + data.numel()].copy_(data)
+
+
+def _copies(tensors: Sequence[Tensor]) -> list[Tensor] | None:
+    """Copy elements on the current stream, as whoever uses the results would.
+
+    None where there is no memory for them.
+    """
+    try:
+        return [raw(tensor).clone() for tensor in tensors]
+    except torch.OutOfMemoryError:
+        return None
+
+
+def _wait(device: torch.device, seconds: float) -> None:
+    """Wait for a device, and for threads that may still be writing."""
+    if device.type == "cuda":
+        _synchronize(device)
+    if seconds:
+        _sleep(seconds)
+
+
+def _threads(device: torch.device) -> int:
+    """Return how many threads and processes there are that may write results.
+
+    On a GPU the driver's own are not told from others: Python's alone count.
+    """
+    if device.type == "cuda":
+        return threading.active_count()
+    tasks = os.listdir("/proc/self/task")
+    below = 0
+    for task in tasks:
+        try:
+            listed = Path(f"/proc/self/task/{task}/children").read_text()
+        except OSError:
+            continue
+        below += len(listed.split())
+    return len(tasks) + below
+
+
+def _untrace() -> None:
+    """Stop what the call may have set to follow every line of this module."""
+    sys.settrace(None)
+    sys.setprofile(None)
+
+
+def _seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
+def _imported(path: Path) -> ModuleType:
+    """Import the file, its own folder first in the path as `python FILE` has it."""
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _state_of(module: torch.nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _load(state: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:
+    """Copy tensors into those of the same name and shape; return their names."""
+    loaded = []
+    with torch.no_grad():
+        for name, weight in weights.items():
+            own = state.get(name)
+            if own is not None and own.shape == weight.shape:
+                own.copy_(weight)
+                loaded.append(name)
+    return loaded
+
+
+def _told(error: BaseException, device: torch.device) -> Message:
+    """Describe an exception."""
+    raised = raised_by(error, device)
+    return {
+        "type": raised.type,
+        "message": raised.message,
+        "traceback": raised.traceback,
+        "memory": raised.memory,
+        "fault": raised.fault,
+        "backend": raised.backend,
+        "gpu": raised.gpu,
+    }

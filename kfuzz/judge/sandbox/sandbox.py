@@ -1,0 +1,391 @@
+"""`Sandbox`: foreign code behind a keeper, for a campaign that never imports it.
+
+What is and what is not contained is told by `Sandbox.containment`, measured on this
+machine; what the code can and cannot do to a verdict stands in `inside`.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.errors import BackendError, HarnessError
+from kfuzz.core.untrusted import (
+    Containment,
+    Ended,
+    Entry,
+    Measures,
+    OutputSpec,
+    Told,
+)
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.closing import Closing
+from kfuzz.execution.processes.output import Sink
+from kfuzz.execution.values.randomness import SEED
+from kfuzz.judge.sandbox import guarded_self
+from kfuzz.judge.sandbox.arguments import ArgumentRooms
+from kfuzz.judge.sandbox.calling import Called, read_called
+from kfuzz.judge.sandbox.carried import (
+    Carrier,
+    Geometry,
+    page_up,
+    plain_to_wire,
+)
+from kfuzz.judge.sandbox.described import describe
+from kfuzz.judge.sandbox.folders import scrubbed
+from kfuzz.judge.sandbox.kept import Kept
+from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.judge.sandbox.opening import Opened, open_request, read_opened
+from kfuzz.judge.sandbox.results import (
+    Given,
+    told_exception,
+)
+from kfuzz.judge.sandbox.supervisor import SERVE
+
+_INSIDE: Final = "kfuzz.judge.sandbox.inside"
+_CLOSE: Final = "kfuzz.judge.sandbox.guarded_self:close_to_others"
+_SMALL_RESULTS: Final = 64 << 20
+_RESULT_FACTOR: Final = 8
+
+
+def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
+    """Return what children for a device are forked from; a context manager.
+
+    Args:
+        device: as `Sandbox` is given it.
+        output: takes what kfuzz's own processes print, not the foreign code.
+    """
+    env = scrubbed(os.environ, interpret=device == "interpret")
+    return Zygote(
+        SERVE, env=env, preload=("torch", "triton", _INSIDE, _CLOSE), output=output
+    )
+
+
+class Sandbox(Closing):
+    """Runs what an entry defines in contained children, one at a time.
+
+    A context manager. While it is open other processes of the same user cannot trace
+    this one. Not for use by two threads at once.
+
+    Args:
+        entry: what to import and build; None to look at the containment alone.
+        device: "cpu", "cuda:0" and so on, or "interpret" for Triton's interpreter.
+        limits: what a child may take.
+        measures: which ways of containing it are tried.
+        share_cache: whether what a child builds and compiles is there for the next.
+        zygote: what children are forked from, as `zygote_for` makes it; the caller's to
+            close. One of its own by default.
+
+    Attributes:
+        device: torch's device of the calls.
+        limits: what a child may take.
+        children: how many children were started.
+    """
+
+    def __init__(
+        self,
+        entry: Entry | None,
+        *,
+        device: str,
+        limits: Limits | None = None,
+        measures: Measures | None = None,
+        share_cache: bool = True,
+        zygote: Zygote | None = None,
+    ) -> None:
+        self._entry = entry
+        self._device_name = device
+        self.device = torch.device("cpu" if device == "interpret" else device)
+        self.limits = limits or Limits()
+        self.children = 0
+        self._measures = measures or Measures()
+        self._share_cache = share_cache
+        self._zygote = zygote
+        self._own_zygote = zygote is None
+        self._root: Path | None = None
+        self._kept: Kept | None = None
+        self._spare: Kept | None = None
+        self._opened: Opened | None = None
+        self._containment: Containment | None = None
+        self._called_before = False
+        self._given = Given()
+
+    @property
+    def containment(self) -> Containment:
+        """What contains the child; starts one if there is none.
+
+        Raises:
+            HarnessError: none can be started.
+        """
+        if self._containment is None:
+            self._contained()
+        assert self._containment is not None
+        return self._containment
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a child that was not found ended."""
+        return self._kept is not None and self._kept.ended is None
+
+    @property
+    def warm(self) -> bool:
+        """Whether the present child has answered a call."""
+        return self.alive and self._called_before
+
+    def start(self) -> Opened:
+        """Return how the entry opens, in the present child or a fresh one.
+
+        Raises:
+            HarnessError: no child can be started.
+            BackendError: the device does not work in one.
+        """
+        if self.alive and self._opened is not None:
+            return self._opened
+        if self._entry is None:
+            raise HarnessError("a sandbox without an entry makes no calls")
+        kept = self._contained()
+        began = time.monotonic()
+        answer = self._open(kept, self._entry)
+        opened = read_opened(answer, time.monotonic() - began)
+        self._called_before = False
+        if opened.ended is not None:
+            self._discard()
+        else:
+            self._opened = opened
+        return opened
+
+    def call(
+        self,
+        tensors: Sequence[Tensor],
+        scalars: Mapping[str, Any],
+        outputs: Sequence[OutputSpec] | None = None,
+        *,
+        named: Mapping[str, Tensor] | None = None,
+        poison: Poison = Poison.NAN,
+        seed: int = SEED,
+        predicted: float = 0.0,
+    ) -> Called:
+        """Call the entry on tensors, in the child; what it writes to them comes back.
+
+        A tensor that kfuzz placed travels with the guard zones around it, any other
+        with its whole storage; each keeps strides, offset and alignment.
+
+        Args:
+            tensors: the arguments, on `device`.
+            scalars: the keywords, as `Entry` describes plain data.
+            outputs: what it may return; memory for that many bytes is shared. None for
+                a multiple of what it is given.
+            named: tensors that are passed by keyword.
+            poison: what memory holds that it allocates.
+            seed: of torch's generators.
+            predicted: seconds that the call is expected to take.
+
+        Raises:
+            HarnessError: no child can be started, or an argument cannot be carried.
+            OSError: there is no shared memory.
+        """
+        opened = self.start()
+        if opened.ended is not None:
+            return Called(ended=opened.ended)
+        if opened.raised is not None:
+            return Called(raised=opened.raised)
+        assert self._kept is not None
+        named = named or {}
+        tensors = [*tensors, *named.values()]
+        rooms = ArgumentRooms(tensors, self.limits.result_bytes)
+        nbytes = self._capacity(rooms.nbytes, outputs)
+        with (
+            Carrier("arguments", rooms.nbytes) as carried,
+            Carrier("results", nbytes) as results,
+        ):
+            rooms.write(carried)
+            request = {
+                "do": "call",
+                "rooms": rooms.told,
+                "tensors": rooms.tensors,
+                "named": list(named),
+                "scalars": plain_to_wire(dict(scalars)),
+                "poison": str(poison),
+                "seed": seed,
+            }
+            began = time.monotonic()
+            answer = self._kept.ask(
+                request,
+                self.patience(predicted),
+                [carried.descriptor, results.descriptor],
+            )
+            seconds = time.monotonic() - began
+            if isinstance(answer, Ended):
+                self._discard()
+                return Called(ended=answer, seconds=seconds)
+            self._called_before = True
+            called = read_called(
+                answer, rooms, carried, results, tensors, self.device, self._given
+            )
+            if called.spoilt:
+                self._discard()
+            return replace(called, seconds=seconds)
+
+    def patience(self, predicted: float = 0.0) -> float:
+        """Return the seconds after which the next call counts as a hang.
+
+        Args:
+            predicted: seconds that it is expected to take.
+        """
+        limits = self.limits
+        least = limits.wall_seconds if self._called_before else limits.first_seconds
+        return max(least, 50 * predicted)
+
+    def state(self, names: Sequence[str]) -> dict[str, Tensor] | Ended | Told:
+        """Return parameters and buffers of the child's module, on the CPU.
+
+        Args:
+            names: of those wanted, as `Opened.state` lists them.
+
+        Returns:
+            The tensors by name; the exception or the end that came instead.
+
+        Raises:
+            HarnessError: no child can be started.
+            KeyError: there is none of that name.
+        """
+        opened = self.start()
+        if opened.ended is not None or opened.raised is not None:
+            return opened.ended or opened.raised or {}
+        assert self._kept is not None
+        assert opened.state is not None
+        places: dict[str, tuple[int, Geometry]] = {}
+        at = 0
+        for name in names:
+            spec = opened.state[name]
+            geometry = Geometry(spec.dtype, spec.shape, (0,) * len(spec.shape), 0)
+            places[name] = at, geometry
+            at += page_up(geometry.nbytes)
+        with Carrier("state", at) as memory:
+            told = [[name, offset] for name, (offset, _) in places.items()]
+            request = {"do": "state", "places": told}
+            answer = self._kept.ask(
+                request, self.limits.wall_seconds, [memory.descriptor]
+            )
+            if isinstance(answer, Ended):
+                self._discard()
+                return answer
+            if "raised" in answer:
+                return told_exception(answer["raised"])[0]
+            return {
+                name: memory.read(offset, geometry.nbytes)
+                .view(geometry.torch_dtype)
+                .reshape(geometry.shape)
+                for name, (offset, geometry) in places.items()
+            }
+
+    def enter(self, entry: Entry) -> None:
+        """Have the next call made in a child that builds another entry."""
+        self.fresh()
+        self._entry = entry
+
+    def fresh(self) -> None:
+        """End the child, so that the next call has another."""
+        self._discard()
+
+    def prepare(self) -> None:
+        """Have the next child get ready while this one goes on."""
+        if self._spare is None:
+            self._spare = self._fork()
+
+    def close(self) -> None:
+        """End every process and remove the folders."""
+        self._discard()
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+        if self._zygote is not None and self._own_zygote:
+            self._zygote.close()
+            self._zygote = None
+        if self._root is not None:
+            guarded_self.open_to_others()
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._root = None
+
+    def _contained(self) -> Kept:
+        """Return a child that is contained and has imported nothing foreign.
+
+        Where a device does not work under a measure, children go without.
+
+        Raises:
+            BackendError: the device does not work without either.
+        """
+        if self._kept is not None and self._kept.ended is None:
+            return self._kept
+        self._discard()
+        while True:
+            self._kept, self._spare = self._spare or self._fork(), None
+            wrong = self._kept.ready()
+            if not wrong:
+                assert self._kept.facts is not None
+                gpu = self.device.type == "cuda"
+                self._containment = describe(self._kept.facts, self.limits, gpu=gpu)
+                return self._kept
+            self._discard()
+            less = _with_less(self._measures)
+            if less is None:
+                raise BackendError(
+                    f"no contained child can be started: {wrong}",
+                    where=str(self.device),
+                    fix="`kfuzz doctor` tells what works here",
+                )
+            self._measures = less
+
+    def _fork(self) -> Kept:
+        if self._root is None:
+            self._root = Path(tempfile.mkdtemp(prefix="kfuzz-untrusted-"))
+            guarded_self.close_to_others()
+        if self._zygote is None:
+            self._zygote = zygote_for(self._device_name)
+        self.children += 1
+        cache = "cache" if self._share_cache else f"cache-{self.children}"
+        return Kept(
+            self._zygote,
+            self._root / f"scratch-{self.children}",
+            self._root / cache,
+            device=str(self.device),
+            limits=self.limits,
+            measures=self._measures,
+        )
+
+    def _discard(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = self._opened = None
+        self._given.forget()
+
+    def _open(self, kept: Kept, entry: Entry) -> dict[str, Any] | Ended:
+        request, memory = open_request(entry)
+        request["device_share"] = self.limits.device_share
+        if memory is None:
+            return kept.ask(request, self.limits.open_seconds)
+        with memory:
+            return kept.ask(request, self.limits.open_seconds, [memory.descriptor])
+
+    def _capacity(self, nbytes: int, outputs: Sequence[OutputSpec] | None) -> int:
+        if outputs is None:
+            most = max(_SMALL_RESULTS, _RESULT_FACTOR * nbytes)
+            return min(most, self.limits.result_bytes)
+        sizes = [Geometry(o.dtype, o.shape, (), 0).nbytes for o in outputs]
+        return sum(map(page_up, sizes))
+
+
+def _with_less(measures: Measures) -> Measures | None:
+    """Return the measures to try where a child does not work under these."""
+    if measures.namespaces:
+        return replace(measures, namespaces=False)
+    if measures.landlock:
+        return replace(measures, landlock=False)
+    return None

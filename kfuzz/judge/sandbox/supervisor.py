@@ -1,0 +1,271 @@
+"""The keeper: between the campaign and foreign code.
+
+It is forked from the zygote and never imports the foreign file. It starts the process
+that does, passes requests on, measures what that takes, ends it at a limit, and tells
+the campaign either its answer, unread but for its size and form, or its end. By
+tracing or killing its keeper a hostile process gains no more than it has already: to
+answer what it likes, or not to answer.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from kfuzz.core.untrusted import End, Ended, Measures
+from kfuzz.execution.processes.wire import (
+    Channel,
+    Message,
+    WireClosed,
+    WireError,
+    WireTimeout,
+)
+from kfuzz.judge.sandbox import linux
+from kfuzz.judge.sandbox.contain import Facts, enter_mounts, restrict
+from kfuzz.judge.sandbox.folders import Rooms
+from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.judge.sandbox.tenant import Tenant, supervise
+from kfuzz.judge.sandbox.watch import Watch, killed_for_memory
+
+SERVE: Final = "kfuzz.judge.sandbox.supervisor:serve"
+
+LOOK_SECONDS: Final = 0.02
+"""Between two measurements of what it takes: a few dozen forks."""
+
+PRIORITY: Final = 10
+"""By how much a keeper comes before its child, where it may be put first: each step is
+worth a quarter more of the processor."""
+
+SEND_SECONDS: Final = 20.0
+"""An idle process reads at once; one that does not is as good as hung."""
+
+EXIT_SECONDS: Final = 1.0
+"""From a closed connection to the exit."""
+
+
+def serve() -> "Keeper":
+    """Return a keeper; the zygote's children call it."""
+    return Keeper()
+
+
+class Keeper:
+    """Keeps one process of foreign code for the campaign."""
+
+    def __init__(self) -> None:
+        self._tenant: Tenant | None = None
+        self._watch: Watch | None = None
+        self._limits = Limits()
+        self._ended: Ended | None = None
+        self._number = 0
+        self._killed = killed_for_memory()
+
+    def __call__(self, message: Message) -> Message:
+        """Refuse: requests come by `attend`."""
+        raise NotImplementedError
+
+    def attend(self, channel: Channel) -> None:
+        """Answer the campaign until it closes the connection, then end everything."""
+        linux.prctl(linux.PR_SET_DUMPABLE, 0)
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        # Beside hundreds of processes it must get to end them.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, -PRIORITY)
+        try:
+            while True:
+                self._idle(channel)
+                message = channel.receive()
+                count = int(message.get("descriptors", 0))
+                given = channel.receive_descriptors(count, None) if count else []
+                try:
+                    reply = self._obey(message, given)
+                finally:
+                    for descriptor in given:
+                        os.close(descriptor)
+                channel.send({"reply": reply})
+        except WireError:  # the campaign is gone
+            pass
+        finally:
+            if self._tenant is not None:
+                self._tenant.kill()
+
+    def _idle(self, channel: Channel) -> None:
+        """Wait for the campaign, and keep watch meanwhile."""
+        while self._tenant is not None and self._ended is None:
+            if self._poll([channel.fileno()]):
+                return
+            self._look()
+
+    def _obey(self, message: Message, given: list[int]) -> Message:
+        if message["do"] == "start":
+            return self._start(message)
+        return self._exchange(message["ask"], given, message["seconds"])
+
+    def _start(self, message: Message) -> Message:
+        limits, gpu = Limits(**message["limits"]), bool(message["gpu"])
+        measures = Measures(**message["measures"])
+        rooms = Rooms(Path(message["scratch"]), Path(message["cache"]))
+        inside = str(message["inside"])
+
+        def settle(channel: Channel, facts: Facts) -> NoReturn:
+            # Process ids are known by their own names from here on.
+            from kfuzz.judge.sandbox.inside import attend
+
+            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getpriority(os.PRIO_PROCESS, 0) < 0:
+                os.setpriority(os.PRIO_PROCESS, 0, 0)
+            facts = restrict(facts, measures, rooms, limits, gpu=gpu)
+            os.environ.update(rooms.environment())
+            os.chdir(rooms.scratch)
+            attend(channel, facts, inside)
+
+        def begin(channel: Channel, facts: Facts) -> NoReturn:
+            if not facts.pids:
+                settle(channel, facts)
+            facts = enter_mounts(facts, rooms, limits, gpu=gpu)
+            supervise(lambda: settle(channel, facts))
+
+        self._limits = limits
+        self._tenant = Tenant(measures, begin)
+        # A folder that is a file system of its own is empty as seen from here.
+        self._watch = Watch(limits, [rooms.scratch, rooms.cache])
+        answer = self._exchange({"do": "contained"}, [], limits.open_seconds)
+        self._watch.settle()
+        return answer
+
+    def _exchange(
+        self, ask: dict[str, Any], given: list[int], seconds: float
+    ) -> Message:
+        """Return the answer to a request, or the end that came instead."""
+        ended = self._exchanged(ask, given, seconds)
+        if isinstance(ended, Ended):
+            return {"ended": asdict(self._end(ended))}
+        return {"answer": ended}
+
+    def _exchanged(
+        self, ask: dict[str, Any], given: list[int], seconds: float
+    ) -> Message | Ended:
+        tenant, watch = self._tenant, self._watch
+        assert tenant is not None
+        assert watch is not None
+        if self._ended is not None:
+            return self._ended
+        if self._poll([tenant.channel.fileno()], 0):
+            return self._unasked()
+        self._number += 1
+        deadline = time.monotonic() + seconds
+        watch.begin()
+        try:
+            tenant.channel.send({**ask, "number": self._number}, SEND_SECONDS)
+            if given:
+                tenant.channel.send_descriptors(given, SEND_SECONDS)
+        except WireTimeout:
+            return Ended(End.HANG, "", "does not read what it is asked")
+        except WireClosed:
+            return self._death()
+        while True:
+            left = deadline - time.monotonic()
+            if self._poll([tenant.channel.fileno()], max(min(left, LOOK_SECONDS), 0)):
+                try:
+                    answer = tenant.channel.receive(0)
+                except WireTimeout:
+                    pass  # not all of it yet
+                except WireClosed:
+                    return self._death()
+                except WireError as error:
+                    text = f"sends what is no message: {error.what}"
+                    return Ended(End.PROTOCOL, "protocol", text)
+                else:
+                    if answer.pop("number", None) != self._number:
+                        text = "answers what it was not asked"
+                        return Ended(End.PROTOCOL, "protocol", text)
+                    return answer
+            passed = self._look()
+            if passed is not None:
+                return passed
+            if left <= 0:
+                return Ended(End.HANG, "", f"does not return within {seconds:.0f} s")
+
+    def _unasked(self) -> Ended:
+        """Return what a process did that sent, or closed, without being asked."""
+        assert self._tenant is not None
+        try:
+            self._tenant.channel.receive(0)
+        except WireClosed:
+            return self._death()
+        except WireError:
+            pass
+        return Ended(End.PROTOCOL, "protocol", "answers without being asked")
+
+    def _poll(self, wanted: list[int], seconds: float = LOOK_SECONDS) -> bool:
+        """Wait until one of these can be read; take what was printed meanwhile."""
+        assert self._tenant is not None
+        deadline = time.monotonic() + seconds
+        poll = select.poll()
+        for descriptor in (*wanted, self._tenant.output):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ready = [fd for fd, _ in poll.poll(1000 * max(seconds, 0))]
+            if self._tenant.output in ready:
+                before = self._tenant.printed
+                self._tenant.drain()
+                if self._tenant.printed == before:  # closed by all that had it
+                    poll.unregister(self._tenant.output)
+            if any(descriptor in ready for descriptor in wanted):
+                return True
+            seconds = deadline - time.monotonic()
+            if seconds <= 0 or self._tenant.printed > self._limits.output_bytes:
+                return False
+
+    def _look(self) -> Ended | None:
+        """End it if it went past a limit; return its end then."""
+        assert self._tenant is not None
+        assert self._watch is not None
+        ended = None
+        if self._tenant.printed > self._limits.output_bytes:
+            text = f"prints more than {self._limits.output_bytes >> 20} MiB"
+            ended = Ended(End.OUTPUT, "output limit", text)
+        ended = ended or self._watch.excess()
+        return None if ended is None else self._end(ended)
+
+    def _death(self) -> Ended:
+        """Return how it ended, its connection being closed."""
+        tenant = self._tenant
+        assert tenant is not None
+        if self._ended is not None:
+            return self._ended
+        deadline = time.monotonic() + EXIT_SECONDS
+        while (code := tenant.status()) is None and time.monotonic() < deadline:
+            tenant.drain()
+            time.sleep(0.001)
+        if code is None:
+            return Ended(End.PROTOCOL, "protocol", "closes its connection and goes on")
+        if tenant.facts.pids and code > 128:
+            code = 128 - code
+        if code == -signal.SIGKILL and killed_for_memory() > self._killed:
+            text = "is killed by the system for want of memory"
+            return Ended(End.MEMORY, "machine", text)
+        if code < 0:
+            name = _signal_name(-code)
+            return Ended(End.CRASH, name, f"ends its process: {name}")
+        detail = f"exit code {code}"
+        return Ended(End.CRASH, detail, f"ends its process: {detail}")
+
+    def _end(self, ended: Ended) -> Ended:
+        """End it, for good."""
+        if self._ended is None:
+            assert self._tenant is not None
+            self._tenant.kill()
+            tail = self._tenant.tail
+            self._ended = Ended(ended.end, ended.detail, ended.text, tail)
+        return self._ended
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -1,0 +1,199 @@
+"""The search of a candidate: the benchmarked shape first, then as for any kernel."""
+
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.event import Event, Notice
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CHARGED, CaseReport
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import Campaign
+from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.evaluation.probes.second_call import is_due
+from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS
+from kfuzz.judge.judged import JudgedKernel
+from kfuzz.judge.kernelbench.operator import Reference
+from kfuzz.judge.kernelbench.values import OWN, SCALED, SHIFTED
+from kfuzz.judge.loading import budget_of
+from kfuzz.judge.tried import finite_of, is_finite
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+# Values at the benchmarked shape, after the file's own: normal ones, zeros, and such as
+# break shortcuts and narrow formats.
+FAMILIES: Final = (
+    "zeros", "randn", "negative", "tail_big", "expspread", "exact_int", "offset",
+    "subnormal",
+)  # fmt: skip
+# Then such as hold NaN or infinities, where these have a meaning.
+SPECIAL: Final = ("nan1", "infmix")
+# Sizes elsewhere: at most this, or so many times the benchmarked one.
+_NEAR: Final = 8192
+_TIMES: Final = 16
+# Parts of the time: for the benchmarked shape, and for all that is not confirming.
+_OPENING: Final = 0.45
+_SEARCHING: Final = 0.75
+UNSEEN: Final = (
+    "loads outside arguments go unseen: in the candidate's child nothing faults there"
+)
+
+
+class Search(Campaign):
+    """A campaign that begins at the benchmarked shape."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        stop: threading.Event,
+        backend: Backend,
+        loaded: list[JudgedKernel],
+        classes: frozenset[str],
+        *,
+        benchmarked_only: bool,
+        modeless: bool,
+    ) -> None:
+        self._modeless = modeless
+        self._judged = loaded[0].judged
+        self._reference = self._judged.reference
+        self._only_there = benchmarked_only or not self._reference.shapes.free
+        self._judged.benchmarked_only = self._only_there
+        # Confirmed findings that rest on NaN or infinities: after one only numbers.
+        self._not_numbers: set[str] = set()
+        super().__init__(config, stop, backend, list(loaded), classes)
+        for kernel in self.kernels:
+            kernel.record.notices = {UNSEEN: False}
+
+    def budget_of(self, kernel: BoundKernel) -> SizeBudget:
+        """Return the limits on cases: those of small ones, unless none is as small."""
+        return budget_of(self._reference, self.backend.name)
+
+    def strategy(
+        self, kernel: KernelTurns, without: Collection[str], *, tall: bool = False
+    ) -> "SearchStrategy[Case] | None":
+        """Return what cases are drawn from, with the file's own values among them."""
+        made = super().strategy(kernel, without, tall=False)
+        if made is None:
+            return None
+        made = made.filter(self._is_near)
+        made = made.map(finite_of) if self._not_numbers else made
+        if self._only_there:
+            return made.map(self._at_home)
+        return made.map(self._reference.adapted)
+
+    def _at_home(self, case: Case) -> Case:
+        """Return a drawn case at the benchmarked shape."""
+        return self._reference.resized(self._reference.adapted(case))
+
+    def opening(self, kernel: KernelTurns) -> Iterator[Event]:
+        """Judge the benchmarked shape: the file's own values first, then others."""
+        limit = self.config.budget.max_time
+        end = self.search_end()
+        if limit is not None:
+            now = time.monotonic()
+            end = now + _OPENING * max(end - now, 0.0)
+        turn = Round(kernel, stop=self.stop, deadline=end)
+        for number, case in enumerate(self._first_cases()):
+            # The first one is judged however little time there is.
+            if number and (turn.over or self.over()):
+                break
+            if self._not_numbers and not is_finite(case):
+                continue
+            began = time.monotonic()
+            if not number:
+                turn = Round(kernel, stop=self.stop, deadline=self.search_end())
+            turn.judge(case)
+            kernel.seconds += time.monotonic() - began
+            for text in kernel.record.untold():
+                yield Notice(kernel.node_id, text)
+            if isinstance(turn.error, KfuzzError):
+                raise turn.error
+            if turn.found is not None:
+                yield from self.process(kernel, *turn.found)
+            if not number or turn.found is not None:
+                turn = Round(kernel, stop=self.stop, deadline=end)
+        yield self.progress(kernel)
+
+    def _is_near(self, case: Case) -> bool:
+        """Whether no dimension is so large that compilers of others gave up.
+
+        A kernel that is benchmarked on rows of a thousand is mostly compiled for one
+        block of a row, which takes minutes for rows of a million.
+        """
+        sizes = self._reference.shapes.sizes
+        return all(
+            n <= max(_NEAR, _TIMES * sizes.get(axis, 1))
+            for spec in case.tensors.values()
+            for axis, n in zip(spec.axes, spec.shape, strict=True)
+        )
+
+    def _first_cases(self) -> Iterator[Case]:
+        """Yield cases at the benchmarked shape, what is worth most time first."""
+        reference, seeds = self._reference, _seeds(self._reference, self.config.seed)
+        asks = self._judged.kernel.declaration.nonfinite == "propagate"
+        yield reference.case(OWN, next(seeds))
+        if not reference.whole:
+            yield reference.case(OWN, next(seeds), whole=True)
+        yield reference.case(OWN, next(seeds))
+        yield reference.case(SHIFTED, next(seeds))
+        if self._judged.takes_other_weights:
+            yield replace(reference.case(OWN, next(seeds)), config=OTHER_WEIGHTS)
+        if self._modeless:
+            yield replace(reference.case(OWN, next(seeds)), config=EVALUATION)
+        special = SPECIAL if asks else ()
+        for family in (*list(SCALED)[1:], SHIFTED, *FAMILIES, *special):
+            yield reference.case(family, next(seeds))
+
+    def process(
+        self, kernel: KernelTurns, case: Case, report: CaseReport
+    ) -> Iterator[Event]:
+        """Take a finding to its minimum, from a smaller shape where one shows it."""
+        assert report.failure is not None
+        wanted = report.failure.signature(kernel.name)
+        pinned = kernel.runner.pin(case)
+        if not pinned.pinned and not self.over():
+            for small in self._judged.smaller(case):
+                told = self._judged.judge(small, Depth.FULL)
+                if told.failure is not None and told.shows(wanted):
+                    case, report = small, told
+                    break
+        yield from super().process(kernel, case, report)
+        self._not_numbers = {
+            f.id
+            for f in kernel.findings.values()
+            if f.state in CHARGED and self._judged.rests_on_nonfinite(f.case)
+        }
+
+    def count_findings(self) -> int:
+        """Return how many findings are confirmed, but those about NaN alone.
+
+        What a candidate makes of numbers is searched for as long as without them.
+        """
+        found = [f for k in self.kernels for f in k.findings.values()]
+        return sum(f.state in CHARGED and f.id not in self._not_numbers for f in found)
+
+    def search_end(self) -> float:
+        """The moment after which no round begins: time to confirm is kept."""
+        limit = self.config.budget.max_time
+        end = super().search_end()
+        return end if limit is None else min(end, self.start + _SEARCHING * limit)
+
+
+def _seeds(reference: Reference, seed: int) -> Iterator[int]:
+    """Yield seeds; the first case gets a second call by its own."""
+    first = (seed * 7919) % (1 << 20)
+    while not is_due(reference.case(OWN, first)):
+        first += 1
+    yield first
+    number = first
+    while True:
+        number += 1
+        yield number

@@ -1,0 +1,301 @@
+"""The device gate on one stream: launches, the slots, and what the device tells."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.monitor.gate import gate_kernel as at
+from kfuzz.monitor.gate.device import Told, current_stream
+from kfuzz.monitor.gate.direct_launch import direct
+from kfuzz.monitor.gate.plans import Plan, planned
+from kfuzz.monitor.gate.usual import START
+from kfuzz.monitor.ring import ALIGNMENT
+from kfuzz.monitor.seen import Parts, Returned, Settled
+from kfuzz.monitor.snapshot import TensorCopy
+
+if TYPE_CHECKING:
+    from kfuzz.monitor.gate.device import DeviceGate
+
+# Calls of one stream that may be between their kernels; more are not looked at.
+_ENTRIES: Final = at.ENTRIES.value
+# Numbers of calls, and offsets of bytes in a slot, are passed as 32 bits.
+_MOST_CALLS: Final = 1 << 30
+_MOST_BYTES: Final = (1 << 31) - ALIGNMENT
+_INTERPRETED_PARTS: Final = 2
+_MOST_PLANS: Final = 4096
+# Places in the report.
+_FLAGGED: Final = at.FLAGGED.value
+_LOST: Final = at.LOST.value
+_DECIDED: Final = at.DECIDED.value
+_HOLDS: Final = at.HOLDS.value
+# Lanes whose pinned memory a kernel may write to yet; they live until it has.
+_BUSY: "Final[set[Lane]]" = set()
+
+
+@dataclass(slots=True)
+class Underway:
+    """A call about which the device decides; it holds nothing of the caller's memory.
+
+    Attributes:
+        lane: whose it is.
+        number: the call's.
+        id: its number on the stream, in the order in which calls began.
+        slot: where it is kept if it is; -1 for nowhere.
+        before: how its arguments lie there.
+        addresses: where they lay.
+        settled: its arguments, where they were found before it.
+        held: else its arguments, with something else in the place of tensors.
+        names: of the last of these, which were passed by name.
+        tf32: as in `Call`.
+        after: how the results lie in the slot; None where they could not be kept.
+        places: where they lay.
+        returned: what it returned, without tensors.
+        handed: as in `Seen`.
+        ended: its number in the order in which calls ended.
+    """
+
+    lane: "Lane"
+    number: int
+    id: int
+    slot: int
+    before: Plan
+    addresses: tuple[int, ...]
+    settled: Settled | None = None
+    held: Sequence[Any] = ()
+    names: tuple[str, ...] = ()
+    tf32: frozenset[str] = frozenset()
+    after: Plan | None = None
+    places: tuple[int, ...] = ()
+    returned: Returned | None = None
+    handed: str = ""
+    ended: int = 0
+
+    def copies(self) -> tuple[list[TensorCopy], list[TensorCopy]]:
+        """Return the arguments and the results; valid until the slot is given back."""
+        assert self.after is not None
+        slot, device = self.lane.bytes_of(self.slot), self.lane.device
+        before = self.before.copies(slot, self.addresses, device)
+        return before, self.after.copies(slot, self.places, device)
+
+
+class Lane:
+    """Looks at the calls of one function on one stream of a device.
+
+    Attributes:
+        device: where the tensors lie.
+        is_waiting: whether the host does not know yet what was decided of a call.
+    """
+
+    def __init__(self, gate: "DeviceGate", device: torch.device, stream: int) -> None:
+        """Make its memory; all of it is made on the current stream.
+
+        Args:
+            gate: whose it is.
+            device: where the tensors lie.
+            stream: the current stream, as the driver names it; 0 on the CPU.
+        """
+        self._gate, self.device, self._stream = gate, device, stream
+        slots = gate.slots
+        on_gpu = device.type == "cuda"
+        self._is_interpreted = interpreting()
+        self._parts = _INTERPRETED_PARTS if self._is_interpreted else at.PARTS
+        capacity = min(gate.room_bytes // slots, _MOST_BYTES)
+        self._capacity = capacity // ALIGNMENT * ALIGNMENT
+        self._room = torch.empty(
+            (slots, self._capacity), dtype=torch.uint8, device="cpu", pin_memory=on_gpu
+        )
+        self._slots = list(self._room.unbind())
+        # Kernels write to pinned memory at the address that the host knows it by.
+        self._rooms = [x.data_ptr() for x in self._slots]
+        self._report = torch.zeros(
+            at.HOLDS.value + slots, dtype=torch.int64, device="cpu", pin_memory=on_gpu
+        )
+        self._report[at.HOLDS.value :] = -1
+        self._host: Any = self._report.numpy().data  # read faster than arrays
+        numbers = at.SUMS.value + self._parts * at.MOST.value * at.NUMBERS.value
+        self._numbers = torch.zeros(numbers, dtype=torch.float64, device=device)
+        for half in (0, at.STATE.value):
+            self._numbers[half + at.THRESHOLD.value].fill_(START)
+        self._numbers[at.CHOICE.value].fill_(gate.share)
+        self._numbers[at.CHOICE.value + 1].fill_(gate.decay)
+        self._notes = torch.zeros(
+            at.FILLED.value + slots, dtype=torch.int64, device=device
+        )
+        self._generations = [1] * slots
+        self._free = list(range(slots))
+        self._waiting: deque[Underway] = deque()
+        self._between = 0
+        self._entries = [False] * _ENTRIES  # which belong to a call under way
+        self._last = self._ended = 0
+        self._known = (0, 0)
+        self._plans: dict[Any, Plan | None] = {}
+        most = at.MOST.value
+        self._nothing = Plan((), 0, (0,) * (most - 1), (0,) * (2 * most), 0)
+        self._lock = threading.Lock()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is not known yet what was decided of a call."""
+        return bool(self._waiting)
+
+    def bytes_of(self, slot: int) -> Tensor:
+        """Return the bytes of a slot, uint8 [size]."""
+        return self._slots[slot]
+
+    def give(self, slot: int) -> None:
+        """Give a slot back; what the device holds for its content is over."""
+        with self._lock:
+            if slot not in self._free:
+                self._generations[slot] += 1
+                self._free.append(slot)
+
+    def look(self, tensors: Sequence[Tensor], number: int) -> Underway | None:
+        """Enqueue statistic and decision; None where the call cannot be kept.
+
+        Args:
+            tensors: all arguments that are tensors.
+            number: the call's.
+        """
+        plan = self._plan(tensors, 0)
+        if plan is None or not plan.measured:
+            return None
+        addresses = tuple([x.data_ptr() for x in tensors])
+        with self._lock:
+            # A call that goes on while many others end keeps its entry. Halves of the
+            # device's state are used in turn, by whether the number is even.
+            number_here = self._last + 1
+            while self._entries[number_here % _ENTRIES]:
+                number_here += 2
+                if number_here > self._last + _ENTRIES:
+                    return None
+            if number_here > _MOST_CALLS:
+                return None
+            self._last = number_here
+            slot = self._free[0] if self._free else -1
+            told = (slot, number_here % _ENTRIES, self._generations[slot])
+            if plan.decide is None:
+                plan.decide = self._launcher(
+                    at.decide, plan, tensors, told, (self._numbers, self._notes),
+                    (plan.measured, self._gate.special, self._parts, at.BLOCK, at.ROW),
+                )  # fmt: skip
+            if self._is_interpreted:
+                plan.decide(*plan.given(tensors), self._slots[slot], *told)
+            else:
+                plan.decide(*addresses, *plan.padding, self._rooms[slot], *told)
+            self._between += 1
+            self._entries[number_here % _ENTRIES] = True
+            _BUSY.add(self)
+        return Underway(self, number, number_here, slot, plan, addresses)
+
+    def after(self, underway: Underway, parts: Parts | None) -> None:
+        """Enqueue the copies of results and the report of what was decided.
+
+        Results that the current stream is another for are not copied: they may not be
+        there yet.
+        """
+        plan: Plan | None = None
+        tensors: list[Tensor] = []
+        if parts is not None and current_stream(self.device) == self._stream:
+            tensors, outline = parts.split()
+            plan = self._nothing
+            if tensors:
+                plan = self._plan(tensors, underway.before.used)
+            if plan is not None:
+                underway.after, underway.returned = plan, outline
+                underway.places = tuple([x.data_ptr() for x in tensors])
+        addresses = underway.places
+        if plan is None or not tensors:  # a kernel takes some tensor
+            plan, tensors = self._nothing, [self._notes]
+            addresses = (self._notes.data_ptr(),)
+        slot = underway.slot
+        with self._lock:
+            self._between -= 1
+            self._entries[underway.id % _ENTRIES] = False
+            self._ended = underway.ended = self._ended + 1
+            told = (slot, underway.id % _ENTRIES, underway.ended)
+            try:
+                if plan.keep_results is None:
+                    plan.keep_results = self._launcher(
+                        at.keep_results, plan, tensors, told,
+                        (self._notes, self._report), (self._parts, at.BLOCK),
+                    )  # fmt: skip
+                room = self._rooms[slot]
+                if self._is_interpreted:
+                    plan.keep_results(*plan.given(tensors), self._slots[slot], *told)
+                else:
+                    plan.keep_results(*addresses, *plan.padding, room, *told)
+            except BaseException:
+                if slot in self._free:  # nobody will know whether it was filled
+                    self._free.remove(slot)
+                raise
+            self._waiting.append(underway)
+
+    def news(self) -> Told | None:
+        """Return what became known since the last time; None for nothing."""
+        with self._lock:
+            host, waiting = self._host, self._waiting
+            # Read before all else: what is known of a call was written before it.
+            decided = host[_DECIDED]
+            if not waiting or waiting[0].ended > decided:
+                return None
+            flagged, lost = host[_FLAGGED], host[_LOST]
+            kept, unfit = [], 0
+            while waiting and waiting[0].ended <= decided:
+                made = waiting.popleft()
+                if made.slot < 0 or host[_HOLDS + made.slot] != made.ended:
+                    continue
+                if made.slot in self._free:
+                    self._free.remove(made.slot)
+                if made.after is None:
+                    unfit += 1
+                    self._generations[made.slot] += 1
+                    self._free.append(made.slot)
+                else:
+                    kept.append(made)
+            if not waiting and not self._between:
+                _BUSY.discard(self)
+            known, self._known = self._known, (flagged, lost)
+        if known == (flagged, lost) and not kept and not unfit:
+            return None
+        return Told(flagged - known[0], lost - known[1], tuple(kept), unfit)
+
+    def _plan(self, tensors: Sequence[Tensor], start: int) -> Plan | None:
+        """Return where copies of tensors go; None where they cannot be kept."""
+        try:
+            form = [(x.shape, x.stride(), x.dtype, x.get_device()) for x in tensors]
+        except RuntimeError:  # no strides: sparse, nested
+            return None
+        key = (start, *form)
+        plan = self._plans.get(key)
+        if plan is None and key not in self._plans:
+            plan = planned(tensors, start, self.device, self._capacity)
+            if len(self._plans) < _MOST_PLANS:
+                self._plans[key] = plan
+        return plan
+
+    def _launcher(
+        self,
+        kernel: Any,
+        plan: Plan,
+        tensors: Sequence[Tensor],
+        told: tuple[int, ...],
+        memory: tuple[Tensor, ...],
+        constants: tuple[Any, ...],
+    ) -> Callable[..., object]:
+        """Return what launches a kernel on all tensors of a plan.
+
+        Nothing of what it is passed is specialised on but the dtypes of the tensors
+        and what is the same for the plan.
+        """
+        fixed = (*plan.numbers, *memory, plan.count, *constants)
+        grid = (self._parts, 1, 1)
+        if self._is_interpreted:
+            return lambda *given: kernel[grid](*given, *fixed)
+        given = (*plan.given(tensors), self._slots[told[0]], *told)
+        return direct(kernel, given, fixed, grid, self._stream, at.OPTIONS)

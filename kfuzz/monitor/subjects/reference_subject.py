@@ -1,0 +1,344 @@
+"""Functions whose calls are judged by a plain reference."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.binding import BoundKernel, match_signature
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Scalar
+from kfuzz.monitor.judged import judged, logical
+from kfuzz.monitor.seen import Call, Seen
+from kfuzz.monitor.snapshot import TensorCopy, can_copy
+from kfuzz.monitor.subjects.arithmetic import tf32_allowed
+from kfuzz.monitor.subjects.references import (
+    FLOATS,
+    Outcome,
+    Reference,
+    Structure,
+    is_same,
+    main_dtype,
+    misfit,
+    numbers_of,
+    static_inputs,
+)
+from kfuzz.monitor.subjects.subject import (
+    Arguments,
+    Judged,
+    Outside,
+    Subject,
+    case_of,
+    outside,
+    owner_of,
+    scalar_of,
+)
+from kfuzz.numerics.formats import FORMATS
+
+# A reference may return its own argument, or say nothing of order and memory.
+WITHOUT: Final = frozenset({"K-MEM-04", "C-CMP-01", "K-OWN-01"})
+# Claims that say nothing of what is computed.
+_NO_ARITHMETIC: Final = frozenset({"inplace", "out", "dtypes"})
+
+
+class ReferenceSubject(Subject):
+    """A function whose calls are judged by a reference in plain torch."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        reference: Callable[..., Any],
+        declaration: Declaration,
+        *,
+        name: str,
+        outputs: tuple[str, ...],
+        explicit: frozenset[str],
+        arguments: Arguments | None,
+    ) -> None:
+        """Take a function and its reference.
+
+        Args:
+            function: what is called.
+            reference: plain torch; takes the same arguments, without the owner and
+                the destinations.
+            declaration: what the function claims; `inplace` names parameters of the
+                reference, `out` of the function.
+            name: the function's.
+            outputs: names of the results that are tensors.
+            explicit: names of the claims that were written down.
+            arguments: from the function's arguments to the reference's; None where
+                they are the same.
+        """
+        self.name = name
+        self.kernel: BoundKernel | None = None
+        self.operator_name = getattr(reference, "__name__", type(reference).__name__)
+        self._reference = reference
+        self._claims = declaration
+        self._outputs = outputs
+        self._explicit = explicit
+        self._arguments = arguments
+        self._owner = "" if arguments else owner_of(function)
+        self.reads_objects = arguments is not None
+        self._signature = _signature_of(function)
+        self._wanted = _signature_of(reference)
+        if declaration.out and self._signature is None:
+            raise BindingError(
+                "out= of a function without signature", where=f"monitor of {name}"
+            )
+
+    @property
+    def declaration(self) -> Declaration:
+        """What the function claims."""
+        return self._claims
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Return the arguments of a call; see `Subject.call`."""
+        written = self._destinations(args, kwargs)
+        if self._arguments is not None:
+            made: Any = self._arguments(*args, **kwargs)
+            if isinstance(made, Mapping):
+                args, kwargs = (), dict(made)
+            else:
+                args, kwargs = (made,) if isinstance(made, Tensor) else tuple(made), {}
+        else:
+            args, kwargs = self._without(args, kwargs, written)
+        bound = self._bound(args, kwargs)
+        structure, found = Structure.of(bound, args, kwargs)
+        for name, x in zip(structure.names, found, strict=True):
+            if not can_copy(x):
+                raise Outside(f"{name} is {type(x).__name__} of {x.dtype}")
+        tensors = dict(zip(structure.names, found, strict=True))
+        for name in self._claims.inplace:
+            if name not in tensors:
+                raise Outside(f"no tensor for {name}")
+            written = {self._outputs[0]: tensors[name]}
+        scalars = {n: v for n, v in bound.items() if _is_plain(v)}
+        return Call(
+            tensors, scalars, written, frozenset(self._claims.inplace), structure,
+            self.products() if on_gpu(found) else frozenset(),
+        )  # fmt: skip
+
+    def products(self) -> frozenset[str]:
+        """Return what torch's flags allow, unless an accumulator is declared."""
+        return frozenset() if "accumulator" in self._explicit else tf32_allowed()
+
+    def _destinations(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Tensor]:
+        if not self._claims.out:
+            return {}
+        assert self._signature is not None
+        bound = self._signature.bind(*args, **kwargs)
+        given = {**bound.arguments, **kwargs}
+        found = {}
+        for output, name in zip(self._outputs, self._claims.out, strict=True):
+            place = given.get(name)
+            if not isinstance(place, Tensor) or not can_copy(place):
+                raise Outside(f"no tensor for {name}")
+            found[output] = place
+        return found
+
+    def _without(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        written: Mapping[str, Tensor],
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return a call's arguments without the owner and the destinations."""
+        places = [id(x) for x in written.values()]
+        rest = args[1:] if self._owner else args
+        kept = tuple(x for x in rest if id(x) not in places)
+        return kept, {n: x for n, x in kwargs.items() if id(x) not in places}
+
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the arguments by the reference's parameters, defaults left out."""
+        if self._wanted is None:
+            return {**{f"x{i}": x for i, x in enumerate(args)}, **kwargs}
+        return dict(self._wanted.bind(*args, **kwargs).arguments)
+
+    def judge(self, seen: Seen) -> Judged:
+        """Judge a call by the reference; see `Subject.judge`."""
+        if seen.handed:
+            raise Outside(seen.handed)
+        dtypes = {
+            n: str(c.dtype).removeprefix("torch.") for n, c in seen.tensors.items()
+        }
+        main = main_dtype(dtypes)
+        own = {n: "" if d == main else d for n, d in dtypes.items()}
+        scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
+        scalars = {n: v for n, v in scalars.items() if n not in own}
+        count = sum(isinstance(x, TensorCopy) for x in seen.returned.leaves)
+        values = [logical(c) for c in seen.tensors.values()]
+        structure: Structure = seen.rest
+        made = self._as_operator(own, scalars, structure.rebuild, count, seen.tf32)
+        native = made.native(values, {})
+        metadata = None
+        if native is not None:
+            self._require_pure(native, tuple(own))
+            made = self._as_operator(
+                own, scalars, structure.rebuild, len(native.tensors), seen.tf32
+            )
+            metadata = misfit(seen, native, made.operator.outputs)
+            if metadata is None and self._is_exact(seen, native):
+                made = self._as_operator(
+                    own, scalars, structure.rebuild, len(native.tensors), seen.tf32,
+                    known=native.tensors,
+                )  # fmt: skip
+        operator = made.operator
+        case = case_of(operator, seen, scalars, by_size=True)
+        if why := outside(operator, self._claims, case):
+            raise Outside(why)
+        report = judged(
+            operator, self._claims, self._explicit, case, numbers_of(seen),
+            without=WITHOUT, metadata=metadata,
+        )  # fmt: skip
+        return Judged(case, report, self._takes(own, scalars, native))
+
+    def _as_operator(
+        self,
+        dtypes: Mapping[str, str],
+        scalars: Mapping[str, Scalar],
+        rebuild: Any,
+        results: int,
+        tf32: frozenset[str],
+        known: Sequence[Tensor] | None = None,
+    ) -> Reference:
+        names = self._outputs
+        if len(names) != results:
+            names = tuple(f"y{i}" for i in range(results))
+        if not names:
+            raise Outside("the reference returns no tensor")
+        return Reference(
+            self._reference,
+            name=self.operator_name,
+            dtypes=dtypes,
+            scalars=scalars,
+            rebuild=rebuild,
+            outputs=names,
+            declaration=self._claims,
+            tf32=tf32,
+            known=known,
+        )
+
+    def _is_exact(self, seen: Seen, native: Outcome) -> bool:
+        """Whether a call did to the bit what the reference does, and no more is asked.
+
+        It then needs no bound, which costs many passes over the data.
+        """
+        names = {str(x.dtype).removeprefix("torch.") for x in native.tensors}
+        asks_more = not self._explicit <= _NO_ARITHMETIC
+        return not asks_more and names <= FORMATS.keys() and is_same(seen, native)
+
+    def _require_pure(self, native: Outcome, names: Sequence[str]) -> None:
+        if native.changed:
+            name = names[native.changed[0]]
+            raise Outside(f"the reference overwrites {name}: declare inplace={name!r}")
+
+    def _takes(
+        self,
+        dtypes: Mapping[str, str],
+        scalars: Mapping[str, Scalar],
+        native: Outcome | None,
+    ) -> bool:
+        """Whether the kernel can be called on the case as it was here."""
+        if self.kernel is None or native is None:
+            return False
+        operator, takes = self.kernel.operator, self.kernel.arguments
+        fits = takes.tensors[: len(dtypes)] == tuple(dtypes)
+        fits = fits and len(dtypes) == len(takes.tensors)
+        fits = fits and not any(dtypes.values()) and set(scalars) <= set(takes.scalars)
+        plain = all(x.is_floating_point() for x in native.tensors)
+        return fits and plain and len(operator.outputs) == len(native.tensors)
+
+    def bind(
+        self,
+        function: Callable[..., Any],
+        *,
+        module: str,
+        line: int,
+        top_level: bool,
+    ) -> None:
+        """Make a kernel that kfuzz calls by itself, where the signatures tell how."""
+        known = static_inputs(self._reference)
+        if known is None or self._owner or self._arguments or self._claims.out:
+            return
+        tensors, scalars = known
+        if not tensors:
+            return
+
+        def rebuild(
+            given: Sequence[Tensor], named: Mapping[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            passed = {**dict(zip(tensors, given, strict=False)), **named}
+            assert self._wanted is not None
+            bound = inspect.BoundArguments(self._wanted, {})
+            bound.arguments.update(
+                {n: passed[n] for n in self._wanted.parameters if n in passed}
+            )
+            return bound.args, bound.kwargs
+
+        reference = Reference(
+            self._reference,
+            name=self.operator_name,
+            dtypes=dict.fromkeys(tensors, ""),
+            scalars=scalars,
+            rebuild=rebuild,
+            outputs=self._outputs,
+            declaration=self._claims,
+        )
+        try:
+            arguments = match_signature(
+                reference.operator, function, f"monitor of {self.name}"
+            )
+        except BindingError:
+            return
+        self.kernel = BoundKernel(
+            function,
+            name=self.name,
+            operator=reference.operator,
+            declaration=self._claims,
+            explicit=self._explicit,
+            arguments=arguments,
+            module=module,
+            line=line,
+            top_level=top_level,
+        )
+
+
+def reference_declaration(name: str, **claims: Any) -> Declaration:
+    """Return what a function held to a reference claims.
+
+    `out` and `inplace` name parameters here.
+
+    Raises:
+        BindingError: if a claim is unknown, or several parameters are overwritten.
+    """
+    claims.setdefault("dtypes", FLOATS)
+    made = Declaration().declare(f"monitor of {name}", **claims)
+    if len(made.inplace) > 1:
+        raise BindingError(
+            "inplace= names one parameter of a reference", where=f"monitor of {name}"
+        )
+    return made
+
+
+def on_gpu(tensors: Sequence[Tensor]) -> bool:
+    """Whether some tensors lie on a GPU."""
+    return any(x.is_cuda for x in tensors)
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_plain(value: Any) -> bool:
+    plain = (bool, int, float, str, type(None), torch.dtype)
+    return type(value) in plain

@@ -1,0 +1,189 @@
+"""kfuzz probe: what a kernel's arithmetic is, against what it declares."""
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from kfuzz.cli import options
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.outcome import Outcome
+from kfuzz.cli.project import open_project
+from kfuzz.cli.streams import consume, report_stream, stopping
+from kfuzz.core.event import Event, KernelFinished
+from kfuzz.engine.workers import zygotes
+from kfuzz.report.writing import require_writable, write_or_raise
+
+DEFAULT_TIME: Final = "5m"
+
+
+def probe(
+    kernels: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KERNEL",
+            help="As TARGET of `kfuzz run`, path.py::name; or a function of torch's, "
+            "torch.matmul.",
+            show_default=False,
+        ),
+    ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dtype",
+            metavar="DTYPE",
+            help="Probe this format only; repeatable. Default: all that are declared.",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--probe",
+            metavar="NAME",
+            help="Only this probe; repeatable. `order`, `split`, `accumulator`, "
+            "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
+            "`stochastic`, `intrinsics`, `special`, `determinism`, `batch`.",
+            show_default=False,
+        ),
+    ] = None,
+    terms: Annotated[
+        int | None,
+        typer.Option(
+            "--terms",
+            metavar="N",
+            help="Most terms of a sum. Default: 64 interpreted, 256 on a CPU, 1024 on "
+            "a GPU.",
+            show_default=False,
+        ),
+    ] = None,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Print the declaration that says what was found, to be written by "
+            "whoever vouches for it.",
+        ),
+    ] = False,
+    svg: Annotated[
+        str | None,
+        typer.Option(
+            "--svg",
+            metavar="FILE",
+            help="Draw the orders of additions there.",
+            show_default=False,
+        ),
+    ] = None,
+    max_time: Annotated[
+        str, typer.Option("--max-time", metavar="TIME", help="For all kernels.")
+    ] = DEFAULT_TIME,
+    device: options.DeviceOption = "auto",
+    corpus: options.CorpusOption = None,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="new|any",
+            help="Exit 1 on new findings only, or on known ones too.",
+        ),
+    ] = "new",
+    format: options.FormatOption = "text",
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="No progress and no notes.")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "-v", "--verbose", help="Raw observations, and probes that say nothing."
+        ),
+    ] = False,
+) -> int:
+    """Tell what a kernel's arithmetic is, against what it declares.
+
+    Chosen inputs reveal the order of additions, the accumulator's width, what operands
+    and stores are rounded to, and more. Where that differs from the declaration, the
+    contracts judge the same input; what they charge is a finding like any other.
+
+    Exit codes: 0 nothing differs, 1 a finding, 2 usage, 3 internal error, 4 no such
+    kernel, or no probe has anything to say, 5 device missing, 130 interrupted (findings
+    are saved).
+    """
+    options.choice(format, options.FORMATS, "--format")
+    options.choice(fail_on, options.FAIL_ON, "--fail-on")
+    device = options.device(device)
+    seconds = options.duration(max_time)
+    if svg is not None:
+        require_writable(Path(svg), where=svg)
+    project = open_project(corpus)
+    targets = project.targets(kernels)
+    zygotes.expect(device)  # it imports torch while this process does
+
+    from kfuzz.probe import rendering as readings
+    from kfuzz.probe.catalogue import NAMES
+    from kfuzz.probe.search import ProbeConfig, Probing
+    from kfuzz.report import json_report
+    from kfuzz.report.terminal import TerminalReport
+
+    for name in only or ():
+        options.choice(name, NAMES, "--probe")
+    probing = Probing(
+        ProbeConfig(
+            targets=targets,
+            root=project.root,
+            corpus=project.corpus,
+            device=device,
+            dtypes=tuple(dtype or ()),
+            probes=tuple(only) if only else NAMES,
+            terms=options.count(terms, "--terms"),
+            max_time=seconds,
+        )
+    )
+    outcome = Outcome(fail_on_known=fail_on == "any")
+    findings: dict[str, list[dict[str, object]]] = {}
+    with report_stream() as out, ExitStack() as stack:
+        stop = stack.enter_context(stopping())
+        as_json = format == "json"
+        terminal = TerminalReport(
+            sys.stderr if as_json else out,
+            quiet=quiet,
+            corpus=project.corpus_option,
+            summary=False,
+        )
+        told = stack.enter_context(terminal)
+
+        def feed(event: Event) -> None:
+            outcome.feed(event)
+            told.feed(event)
+            if isinstance(event, KernelFinished):
+                findings[event.kernel] = [
+                    json_report.finding_summary(f, event.paths.get(f.id, ""))
+                    for f in event.findings
+                ]
+
+        consume(probing.events(stop=stop), feed, stop)
+        if as_json:
+            made = readings.document(
+                probing.kernels, probing.device, interrupted=stop.is_set()
+            )
+            for kernel in made["kernels"]:
+                kernel["findings"] = findings.get(kernel["kernel"], [])
+            json_report.write(made, out)
+        else:
+            shown = readings.Shown(verbose=verbose, adopt=adopt)
+            console = readings.console(out)
+            readings.print_readings(probing.kernels, console, shown)
+        if svg is not None:
+            _draw(svg, readings.drawing(probing.kernels))
+    code = outcome.code()
+    if code is ExitCode.OK and not any(k.says_something for k in probing.kernels):
+        return ExitCode.NOTHING_TO_RUN
+    return code
+
+
+def _draw(name: str, text: str) -> None:
+    if text:
+        write_or_raise(Path(name), text)
+    else:
+        print(f"kfuzz: no order was found, {name} is not written", file=sys.stderr)

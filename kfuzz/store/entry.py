@@ -1,0 +1,398 @@
+"""One entry of the corpus: a finding as three files, and back, and what lies beside.
+
+    finding.json         "format" first; the finding but for `first`; values of
+                         more than `INLINE_ELEMENTS` elements only by reference
+    inputs.safetensors   elements of every pinned tensor of the minimal case
+    first.json           the case as first found
+    sanitizer-TOOL.txt   what compute-sanitizer said of it, where it was asked; read
+                         by people only
+
+`finding.json` names the inputs by their hash, so that replacing it is what
+commits a change of both; see `kfuzz.store.corpus`.
+"""
+
+import base64
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from kfuzz.core.codec import INLINE_ELEMENTS, decode, encode
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import DecodeError, HarnessError
+from kfuzz.core.finding import Explanation, Finding, Mark, Target
+from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Failure, Signature, State
+from kfuzz.store import strict_json, tensorfile
+from kfuzz.store.durable import replace_file
+from kfuzz.store.tensorfile import StoredTensor
+from kfuzz.store.trust import unsafe_name, unsafe_reference
+
+T = TypeVar("T")
+
+FORMAT: Final = 1
+FINDING: Final = "finding.json"
+INPUTS: Final = "inputs.safetensors"
+FIRST: Final = "first.json"
+STAGED: Final = ".staged-"
+_ATTACHED: Final = "sanitizer-*.txt"
+
+# Two pinned operands of the largest budget (2^22 float64) as base64 need 90 MB;
+# what is far beyond is hostile, and reading it would only fill the memory.
+MAX_BYTES: Final = 1 << 29
+# Between reading finding.json and its inputs a writer may replace both.
+_READ_ATTEMPTS: Final = 20
+_READ_PAUSE_SECONDS: Final = 0.002
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+_DERIVED: Final = ("id", "bucket", "input_elements", "nonzero_elements")
+_COUNT: Final[Any] = int | None
+# What a list needs of a finding, and what it is.
+_LISTED: Final[dict[str, Any]] = {
+    "signature": Signature,
+    "target": Target,
+    "failure": Failure,
+    "state": State,
+    "explanation": Explanation,
+    "mark": Mark | None,
+}
+
+
+class UnknownFormatError(DecodeError):
+    """The entry was written in a format that this version does not know."""
+
+
+class _MissingError(DecodeError):
+    """A file of the entry is not there."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a list says of a finding.
+
+    Attributes:
+        id, contract, kind, bucket, state: its own.
+        kernel: node id of its kernel.
+        target: where that lives.
+        message, ratio: of its failure.
+        input_elements, nonzero_elements: of its minimal case, as `Finding` has them.
+        mark: why it is known; None in other states.
+    """
+
+    id: str
+    kernel: str
+    target: Target
+    contract: str
+    kind: str
+    bucket: str
+    state: State
+    message: str
+    ratio: float | None
+    input_elements: int
+    nonzero_elements: int | None
+    mark: Mark | None = None
+
+
+def summary_of(finding: Finding) -> Summary:
+    """Return what a list says of a finding."""
+    return _summary(finding, finding.input_elements, finding.nonzero_elements)
+
+
+def read_summary(folder: Path) -> Summary:
+    """Read what a list says of the finding stored in a folder.
+
+    The case, which is most of an entry, is not looked at: `read_entry` may refuse
+    what this lists.
+
+    Raises:
+        UnknownFormatError, DecodeError: as `read_entry`.
+    """
+    path = folder / FINDING
+    document = _document(_read(path), path)
+    counted = ("input_elements", "nonzero_elements")
+    needed = (*counted, "signature", "target", "failure")
+    if document.get("explanation") is None or any(k not in document for k in needed):
+        return summary_of(read_entry(folder))  # its id lies in its case
+    where = f"{path}: "
+    elements = _decode(int, document[counted[0]], where, counted[0])
+    nonzero = _decode(_COUNT, document[counted[1]], where, counted[1])
+    empty = Case({}, {})
+    finding = Finding(
+        **{
+            name: _decode(kind, document[name], where, name)
+            for name, kind in _LISTED.items()
+            if name in document
+        },
+        operator="",
+        device="",
+        case=empty,
+        first=empty,
+        declaration=Declaration(),
+        fingerprint=Fingerprint(),
+    )
+    if problem := unsafe_reference(finding):
+        raise DecodeError(problem[1], where=where + problem[0])
+    return _summary(finding, elements, nonzero)
+
+
+def _summary(finding: Finding, elements: int, nonzero: int | None) -> Summary:
+    return Summary(
+        id=finding.id,
+        kernel=finding.target.node_id,
+        target=finding.target,
+        contract=finding.signature.contract,
+        kind=str(finding.signature.kind),
+        bucket=finding.bucket,
+        state=finding.state,
+        message=finding.failure.message,
+        ratio=finding.failure.ratio,
+        input_elements=elements,
+        nonzero_elements=nonzero,
+        mark=finding.mark,
+    )
+
+
+def files_of(finding: Finding) -> dict[str, bytes]:
+    """Return the content of an entry's files by name."""
+    files = {}
+    pinned = {
+        name: StoredTensor(spec.dtype, spec.shape, spec.values)
+        for name, spec in finding.case.tensors.items()
+        if spec.values is not None
+    }
+    inputs = None
+    if pinned:
+        files[INPUTS] = tensorfile.dump(pinned)
+        inputs = {"file": INPUTS, "sha256": _sha256(files[INPUTS])}
+    fields = encode(finding)
+    del fields["first"]
+    for name, spec in finding.case.tensors.items():
+        if spec.values is not None and spec.numel > INLINE_ELEMENTS:
+            fields["case"]["tensors"][name]["values"] = {"file": INPUTS}
+    derived = {key: getattr(finding, key) for key in _DERIVED}
+    document = {"format": FORMAT, **derived, **fields, "inputs": inputs}
+    files[FINDING] = strict_json.dumps(document).encode()
+    first = {"format": FORMAT, "case": encode(finding.first)}
+    files[FIRST] = strict_json.dumps(first).encode()
+    return files
+
+
+def attach(folder: Path, name: str, content: bytes) -> Path:
+    """Write a file beside a finding, replacing one of that name; return its path.
+
+    Raises:
+        HarnessError: if the disk refuses.
+    """
+    path = folder / name
+    try:
+        replace_file(path, content, prefix=STAGED)
+    except OSError as error:
+        raise HarnessError(
+            f"cannot be written: {error.strerror or error}", where=str(path)
+        ) from None
+    return path
+
+
+def attachments(folder: Path) -> dict[str, bytes]:
+    """Return what lies beside a finding for people to read, by name.
+
+    What is no plain file, or cannot be read, is left out.
+    """
+    found = {}
+    for path in sorted(folder.glob(_ATTACHED)):
+        with contextlib.suppress(DecodeError):
+            found[path.name] = _read(path)
+    return found
+
+
+def staged_name(content: bytes) -> str:
+    """Return the name under which new inputs wait for their finding.json."""
+    return STAGED + _sha256(content)[:16]
+
+
+def read_entry(folder: Path) -> Finding:
+    """Read the finding stored in a folder.
+
+    Raises:
+        UnknownFormatError: if its format number is not `FORMAT`.
+        DecodeError: if a file is missing, unreadable, malformed or does not fit
+            the others, or a path in it leads outside the project.
+    """
+    path = folder / FINDING
+    for attempt in range(1, _READ_ATTEMPTS + 1):
+        version = _version(path)
+        try:
+            return _parse(folder, _read(path))
+        except DecodeError as error:
+            # Unless a writer came between the files, they are what is wrong.
+            if _version(path) == version:
+                raise
+            failure = error
+            time.sleep(attempt * _READ_PAUSE_SECONDS)
+    raise failure
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes whenever a file is replaced, by equal content too."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _parse(folder: Path, content: bytes) -> Finding:
+    where = f"{folder / FINDING}: "
+    document = _document(content, folder / FINDING)
+    inputs = _read_inputs(folder, document.pop("inputs", "unsaid"))
+    for key in _DERIVED:
+        document.pop(key, None)
+    _insert_values(document, inputs, where)
+    document["first"] = document.get("case")
+    finding = _decode(Finding, document, where)
+    _check_inputs(finding.case, inputs, f"{folder / INPUTS}: ")
+    if problem := unsafe_reference(finding):
+        raise DecodeError(problem[1], where=where + problem[0])
+    # A lone finding.json, passed on in a message, is complete enough to replay.
+    if os.path.lexists(folder / FIRST):
+        where = f"{folder / FIRST}: "
+        first = _document(_read(folder / FIRST), folder / FIRST)
+        case = _decode(Case, first.get("case"), where, "case")
+        if problem := unsafe_name(case):
+            raise DecodeError(problem[1], where=where + problem[0])
+        finding = replace(finding, first=case)
+    return finding
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _decode(cls: type[T], data: Any, where: str, path: str = "") -> T:
+    try:
+        return decode(cls, data, path)
+    except DecodeError as error:
+        raise DecodeError(error.what, where=where + error.where) from None
+
+
+def _document(content: bytes, path: Path) -> dict[str, Any]:
+    document = strict_json.loads(content, where=str(path))
+    if not isinstance(document, dict):
+        raise DecodeError("not an object", where=str(path))
+    if "format" not in document:
+        raise DecodeError("missing field", where=f"{path}: format")
+    number = document.pop("format")
+    if isinstance(number, bool) or number != FORMAT:
+        raise UnknownFormatError(
+            f"format {number!r:.20} is not known to this version, which reads {FORMAT}",
+            where=f"{path}: format",
+            fix="use the kfuzz that wrote it, or a newer one",
+        )
+    return document
+
+
+def _read_inputs(folder: Path, said: Any) -> dict[str, StoredTensor]:
+    """Read the inputs that finding.json names."""
+    where = f"{folder / FINDING}: inputs"
+    path = folder / INPUTS
+    if said is None:
+        return {}
+    if said == "unsaid":  # written by hand
+        return _tensors(_read(path), path) if os.path.lexists(path) else {}
+    if not isinstance(said, dict) or said.get("file") != INPUTS:
+        raise DecodeError(f"expected null or a reference to {INPUTS}", where=where)
+    digest = said.get("sha256")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise DecodeError("expected 64 hexadecimal digits", where=f"{where}.sha256")
+    staged = folder / (STAGED + digest[:16])
+    # Twice the first: the staged file may take its place between the two looks.
+    for candidate in (path, staged, path):
+        if os.path.lexists(candidate):
+            with contextlib.suppress(_MissingError):
+                content = _read(candidate)
+                if _sha256(content) == digest:
+                    return _tensors(content, candidate)
+    # Say what is wrong with the file itself, where something is.
+    _tensors(_read(path), path)
+    raise DecodeError(
+        f"its hash is not the one that {FINDING} names",
+        where=str(path),
+        fix="restore both files from the same version",
+    )
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, StoredTensor]:
+    return tensorfile.load(content, where=str(path))
+
+
+def _insert_values(
+    document: dict[str, Any], inputs: dict[str, StoredTensor], where: str
+) -> None:
+    case = document.get("case")
+    tensors = case.get("tensors") if isinstance(case, dict) else None
+    for name, spec in tensors.items() if isinstance(tensors, dict) else ():
+        if not isinstance(spec, dict) or not isinstance(spec.get("values"), dict):
+            continue
+        place = f"{where}case.tensors.{name}.values"
+        if spec["values"] != {"file": INPUTS}:
+            raise DecodeError(f"may only refer to {INPUTS}", where=place)
+        if name not in inputs:
+            raise DecodeError(f"{INPUTS} holds no tensor {name!r:.80}", where=place)
+        spec["values"] = base64.b64encode(inputs[name].data).decode()
+
+
+def _check_inputs(case: Case, inputs: dict[str, StoredTensor], where: str) -> None:
+    for name, tensor in inputs.items():
+        spec = case.tensors.get(name)
+        if spec is None or spec.values is None:
+            raise DecodeError(
+                "the case pins no such tensor", where=f"{where}header.{name}"
+            )
+        for field in ("dtype", "shape"):
+            ours, theirs = getattr(spec, field), getattr(tensor, field)
+            if ours != theirs:
+                raise DecodeError(
+                    f"{theirs!r:.80} differs from the case's {ours!r:.80}",
+                    where=f"{where}header.{name}.{field}",
+                )
+        if tensor.data != spec.values:
+            raise DecodeError(
+                f"elements differ from those in {FINDING}",
+                where=f"{where}header.{name}",
+            )
+
+
+def _read(path: Path) -> bytes:
+    """Read a plain file; links, devices and pipes are refused."""
+    where = str(path)
+    try:
+        # O_NONBLOCK: opening a pipe must not wait for its writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise _MissingError("the file is missing", where=where) from None
+    except OSError as error:
+        raise DecodeError(
+            "is a link, which is not followed"
+            if path.is_symlink()
+            else f"cannot be read: {error.strerror}",
+            where=where,
+        ) from None
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise DecodeError("is not a plain file", where=where)
+        if status.st_size > MAX_BYTES:
+            raise DecodeError(
+                f"{status.st_size} bytes are more than any entry needs", where=where
+            )
+        with open(handle, "rb", closefd=False) as file:
+            return file.read(MAX_BYTES)
+    except OSError as error:
+        raise DecodeError(f"cannot be read: {error.strerror}", where=where) from None
+    finally:
+        os.close(handle)

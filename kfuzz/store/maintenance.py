@@ -1,0 +1,303 @@
+"""Upkeep of a corpus: marks that people make, corpora merged, what is over dropped."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from kfuzz.core.errors import HarnessError, UsageError
+from kfuzz.core.finding import Finding, Mark
+from kfuzz.core.verdict import Feature, State
+from kfuzz.store.corpus import Corpus, Problem, Stored
+from kfuzz.store.entry import attach, attachments
+from kfuzz.store.life import MARKS, covering, joined, marked, under
+
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class Did(StrEnum):
+    """What was done with an entry."""
+
+    MARKED = "marked"
+    FOLLOWED = "followed"  # another one's mark
+    ADDED = "added"
+    JOINED = "joined"
+    SAME = "same"
+    SKIPPED = "skipped"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What was done with one entry, or would be.
+
+    Attributes:
+        id: of the finding; the path where it cannot be read.
+        did: what.
+        why: one line.
+        before: its state before; None where it was not there.
+        after: its state after; None where it is gone.
+    """
+
+    id: str
+    did: Did
+    why: str = ""
+    before: State | None = None
+    after: State | None = None
+
+
+def mark(
+    corpus: Corpus,
+    entries: Sequence[Stored],
+    state: State,
+    *,
+    reason: str = "",
+    link: str = "",
+    features: Collection[Feature] = (),
+) -> list[Deed]:
+    """Give findings the state that people know them to be in.
+
+    Findings of a signature that becomes known become known with it; those that were
+    known with one that is so no more take its new state.
+
+    Args:
+        corpus: holds them.
+        entries: the findings.
+        state: known, fixed, or new: neither of the two any more.
+        reason: why; needed where they are known.
+        link: an http or https address with more of it.
+        features: that the mark is confined to; empty for all of the signature.
+
+    Raises:
+        UsageError: if one of them cannot be marked so; then none is.
+        HarnessError: if the disk refuses.
+    """
+    if state not in MARKS:
+        raise UsageError(
+            f"nobody marks a finding {state}", fix=f"valid: {', '.join(MARKS)}"
+        )
+    if state is State.KNOWN and not reason.strip():
+        raise UsageError("a known finding needs a reason", fix='add --reason "…"')
+    if features and state is not State.KNOWN:
+        raise UsageError("only a known finding's mark names features")
+    text = reason + (f" ({link})" if link else "")
+    own = None
+    if state is State.KNOWN:
+        own = Mark(reason, link, tuple(sorted(features)))
+    for entry in entries:
+        _require_markable(corpus, entry, features)
+    deeds = []
+    for entry in entries:
+        before = entry.finding.state
+        made = corpus.change(
+            entry.finding,
+            lambda now: None if now is None else marked(now, state, text, mark=own),
+        )
+        if made is None:
+            raise UsageError("it is gone", where=entry.finding.id)
+        deeds.append(Deed(made.id, Did.MARKED, text, before, made.state))
+        deeds += _follow(corpus, made)
+    return deeds
+
+
+def merge(corpus: Corpus, other: Corpus) -> Iterator[Deed]:
+    """Take in the findings of another corpus, which stays as it is.
+
+    Of one bucket the smaller minimum is kept, and both histories, which decide the
+    state (see `kfuzz.store.life.joined`).
+
+    Yields:
+        What was done with each entry of the other one.
+
+    Raises:
+        HarnessError: if the disk refuses.
+    """
+    kernels: dict[str, None] = {}  # each once, in order
+    for entry in other.entries():
+        if isinstance(entry, Problem):
+            yield Deed(str(entry.path), Did.SKIPPED, entry.what)
+            continue
+        kernels[entry.finding.signature.kernel] = None
+        yield _taken(corpus, entry)
+    for kernel in kernels:
+        yield from _cover(corpus, kernel)
+
+
+def prune(corpus: Corpus, *, older_than: float, apply: bool) -> list[Deed]:
+    """Drop findings that are over: fixed long since, never reproduced, or twice there.
+
+    What is told of one bucket by several entries goes to the one that stays.
+
+    Args:
+        corpus: the corpus.
+        older_than: seconds since a finding was fixed.
+        apply: whether to do it; else it is only said.
+
+    Raises:
+        HarnessError: if the disk refuses.
+    """
+    deeds, kept = [], []
+    now = datetime.now(UTC)
+    for entry in corpus.entries():
+        if isinstance(entry, Problem):
+            continue
+        why = _over(entry.finding, now, older_than)
+        if not why:
+            kept.append(entry.finding)
+        elif not apply or _dropped(corpus, entry.finding):
+            state = entry.finding.state
+            deeds.append(Deed(entry.finding.id, Did.DROPPED, why, state))
+    buckets: dict[str, list[Finding]] = {}
+    for finding in kept:
+        buckets.setdefault(finding.bucket, []).append(finding)
+    for twins in buckets.values():
+        if len(twins) > 1:
+            deeds += _thinned(corpus, twins, apply=apply)
+    return deeds
+
+
+def _require_markable(
+    corpus: Corpus, entry: Stored, features: Collection[Feature]
+) -> None:
+    """Check that an entry lies in the corpus and needs the features.
+
+    Raises:
+        UsageError: if not.
+    """
+    finding = entry.finding
+    if corpus.get(finding) is None:
+        raise UsageError(
+            "is not of this corpus",
+            where=str(entry.path),
+            fix="name the corpus with --corpus",
+        )
+    explained = finding.explanation
+    needs = explained.features if explained and explained.complete else ()
+    lacks = sorted(set(features) - set(needs))
+    if lacks:
+        shown = ", ".join(needs) or "none that is known"
+        raise UsageError(
+            f"does not need {', '.join(lacks)}",
+            where=finding.id,
+            fix=f"what it needs: {shown}",
+        )
+
+
+def _follow(corpus: Corpus, leader: Finding) -> list[Deed]:
+    """Give findings the state of one that was marked, where it is theirs too."""
+    if leader.state is State.KNOWN:
+        return list(_cover(corpus, leader.signature.kernel))
+    deeds = []
+    for known in corpus.marks(leader.signature.kernel):
+        if known.mark is None or known.mark.of != leader.id:
+            continue
+        why = f"as {leader.id} is"
+
+        def to(now: Finding | None, why: str = why) -> Finding | None:
+            return now if now is None else marked(now, leader.state, why)
+
+        made = corpus.change(known, to)
+        if made is not None:
+            deeds.append(Deed(made.id, Did.FOLLOWED, why, known.state, made.state))
+    return deeds
+
+
+def _cover(corpus: Corpus, kernel: str) -> Iterator[Deed]:
+    """Make findings of a kernel known that a mark covers."""
+    marks = corpus.marks(kernel)
+    for entry in corpus.entries(kernel) if marks else ():
+        if isinstance(entry, Problem):
+            continue
+        known = covering(marks, entry.finding)
+        if known is None:
+            continue
+        before = entry.finding
+
+        def to(now: Finding | None, known: Finding = known) -> Finding | None:
+            return now if now is None else under(known, now)
+
+        if (made := corpus.change(before, to)) is not None:
+            why = f"as {known.id} is"
+            yield Deed(made.id, Did.FOLLOWED, why, before.state, made.state)
+
+
+def _taken(corpus: Corpus, entry: Stored) -> Deed:
+    """Store an entry of another corpus, joined with what this one holds."""
+    before: Finding | None = None
+
+    def join(ours: Finding | None) -> Finding:
+        nonlocal before
+        before = ours
+        return entry.finding if ours is None else joined(ours, entry.finding)
+
+    try:
+        made = corpus.change(entry.finding, join)
+    except HarnessError as error:
+        if corpus.get(entry.finding) is not None:
+            raise  # it is the disk
+        return Deed(entry.finding.id, Did.SKIPPED, str(error))
+    assert made is not None
+    there = corpus.root / made.folder
+    for name, content in attachments(entry.path).items():
+        if not (there / name).exists():
+            attach(there, name, content)
+    if before is None:
+        return Deed(made.id, Did.ADDED, made.failure.message, None, made.state)
+    if made == before:
+        return Deed(made.id, Did.SAME, "", before.state, made.state)
+    texts = []
+    if made.case != before.case:
+        texts.append(
+            f"a minimum of {made.input_elements} elements for {before.input_elements}"
+        )
+    if made.state is not before.state:
+        texts.append(f"{before.state} there, {made.state} now")
+    why = "; ".join(texts) or "its history grew"
+    return Deed(made.id, Did.JOINED, why, before.state, made.state)
+
+
+def _over(finding: Finding, now: datetime, older_than: float) -> str:
+    """Return why a finding may be dropped; "" where it may not."""
+    if finding.state is State.UNREPRODUCED:
+        return "seen once, and never again"
+    if finding.state is not State.FIXED:
+        return ""
+    since = [c.when for c in finding.history if c.state is State.FIXED]
+    try:
+        fixed = datetime.strptime(max(since, default=""), _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return ""  # nobody knows since when
+    age = (now - fixed).total_seconds()
+    return f"fixed since {max(since)}" if age > older_than else ""
+
+
+def _dropped(corpus: Corpus, finding: Finding) -> bool:
+    """Remove an entry, unless it has changed since it was looked at."""
+    left = corpus.change(finding, lambda now: None if now == finding else now)
+    return left is None
+
+
+def _thinned(corpus: Corpus, twins: list[Finding], *, apply: bool) -> Iterator[Deed]:
+    """Leave one entry of a bucket, the explained one with the smallest minimum."""
+
+    def rank(finding: Finding) -> tuple[bool, int, str]:
+        return finding.explanation is None, finding.input_elements, finding.id
+
+    best, *others = sorted(twins, key=rank)
+    for other in others:
+        why = f"the same bucket as {best.id}"
+        if not apply or (_heir(corpus, best, other) and _dropped(corpus, other)):
+            yield Deed(other.id, Did.DROPPED, why, other.state)
+
+
+def _heir(corpus: Corpus, best: Finding, other: Finding) -> bool:
+    """Add to an entry what another one of its bucket tells, before that one goes."""
+
+    def to(now: Finding | None) -> Finding | None:
+        if now is None:
+            return None
+        told = joined(now, other)
+        return replace(now, state=told.state, history=told.history, mark=told.mark)
+
+    return corpus.change(best, to) is not None

@@ -1,0 +1,81 @@
+"""Statements and calibrations as files: what others wrote, read with care."""
+
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from kfuzz.core.calibration import Calibration
+from kfuzz.core.codec import decode
+from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.core.statement import Statement
+from kfuzz.store import strict_json
+
+T = TypeVar("T")
+
+FORMAT: Final = 1
+# A statement of every kernel of a platform has some hundred kilobytes.
+_MOST_BYTES: Final = 64 << 20
+
+
+def read_statement(path: Path) -> Statement:
+    """Return the statement in a file that `kfuzz grade` wrote.
+
+    Raises:
+        UsageError: if the file cannot be read.
+        DecodeError: if it holds no statement of this format; names the field.
+    """
+    document = read_document(path, "`kfuzz grade --json FILE` writes one")
+    return _part(Statement, document, "statement", path)
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Return the calibration that `kfuzz calibrate --format json` printed.
+
+    Raises:
+        UsageError: if the file cannot be read.
+        DecodeError: if it holds no calibration of this format; names the field.
+    """
+    fix = "`kfuzz calibrate --format json >FILE` writes one"
+    document = read_document(path, fix)
+    return _part(Calibration, document, "calibration", path)
+
+
+def _part(kind: type[T], document: dict[str, Any], name: str, path: Path) -> T:
+    if name not in document:
+        raise DecodeError(f"holds no {name}", where=str(path))
+    try:
+        return decode(kind, document[name], name)
+    except DecodeError as error:
+        place = f"{path}: {error.where}" if error.where else str(path)
+        raise DecodeError(error.what, where=place, fix=error.fix) from None
+
+
+def read_document(path: Path, fix: str) -> dict[str, Any]:
+    """Return a JSON object of the known format.
+
+    Args:
+        path: the file.
+        fix: how one comes by such a file.
+
+    Raises:
+        UsageError: if the file cannot be read.
+        DecodeError: if it is no JSON object, or of another format.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise DecodeError("is too large", where=str(path))
+        text = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(
+            f"cannot be read: {reason}", where=str(path), fix=fix
+        ) from None
+    document = strict_json.loads(text, where=str(path))
+    if not isinstance(document, dict):
+        raise DecodeError("is no JSON object", where=str(path), fix=fix)
+    if document.get("format") != FORMAT:
+        raise DecodeError(
+            f"format {document.get('format')!r:.20} is not known",
+            where=str(path),
+            fix=f"this kfuzz reads format {FORMAT}",
+        )
+    return document

@@ -1,0 +1,94 @@
+"""`kfuzz show`, `corpus` and `contracts`: reading what is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kfuzz.app import main
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.store import strict_json
+from tests.helpers.command_line import paragraph, stored
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+def test_show_tells_about_one_finding(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    assert main(["show", one.id]) == 0
+    assert "off by 3" in capsys.readouterr().out
+    assert main(["show", one.id, "--format", "json"]) == 0
+    assert strict_json.loads(capsys.readouterr().out)["id"] == one.id
+
+
+def test_show_of_a_damaged_finding_names_file_and_field(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    file = project / "corpus" / one.folder / "finding.json"
+    file.write_text(file.read_text().replace('"confirmed"', '"solved"', 1))
+    assert main(["show", one.id]) == ExitCode.USAGE
+    shown = paragraph(capsys)
+    assert "finding.json" in shown
+    assert "state" in shown
+
+
+def test_corpus_list_and_check(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["corpus", "list"]) == 0
+    assert "no finding in corpus" in capsys.readouterr().out
+    one, other = stored(project), stored(project, kernel="other")
+    assert main(["corpus", "check"]) == 0
+    assert "2 readable, 0 problems" in capsys.readouterr().out
+    (project / "corpus" / one.folder / "finding.json").write_text("{")
+    assert main(["corpus", "list"]) == 0
+    out, err = capsys.readouterr()
+    assert other.id in out
+    assert one.id not in out
+    assert "skipped: damaged" in err
+    assert main(["corpus", "check"]) == ExitCode.VIOLATION
+    assert "1 readable, 1 problem\n" in capsys.readouterr().out
+    assert main(["corpus", "check", "--format", "json"]) == ExitCode.VIOLATION
+    document = strict_json.loads(capsys.readouterr().out)
+    assert document["readable"] == len(document["problems"]) == 1
+    assert main(["corpus", "list", "--format", "json"]) == 0
+    document = strict_json.loads(capsys.readouterr().out)
+    assert [f["id"] for f in document["findings"]] == [other.id]
+
+
+def test_what_is_misplaced_is_repaired_where_that_is_asked(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = project / "corpus" / stored(project).folder
+    folder.rename(folder.with_name("ab" * 6))
+    assert main(["corpus", "check"]) == ExitCode.VIOLATION
+    assert "its name should be" in capsys.readouterr().out
+    assert main(["corpus", "check", "--repair"]) == 0
+    assert "1 readable, 0 problems" in capsys.readouterr().out
+    assert folder.is_dir()
+
+
+def test_contracts_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["contracts", "list", "--format", "json"]) == 0
+    document = strict_json.loads(capsys.readouterr().out)
+    identifiers = [c["identifier"] for c in document["contracts"]]
+    assert "C-PRC-01/matmul" in identifiers
+    for format in ("text", "markdown"):
+        assert main(["contracts", "list", "--format", format]) == 0
+        assert all(i in capsys.readouterr().out for i in identifiers[:1])
+    parts = (
+        "identifier", "scope", "precondition", "postcondition", "tolerance", "oracle",
+        "protocol", "signature",
+    )  # fmt: skip
+    assert main(["contracts", "show", "C-PRC-01/matmul"]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line in parts] == list(parts)
+    assert main(["contracts", "show", "C-PRC-01/matmul", "--format", "markdown"]) == 0
+    out = capsys.readouterr().out
+    assert re.findall("^## (.*)$", out, re.MULTILINE) == list(parts)
+    assert main(["contracts", "show", "C-PRC-01/matmul", "--format", "json"]) == 0
+    document = strict_json.loads(capsys.readouterr().out)
+    assert document["contract"]["identifier"] == "C-PRC-01/matmul"

@@ -1,0 +1,188 @@
+"""`kfuzz replay` and `shrink`: which findings, what is said, the exit code."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from kfuzz.app import main
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.core.verdict import State
+from kfuzz.engine.config import ReplayOutcome
+from kfuzz.store import strict_json
+from kfuzz.store.corpus import Problem, Stored
+from tests.helpers.command_line import Engine, paragraph, stored
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        (["FIXED", "FIXED"], 0),
+        (["FIXED", "FAILS"], 1),
+        (["FLAKY", "FIXED"], 1),
+        (["ERROR", "FAILS"], 3),
+        (["FIXED"], 3),  # one got no answer
+    ],
+)
+def test_replay_exits_with_the_worst_outcome(
+    outcomes: list[str],
+    code: int,
+    project: Path,
+    engine: Engine,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one, _ = stored(project), stored(project, kernel="other")
+    engine.outcomes = [ReplayOutcome(o) for o in outcomes]
+    assert main(["replay", "--times", "5", "--target", "b.py::f"]) == code
+    assert (engine.replays[0].times, engine.replays[0].target) == (5, "b.py::f")
+    assert engine.replays[0].device is None
+    out = capsys.readouterr().out
+    assert all(outcome in out for outcome in outcomes)
+    assert one.id in out or len(outcomes) == 1
+    assert "torch: 2.11 -> 2.13" in out
+    main(["replay", "--format", "json"])
+    document = strict_json.loads(capsys.readouterr().out)
+    assert [r["outcome"] for r in document["results"]] == outcomes
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "codes"),
+    [
+        ("FAILS", State.KNOWN, (0, 1)),
+        ("FLAKY", State.KNOWN, (0, 1)),
+        ("FIXED", State.KNOWN, (0, 0)),
+        ("ERROR", State.KNOWN, (3, 3)),
+        ("FAILS", State.REGRESSED, (1, 1)),
+    ],
+)
+def test_known_findings_fail_where_any_does(
+    outcome: str, state: State, codes: tuple[int, int], project: Path, engine: Engine
+) -> None:
+    stored(project, state=state)
+    engine.outcomes = [ReplayOutcome(outcome)]
+    assert main(["replay"]) == codes[0]
+    assert main(["replay", "--fail-on", "any"]) == codes[1]
+
+
+def test_a_known_finding_that_fails_another_way_is_news(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(project, state=State.KNOWN)
+    engine.outcomes, engine.failures = [ReplayOutcome.FLAKY], 0
+    assert main(["replay"]) == ExitCode.VIOLATION
+    assert "known: why" in capsys.readouterr().out
+
+
+def test_findings_of_a_gpu_are_replayed_one_by_one(
+    project: Path, engine: Engine
+) -> None:
+    stored(project, device="cuda")
+    main(["replay"])
+    main(["replay", "--jobs", "3"])
+    assert [config.jobs for config in engine.replays] == [1, 3]
+
+
+def test_replay_takes_ids_files_and_folders_once_each(
+    project: Path, engine: Engine
+) -> None:
+    one, other = stored(project), stored(project, kernel="other")
+    place = f"corpus/{one.folder}"
+    for names in (
+        [one.id],
+        [one.id[:-4]],
+        [place],
+        [f"{place}/finding.json"],
+        ["corpus/softmax"],
+        [one.id, place, "corpus/softmax"],
+    ):
+        engine.replayed.clear()
+        main(["replay", *names])
+        assert [e.finding.id for e in engine.replayed if isinstance(e, Stored)] == [
+            one.id
+        ], names
+    for names in ([], ["corpus"], ["corpus/softmax", "corpus/other"]):
+        engine.replayed.clear()
+        main(["replay", *names])
+        found = {e.finding.id for e in engine.replayed if isinstance(e, Stored)}
+        assert found == {one.id, other.id}
+
+
+def test_an_id_may_bear_the_name_of_a_folder(project: Path, engine: Engine) -> None:
+    one = stored(project)
+    (project / one.id).mkdir()
+    main(["replay", one.id])
+    assert len(engine.replayed) == 1
+
+
+def test_a_damaged_finding_is_handed_on_not_hidden(
+    project: Path, engine: Engine
+) -> None:
+    one = stored(project)
+    (project / "corpus" / one.folder / "finding.json").write_text("{")
+    engine.outcomes = [ReplayOutcome.ERROR]
+    for names in ([], [one.id], [f"corpus/{one.folder}"]):
+        engine.replayed.clear()
+        assert main(["replay", *names]) == ExitCode.INTERNAL
+        (entry,) = engine.replayed
+        assert isinstance(entry, Problem)
+        assert entry.path.resolve() == project / "corpus" / one.folder
+
+
+def test_nothing_to_replay_is_an_error(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay"]) == ExitCode.NOTHING_TO_RUN
+    assert "no finding to replay" in paragraph(capsys)
+
+
+def test_a_script_is_written_once_and_never_over_a_file(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    assert main(["replay", one.id, "--script", "r.py"]) == 0
+    assert (project / "r.py").read_text() == f"# {one.id}\n"
+    assert "python r.py" in capsys.readouterr().out
+    (project / "r.py").write_text("mine")
+    assert main(["replay", one.id, "--script", "r.py"]) == ExitCode.USAGE
+    assert "is there already" in paragraph(capsys)
+    assert (project / "r.py").read_text() == "mine"
+    assert main(["replay", one.id, "--script", "no/r.py"]) == ExitCode.USAGE
+    assert "cannot be written" in paragraph(capsys)
+    stored(project, kernel="other")
+    assert main(["replay", "--script", "s.py"]) == ExitCode.USAGE
+    assert "holds one finding, 2 are chosen" in paragraph(capsys)
+    assert not engine.replays
+
+
+def test_a_device_that_is_not_there_is_missing_as_for_a_run(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(project)
+    assert main(["replay", "--device", "cuda:99"]) == ExitCode.NO_BACKEND
+    assert "no device 'cuda:99'" in paragraph(capsys)
+
+
+def test_a_script_that_does_not_fit_leaves_no_file(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
+    try:
+        code = main(["replay", one.id, "--script", "r.py"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == ExitCode.USAGE
+    assert "cannot be written: File too large" in paragraph(capsys)
+    assert not (project / "r.py").exists()
+    assert main(["replay", one.id, "--script", "r.py"]) == 0
+
+
+def test_shrink_shows_the_smaller_finding(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    assert main(["shrink", one.id[:12], "--corpus", "corpus"]) == 0
+    assert f"kfuzz replay {one.id} --corpus corpus" in capsys.readouterr().out

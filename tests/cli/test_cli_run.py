@@ -1,0 +1,231 @@
+"""`kfuzz run`: what is asked of the engine, printed, and exited with."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfuzz.app import main
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.core.event import ContractTally, Event, RunFinished
+from kfuzz.core.verdict import State, Verdict
+from kfuzz.store import strict_json
+from tests.helpers.command_line import Engine, config_says
+from tests.helpers.events import UNDECIDED, campaign, finished
+from tests.helpers.findings import finding
+
+pytestmark = pytest.mark.usefixtures("project", "usual_signals")
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """Handle signals as in a terminal: whoever runs the tests may ignore some."""
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, h) for number, h in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_what_is_asked_reaches_the_engine(project: Path, engine: Engine) -> None:
+    words = (
+        "run a.py b.c:d --max-time 1h30m --max-cases 9 --max-findings 2 --seed 7 "
+        "--contracts C-* --contracts K-* --exclude-contracts K-MEM-* --device cuda:1 "
+        "--isolate none --corpus found"
+    )
+    assert main(words.split()) == 0
+    (config,) = engine.runs
+    assert config.targets == ("a.py", "b.c:d")
+    assert config.root == project
+    assert config.corpus == Path("found")
+    assert (config.budget.max_time, config.budget.max_cases) == (5400.0, 9)
+    assert (config.budget.max_findings, config.seed) == (2, 7)
+    assert (config.contracts, config.exclude) == (("C-*", "K-*"), ("K-MEM-*",))
+    assert (config.device, config.isolate) == ("cuda:1", "none")
+
+
+def test_defaults_are_a_minute_a_fresh_seed_and_the_projects_corpus(
+    project: Path, engine: Engine
+) -> None:
+    main(["run", "a.py"])
+    main(["run", "a.py"])
+    first, second = engine.runs
+    assert first.budget.max_time == 60.0
+    assert first.budget.max_cases is None
+    assert first.seed != second.seed
+    assert first.corpus == project / "corpus"
+
+
+def test_the_engine_is_hypothesis_unless_another_is_asked_for(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["run", "a.py"])
+    main(["run", "a.py", "--engine", "atheris"])
+    assert [str(run.engine) for run in engine.runs] == ["hypothesis", "atheris"]
+    assert "--engine atheris" in capsys.readouterr().out
+    assert main(["run", "a.py", "--engine", "atheri"]) == ExitCode.USAGE
+    assert "did you mean 'atheris'" in capsys.readouterr().err
+
+
+def test_cases_without_a_time_have_no_time_limit(engine: Engine) -> None:
+    main(["run", "a.py", "--max-cases", "5"])
+    assert engine.runs[0].budget.max_time is None
+
+
+def test_targets_and_corpus_come_from_the_nearest_pyproject(
+    project: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = 'targets = ["k/a.py::f", "k", "pkg.mod:g"]\ncorpus = "bugs"'
+    config_says(project, text)
+    (project / "k" / "deep").mkdir(parents=True)
+    main(["run"])
+    monkeypatch.chdir(project / "k" / "deep")
+    main(["run"])
+    here, deep = engine.runs
+    assert here.targets == ("k/a.py::f", "k", "pkg.mod:g")
+    assert deep.targets == ("../a.py::f", "..", "pkg.mod:g")
+    assert here.corpus == deep.corpus == project / "bugs"
+
+
+@pytest.mark.parametrize(
+    ("states", "fail_on", "code"),
+    [
+        ((), "any", 0),
+        ((State.CONFIRMED,), "new", 1),
+        ((State.KNOWN,), "new", 0),
+        ((State.KNOWN,), "any", 1),
+        ((State.KNOWN, State.CONFIRMED), "new", 1),
+        ((State.FLAKY, State.UNREPRODUCED, State.NEW), "any", 0),
+    ],
+)
+def test_only_confirmed_findings_fail_a_run(
+    states: tuple[State, ...], fail_on: str, code: int, engine: Engine
+) -> None:
+    found = [finding(kernel=f"k{i}", state=s) for i, s in enumerate(states)]
+    engine.events = campaign(*found)
+    assert main(["run", "a.py", "--fail-on", fail_on]) == code
+
+
+def test_a_run_in_which_nothing_ran_is_no_success(engine: Engine) -> None:
+    end = RunFinished(1.0, False, 7, "cpu")
+    engine.events = [finished(cases=0, contracts={}), end]
+    assert main(["run", "a.py"]) == ExitCode.NOTHING_TO_RUN
+    broken = {"K-VAL-01": ContractTally(Verdict.ERROR)}
+    engine.events = [finished(contracts=broken), end]
+    assert main(["run", "a.py"]) == ExitCode.INTERNAL
+    engine.events = [finished(contracts=UNDECIDED), end]
+    assert main(["run", "a.py"]) == ExitCode.OK
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_run_cleanly(
+    number: int, engine: Engine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine.before = lambda stop: os.kill(os.getpid(), number)
+    engine.events = campaign(finding())
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert main(["run", "a.py"]) == ExitCode.INTERRUPTED
+    assert engine.ended
+    out, err = capfd.readouterr()
+    assert "(interrupted; everything is saved)" in out
+    assert "once more aborts" in err
+    assert handlers == (
+        signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM),
+    )  # fmt: skip
+
+
+def test_a_second_interrupt_aborts(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def twice(stop: threading.Event) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    engine.before = twice
+    assert main(["run", "a.py"]) == ExitCode.INTERRUPTED
+    assert not engine.ended
+    assert capsys.readouterr().err.endswith("kfuzz: aborted\n")
+
+
+def test_an_interrupt_that_an_import_swallows_is_heeded(
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from kfuzz.engine.workers import zygotes
+
+    def swallowing(device: str) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(zygotes, "expect", swallowing)
+    assert main(["run", "a.py"]) == ExitCode.INTERRUPTED
+    assert engine.runs == []
+    assert capsys.readouterr().err == "kfuzz: aborted\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_who_ignores_hangups_goes_on(engine: Engine) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        engine.before = lambda stop: os.kill(os.getpid(), signal.SIGHUP)
+        engine.events = campaign()
+        assert main(["run", "a.py"]) == ExitCode.OK
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_json_is_alone_on_stdout(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.before = lambda stop: print("said by a kernel")  # noqa: T201
+    engine.events = campaign(finding())
+    assert main(["run", "a.py", "--format", "json", "--seed", "7"]) == 1
+    out, err = capsys.readouterr()
+    document = strict_json.loads(out)
+    assert (document["format"], document["seed"]) == (1, 7)
+    assert document["kernels"][0]["findings"][0]["id"] == finding().id
+    assert "said by a kernel" in err
+    assert "violates" in err
+
+
+def test_quiet_json_says_nothing_else(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.events = campaign(finding())
+    assert main(["run", "a.py", "--format", "json", "-q"]) == 1
+    out, err = capsys.readouterr()
+    strict_json.loads(out)
+    assert err == ""
+
+
+def test_the_run_says_how_to_repeat_it(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["run", "a b.py", "--max-cases", "5", "--contracts", "C-*"])
+    out = capsys.readouterr().out
+    assert "seed 7" in out
+    command = "kfuzz run 'a b.py' --max-cases 5 --contracts 'C-*' --seed 7"
+    assert f"repeat: {command}\n" in out
+
+
+def test_a_report_that_breaks_costs_no_finding(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kfuzz.report.terminal import TerminalReport
+
+    def full(self: Any, event: Event) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TerminalReport, "feed", full)
+    assert main(["run", "a.py"]) == ExitCode.INTERNAL
+    assert engine.ended

@@ -1,0 +1,309 @@
+"""Where the settings of a run come from, and `kfuzz config`, which tells it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfuzz.app import main
+from kfuzz.cli.effective import Effective
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.settings import SETTINGS
+from kfuzz.contracts.language import SECOND_CALL_SHARE
+from kfuzz.core.budget import Scale
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.profiles import DEFAULT, PROFILES, shown
+from kfuzz.store import strict_json
+from tests.helpers.command_line import Engine, config_says, paragraph
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in SETTINGS.values():
+        monkeypatch.delenv(setting.variable, raising=False)
+
+
+def asked(engine: Engine, *words: str) -> RunConfig:
+    assert main(["run", *(words or ("a.py",))]) == ExitCode.OK
+    return engine.runs[-1]
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["config", "--format", "json", *words]) == ExitCode.OK
+    document: dict[str, Any] = strict_json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_a_file_may_say_everything(project: Path, engine: Engine) -> None:
+    config_says(
+        project,
+        'targets = ["a.py"]\nmax-time = "2m"\nmax-cases = 9\nmax-findings = 3\n'
+        'seed = 7\nreplay = true\nprobes = 0.5\nscale = "large"\nburst = 4\n'
+        'engine = "atheris"\njobs = 2\ncontracts = ["C-*"]\n'
+        'exclude-contracts = ["C-PRC-*"]\ndevice = "cpu"\nisolate = "process"\n'
+        'corpus = "found"\nfail-on = "any"\nformat = "json"\nquiet = true\n'
+        'report = { html = "out/page.html" }\nlearnt = "none"',
+    )
+    (project / "out").mkdir()
+    assert main(["run"]) == ExitCode.OK
+    [config] = engine.runs
+    budget = config.budget
+    assert (budget.max_time, budget.max_cases, budget.max_findings) == (120.0, 9, 3)
+    assert (config.targets, config.seed, config.replay) == (("a.py",), 7, True)
+    assert (config.probes, config.scale, config.burst) == (0.5, Scale.LARGE, 4)
+    assert (str(config.engine), config.jobs) == ("atheris", 2)
+    assert (config.contracts, config.exclude) == (("C-*",), ("C-PRC-*",))
+    assert (config.device, config.isolate) == ("cpu", "process")
+    assert config.corpus == project / "found"
+    assert (project / "out" / "page.html").is_file()
+
+
+def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
+    project: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config_says(
+        project,
+        'max-time = "1m"\nmax-findings = 1\nmax-cases = 1\nburst = 1\n'
+        '[tool.kfuzz.profiles.nightly]\nmax-time = "2m"\nmax-findings = 2\n'
+        "max-cases = 2",
+    )
+    monkeypatch.setenv("KFUZZ_MAX_TIME", "3m")
+    monkeypatch.setenv("KFUZZ_MAX_FINDINGS", "3")
+    config = asked(engine, "a.py", "--profile", "nightly", "--max-time", "4m")
+    budget = config.budget
+    assert (budget.max_time, budget.max_findings, budget.max_cases) == (240.0, 3, 2)
+    assert config.burst == 1  # of [tool.kfuzz]
+    assert (config.probes, config.replay) == (0.25, True)  # of the profile itself
+
+
+def test_what_is_written_down_holds_under_every_profile(
+    project: Path, engine: Engine
+) -> None:
+    config_says(project, 'max-time = "2m"')
+    assert asked(engine, "a.py", "--profile", "nightly").budget.max_time == 120.0
+    config_says(project, '[tool.kfuzz.profiles.quick]\nmax-time = "2m"')
+    assert asked(engine, "a.py", "--profile", "nightly").budget.max_time == 3 * 3600.0
+    assert asked(engine).budget.max_time == 120.0
+
+
+def test_a_project_has_profiles_of_its_own(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[tool.kfuzz.profiles.weekend]\nmax-time = "40h"\ntargets = ["all"]'
+    config_says(project, 'profile = "weekend"\n' + text)
+    config = asked(engine)
+    assert (config.budget.max_time, config.replay) == (40 * 3600.0, False)
+    capsys.readouterr()
+    assert "weekend" in told(capsys)["profiles"]
+    assert main(["run", "--profile", "weekends", "a.py"]) == ExitCode.USAGE
+    assert "did you mean 'weekend'" in paragraph(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ((), 60.0),
+        (("--max-cases", "5"), None),
+        (("--max-cases", "5", "--max-time", "9s"), 9.0),
+        (("--max-cases", "5", "--profile", "pr"), 300.0),
+        (("--profile", "large"), 60.0),
+    ],
+)
+def test_the_default_time_falls_away_beside_a_number_of_cases(
+    words: tuple[str, ...], limit: float | None, engine: Engine
+) -> None:
+    assert asked(engine, "a.py", *words).budget.max_time == limit
+
+
+BAD = [
+    ("max_time = 5", "did you mean 'max-time'"),
+    ('max-time = "soon"', "[tool.kfuzz] max-time: 'soon' is not a duration"),
+    ("max-time = 0", "is not a time above 0 s"),
+    ("max-time = true", "True is not a duration"),
+    ('max-cases = "9"', "'9' is not a whole number"),
+    ("max-cases = 0", "0 is not at least 1"),
+    ("seed = 1.5", "is not a seed"),
+    ("seed = -1", "is not between 0 and 2^64"),
+    ("probes = 2", "2 is not a share"),
+    ("probes = 0", "0 is not a share"),
+    ("replay = 1", "1 is not true or false"),
+    ('engine = "hypothesys"', "did you mean 'hypothesis'"),
+    ('device = "tpu"', "[tool.kfuzz] device: 'tpu'"),
+    ("device = 0", "is not a device"),
+    ('contracts = "C-*"', "is not a list of globs"),
+    ('report = { htm = "a" }', "did you mean 'html'"),
+    ("report = { html = 3 }", "report.html: 3 is not a file"),
+    ('report = ["html"]', "names no file"),
+    ("report = 3", 'write report = { html = "report.html" }'),
+    ('fail-on = "none"', "valid: any, new"),
+    ("profiles = 3", "profiles: is not a table"),
+    ("profiles.nightly = 3", "[tool.kfuzz.profiles.nightly]: is not a table"),
+    ("[tool.kfuzz.profiles.nightly]\nmax-tim = 3", "did you mean 'max-time'"),
+    ('[tool.kfuzz.profiles.pr]\ncorpus = "c"', "corpus cannot be a profile's"),
+    ('profile = "nigthly"', "did you mean 'nightly'"),
+]
+
+
+@pytest.mark.parametrize(("text", "part"), BAD, ids=[t for t, _ in BAD])
+def test_what_a_file_cannot_say_is_told_with_file_key_and_way_out(
+    text: str,
+    part: str,
+    project: Path,
+    engine: Engine,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config_says(project, text)
+    assert main(["run", "a.py"]) == ExitCode.USAGE
+    shown = paragraph(capsys)
+    assert part in shown
+    assert str(project / "pyproject.toml") in shown
+    assert not engine.runs
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "part"),
+    [
+        ("KFUZZ_MAX_CASES", "many", "KFUZZ_MAX_CASES: 'many' is not a whole number"),
+        ("KFUZZ_DEVICE", "gpu", "KFUZZ_DEVICE: 'gpu'"),
+        ("KFUZZ_REPLAY", "maybe", "KFUZZ_REPLAY: 'maybe' is not true or false"),
+        ("KFUZZ_PROFILE", "nigth", "KFUZZ_PROFILE: 'nigth' is no profile"),
+        ("KFUZZ_CONTRACTS", "'C-*", "is not a list of globs"),
+    ],
+)
+def test_what_a_variable_cannot_say_is_told_with_its_name(
+    name: str,
+    text: str,
+    part: str,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(name, text)
+    assert main(["run", "a.py"]) == ExitCode.USAGE
+    assert part in paragraph(capsys)
+
+
+def test_variables_say_what_options_do(
+    project: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    said = {
+        "TARGETS": "a.py 'b c.py'", "MAX_CASES": "5", "SEED": "9", "REPLAY": "yes",
+        "CONTRACTS": "C-* K-*", "CORPUS": "elsewhere", "QUIET": "1", "BURST": "",
+        "REPORT": "markdown=kept.md",
+    }  # fmt: skip
+    for name, text in said.items():
+        monkeypatch.setenv(f"KFUZZ_{name}", text)
+    assert main(["run"]) == ExitCode.OK
+    [config] = engine.runs
+    assert config.targets == ("a.py", "b c.py")
+    assert (config.budget.max_cases, config.seed, config.replay) == (5, 9, True)
+    assert config.contracts == ("C-*", "K-*")
+    assert config.corpus == Path("elsewhere")
+    assert config.burst == 128  # an empty variable says nothing
+    assert (project / "kept.md").is_file()
+    repeat = capsys.readouterr().out.partition("repeat: ")[2]
+    for part in ("--replay", "--max-cases 5", "--contracts 'K-*'"):
+        assert part in repeat
+
+
+def test_config_tells_each_value_with_its_source(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config_says(project, "burst = 8\n[tool.kfuzz.profiles.nightly]\nmax-findings = 2")
+    monkeypatch.setenv("KFUZZ_DEVICE", "cpu")
+    monkeypatch.setenv("KFUZZ_MAXTIME", "5s")
+    document = told(capsys, "--profile", "nightly")
+    assert document["file"] == str(project / "pyproject.toml")
+    assert document["unknown_variables"] == ["KFUZZ_MAXTIME"]
+    sources = {k: (s["value"], s["source"]) for k, s in document["settings"].items()}
+    assert set(sources) == set(SETTINGS)
+    section = "pyproject.toml [tool.kfuzz"
+    assert sources["profile"] == ("nightly", "command line")
+    assert sources["device"] == ("cpu", "KFUZZ_DEVICE")
+    assert sources["max-findings"] == (2, f"{section}.profiles.nightly]")
+    assert sources["burst"] == (8, f"{section}]")
+    assert sources["max-time"] == ("3h", "profile nightly")
+    assert sources["engine"] == ("hypothesis", "default")
+    assert sources["corpus"] == (str(project / "corpus"), "default")
+    assert main(["config"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert re.search(r"^device +cpu +KFUZZ_DEVICE$", out, re.MULTILINE)
+    assert re.search(r"^max-time +60s +default$", out, re.MULTILINE)
+    assert (
+        "KFUZZ_MAXTIME is set and is no setting: did you mean 'KFUZZ_MAX_TIME'" in out
+    )
+
+
+def test_a_run_tells_of_a_misspelt_variable(
+    project: Path,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KFUZZ_MAXTIME", "5s")
+    monkeypatch.setenv("KFUZZ_CACHE", str(project))  # is one, and no setting
+    assert main(["run", "a.py", "--format", "json"]) == ExitCode.OK
+    out, error = capsys.readouterr()
+    assert "KFUZZ_MAXTIME is set and is no setting: did you mean" in error
+    assert "KFUZZ_CACHE is" not in error
+    assert strict_json.loads(out)["kernels"]
+
+
+def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
+    from typer.main import get_command
+
+    from kfuzz.app import app
+
+    command: Any = get_command(app)
+    options = {o for p in command.commands["run"].params for o in p.opts}
+    named = {o.removeprefix("--") for o in options if o.startswith("--")}
+    # What a profile is for, and what stands on the command line without a name.
+    assert set(SETTINGS) - named == {"targets", "probes", "scale"}
+    assert named <= set(SETTINGS)
+
+
+def test_profiles_set_what_the_readme_says() -> None:
+    columns = list(PROFILES)
+    settings = {name: profile.settings() for name, profile in PROFILES.items()}
+    readme = (ROOT / "README.md").read_text()
+    head = f"| | {' | '.join(f'`{name}`' for name in columns)} |"
+    assert head in readme
+    for key in settings[DEFAULT]:
+        cells = " | ".join(shown(settings[name][key]) for name in columns)
+        assert f"\n| `{key}` | {cells} |\n" in readme
+    assert settings[DEFAULT]["probes"] == 1 / SECOND_CALL_SHARE
+
+
+def test_the_help_says_what_profiles_are_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["run", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    for name, profile in PROFILES.items():
+        assert f"{name}: {profile.purpose}" in out
+
+
+def test_quiet_on_the_command_line_goes_before_verbose_in_the_file() -> None:
+    from kfuzz.cli.config import Config
+
+    config = Config(values={"verbose": True})
+    made = Effective({"quiet": True}, config, {})
+    assert (made["quiet"], made["verbose"]) == (True, False)
+
+
+@pytest.mark.parametrize("section", ["tool.kfuzz", "tool.kfuzz.profiles.weekend"])
+def test_an_error_after_reading_names_the_place_that_said_it(
+    section: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[tool.kfuzz]\nlearnt = "none"\n' if section.endswith("weekend") else ""
+    (project / "pyproject.toml").write_text(f'{text}[{section}]\nlearnt = "bogus"\n')
+    (project / "kernels.py").write_text("")
+    profile = ["--profile", "weekend"] if text else []
+    assert main(["run", "kernels.py", *profile]) == ExitCode.USAGE
+    assert f"pyproject.toml: [{section}] learnt: " in capsys.readouterr().err

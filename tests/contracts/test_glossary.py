@@ -1,0 +1,94 @@
+"""`kfuzz contracts show`: the numbers on its pages are the code's."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from kfuzz.app import main
+from kfuzz.contracts import derive, glossary
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.suite import every_contract, find_contract
+from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
+from kfuzz.execution.memory import zones
+from kfuzz.execution.memory.poison import Poison, poison_word
+from kfuzz.numerics import accumulation
+from kfuzz.numerics.bounds import U32, gamma
+from kfuzz.numerics.formats import FORMATS
+
+SIGNS = dict(glossary.signs(find_contract("C-PRC-01/matmul")))
+
+
+def text_of(probe: Probe) -> str:
+    return glossary._PROBES[probe]
+
+
+def test_every_probe_is_explained() -> None:
+    assert set(glossary._PROBES) == set(Probe)
+
+
+def test_every_part_of_every_contract_has_a_text() -> None:
+    for made in every_contract():
+        parts = (
+            made.scope, made.precondition, made.postcondition, made.oracle,
+            made.tolerance.bound, made.tolerance.derivation, made.protocol.text,
+            made.signature.text,
+        )  # fmt: skip
+        assert all(len(part) > 3 for part in parts), made.identifier
+        assert list(glossary.probes(made)), made.identifier
+        assert glossary.confirmation(made)
+
+
+def test_the_formats_bits_are_the_codes() -> None:
+    said = dict(
+        (name, int(bits))
+        for bits, names in re.findall(
+            r"(\d+) (?:for )?((?:\w+)(?: and \w+)?)", SIGNS["u"].split(":")[1]
+        )
+        for name in names.split(" and ")
+    )
+    assert said["float32"] == FORMATS["float32"].precision
+    for name in ("float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        assert said[name] == FORMATS[name].precision
+    assert said["TF32"] == FORMATS["tf32"].precision
+
+
+def test_the_coefficients_are_the_codes() -> None:
+    text = SIGNS["accumulators"]
+    assert f"{accumulation.TENSOR_CORE:g} (n + 4) u" in text
+    tf32 = FORMATS["tf32"].unit * 2
+    assert tf32 == 2.0**-10
+    assert "(1 + 2^-10)^k - 1" in text
+    assert gamma(1 << 23, U32) == float("inf")
+    assert f"2^{FORMATS['float32'].emin}" in SIGNS["lambda"]
+
+
+def test_the_ladder_guards_and_poisons_are_the_codes() -> None:
+    ladder = ", ".join(f"({rows}, {n})" for rows, n in derive.LADDER)
+    assert ladder in text_of(Probe.FRIENDLY)
+    assert f"exceeds {derive.MODERATE:g}" in text_of(Probe.RECENTRED)
+    low, high = zones.GUARD_BYTES >> 10, zones.GUARD_LIMIT_BYTES >> 10
+    assert f"{low} KiB to {high} KiB" in text_of(Probe.BASE)
+    _, bits = poison_word(torch.float32, Poison.FINITE)
+    value = torch.tensor(bits, dtype=torch.int32).view(torch.float32)
+    assert float(value) == 2.0**100
+    assert CONFIRMATIONS == 3
+    assert "three fresh children" in glossary.confirmation(
+        find_contract("K-VAL-01/sum")
+    )
+
+
+def test_a_page_explains_its_signs_and_probes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["contracts", "show", "C-PRC-01/matmul", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)["contract"]
+    explained = document["glossary"]
+    assert set(explained["signs"]) == set(SIGNS)
+    assert "(4, 4096)" in explained["probes"]["friendly"]
+    for format in ("text", "markdown"):
+        assert main(["contracts", "show", "C-PRC-01/matmul", "--format", format]) == 0
+        page = " ".join(capsys.readouterr().out.split())
+        assert "gamma(n, u) = n u / (1 - n u)" in page
+        assert "(4, 4096)" in page

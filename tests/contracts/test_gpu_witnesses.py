@@ -1,0 +1,260 @@
+"""Witnesses for a GPU, as far as they can be tried without one."""
+
+import ctypes
+import importlib
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kfuzz.contracts.binding import REGISTRY
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.suite import select_classes
+from kfuzz.contracts.witnesses.functional import WITNESSES, Witness, passes_functional
+from kfuzz.contracts.witnesses.gpu import elementwise_cpp, launching, sums_cpp
+from kfuzz.contracts.witnesses.gpu.faults import CPP, FAULTS, TRITON, TWINS
+from kfuzz.contracts.witnesses.roster import roster
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.calibration import Role
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import HarnessError
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.execution.device.nvrtc import cubin
+
+# Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
+INTERPRETED = (
+    "triton_relu_prefetched", "triton_relu_pitched", "triton_relu_waited",
+    "triton_relu_asserted", "triton_relu_rows_in_x", "triton_sum_atomic",
+    "relu_reads_vector_past", "relu_prefetches_dense", "relu_clears_slack",
+    "relu_empty_off_tile", "relu_waits_forever", "relu_asserts_falsely",
+    "relu_rare_illegal_address", "relu_rows_in_y", "sum_atomic_bitwise",
+)  # fmt: skip
+interpreted = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="Triton is compiled here; tests/gpu has them"
+)
+OWN = {w.kernel: w for w in (*TWINS, *(f.witness for f in FAULTS))}
+
+
+def pinned(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None = None
+) -> TensorSpec:
+    axes = tuple(f"d{i}" for i in range(len(shape)))
+    raw = bytes(4 * torch.Size(shape).numel())
+    return TensorSpec(shape, axes, "float32", strides, values=raw)
+
+
+def judged(witness: Witness, case: Case) -> CaseReport:
+    setting = setting_of("cpu", SIZE_BUDGETS["interpret"], select_classes((), ()))
+    return Bench(witness.load(), setting).judge(case, Depth.FULL)
+
+
+def test_every_bound_witness_is_listed() -> None:
+    folder = Path(__file__).parents[2] / "contracts" / "witnesses" / "gpu"
+    bound = set()
+    for path in folder.glob("*.py"):
+        name = f"kfuzz.contracts.witnesses.gpu.{path.stem}"
+        importlib.import_module(name)
+        bound |= {b.name for b in REGISTRY.get(name, ())}
+    assert bound == {n for n, w in OWN.items() if w.module.startswith("gpu.")}
+
+
+def test_faults_are_listed_once_in_each_form() -> None:
+    forms = [(f.text, f.form) for f in FAULTS]
+    assert len(set(forms)) == len(forms)
+    assert {form for _, form in forms} == {TRITON, CPP}
+    for fault in FAULTS:
+        assert fault.contracts <= set(CLASSES)
+        assert fault.witness.load().name == fault.witness.kernel
+        assert fault.witness.backends == ("cuda",)
+        assert fault.witness.minimal
+
+
+def test_calibration_on_a_gpu_searches_each_of_them_once() -> None:
+    entries = list(roster("cuda"))
+    names = [e.witness.kernel for e in entries]
+    assert len(names) == len(set(names))
+    conforming = {e.witness.kernel for e in entries if e.role is Role.CONFORMING}
+    assert {w.kernel for w in TWINS} <= conforming
+    alone = {e.witness.kernel for e in entries if e.alone}
+    assert {"relu_reads_one_past", "relu_asserts_falsely"} <= alone
+    assert "cuda_sum" not in alone
+
+
+@interpreted
+@pytest.mark.parametrize("name", INTERPRETED)
+def test_triton_ones_pass_the_plain_functional_test(name: str) -> None:
+    assert passes_functional(OWN[name].load(), witness=OWN[name])
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("name", "twin", "case", "contract"),
+    [
+        ("relu_reads_vector_past", "", Case({"x": pinned((4,))}), "K-MEM-01"),
+        (
+            "relu_prefetches_dense", "triton_relu_prefetched",
+            Case({"x": pinned((2, 4), (0, 1))}), "K-MEM-01",
+        ),
+        (
+            "relu_clears_slack", "triton_relu_pitched",
+            Case({"x": pinned((2, 1))}, layout="padded"), "K-MEM-01",
+        ),
+        ("relu_empty_off_tile", "", Case({"x": pinned((1,))}), "K-MEM-02"),
+    ],
+)  # fmt: skip
+def test_faults_of_memory_are_seen_in_the_interpreter_too(
+    name: str, twin: str, case: Case, contract: str
+) -> None:
+    report = judged(OWN[name], case)
+    assert report.failure is not None
+    assert report.failure.contract == contract, report.failure.message
+    assert case.elements <= OWN[name].max_elements
+    right = judged(OWN[twin] if twin else WITNESSES["triton_relu"], case)
+    assert right.failure is None, right.failure
+    assert right.verdicts[contract] is Verdict.CONFORMS
+
+
+@pytest.mark.parametrize("module", [elementwise_cpp, sums_cpp])
+def test_cuda_cpp_compiles(module: object) -> None:
+    try:
+        assert cubin(module.PROGRAM.source, "sm_90")
+    except HarnessError as error:
+        if hasattr(error, "log"):
+            raise
+        pytest.skip(f"no compiler: {error}")
+
+
+def emulated(folder: Path, source: str, calls: str) -> list[float]:
+    """Run CUDA C++ without barriers on the host: one thread after the other.
+
+    Args:
+        folder: for the program.
+        source: the CUDA C++.
+        calls: statements of a main function; RUN(grid, block, call) is a launch.
+
+    Returns:
+        The numbers that it prints.
+    """
+    shim = r"""
+#include <cstddef>
+#include <cstdio>
+#include <vector>
+#define __device__
+#define __global__
+struct Place { unsigned x, y, z; };
+static Place blockIdx, threadIdx, blockDim;
+template <class T> T *__cvta_generic_to_global(T *p) { return p; }
+#define RUN(gx, gy, threads, call) \
+  for (blockIdx.y = 0; blockIdx.y < (gy); ++blockIdx.y) \
+    for (blockIdx.x = 0; blockIdx.x < (gx); ++blockIdx.x) \
+      for (blockDim.x = (threads), threadIdx.x = 0; threadIdx.x < (threads); \
+           ++threadIdx.x) call
+"""
+    # The one line of PTX is a load of four floats.
+    start, stop = source.index("asm volatile"), source.index("if (i < whole)")
+    load = "a = x[4*i]; b = x[4*i+1]; c = x[4*i+2]; d = x[4*i+3]; ++vectors_loaded;\n"
+    text = shim + "static long long vectors_loaded;\n"
+    text += 'extern "C" void __assertfail(const char *, const char *, unsigned, '
+    text += 'const char *, size_t) { std::puts("-1"); }\n'
+    text += source[:start] + load + source[stop:]
+    text += "int main() {" + calls + "}"
+    (folder / "emulated.cpp").write_text(text)
+    command = ["g++", "-O0", "-o", str(folder / "emulated")]
+    try:
+        subprocess.run([*command, str(folder / "emulated.cpp")], check=True)
+    except FileNotFoundError:
+        pytest.skip("no host compiler")
+    done = subprocess.run(
+        [str(folder / "emulated")], check=True, capture_output=True, text=True
+    )
+    return [float(word) for word in done.stdout.split()]
+
+
+def test_elementwise_cuda_cpp_computes_relu(tmp_path: Path) -> None:
+    n = 1030
+    printed = emulated(
+        tmp_path,
+        elementwise_cpp.PROGRAM.source,
+        f"""
+        const long long n = {n};
+        std::vector<float> x(n + 8), y(n + 8);
+        int turn = 0, flag = 0;
+        for (long long i = 0; i < n + 8; ++i) x[i] = (float)(i % 7 - 3);
+        auto check = [&](long long first, long long past) {{
+          long long wrong = 0;
+          for (long long i = 0; i < n + 8; ++i) {{
+            float want = i < n + past ? (x[first + i] > 0 ? x[first + i] : 0) : 9;
+            wrong += y[i] != want;
+            y[i] = 9;
+          }}
+          std::printf("%lld\\n", wrong);
+        }};
+        for (auto &v : y) v = 9;
+        RUN(5u, 1u, 256u, relu_between(x.data(), y.data(), n, 0, 0, 0)); check(0, 0);
+        RUN(5u, 1u, 256u, relu_between(x.data() + 4, y.data(), n, 1, 1, 0)); check(4,0);
+        RUN(5u, 1u, 256u, relu_between(x.data(), y.data(), n, 0, 1, 1)); check(0, 1);
+        RUN(2u, 1u, 256u, relu_vectors(x.data(), y.data(), n, n / 4)); check(0, 0);
+        RUN(2u, 1u, 256u, relu_vectors(x.data(), y.data(), n, n / 4 + 1)); check(0, 0);
+        std::printf("%lld\\n", vectors_loaded);
+        RUN(5u, 1u, 256u, relu_int_offsets(x.data(), y.data(), n)); check(0, 0);
+        RUN(103u, 1u, 256u, relu_rows(x.data(), y.data(), 10, 0)); check(0, 0);
+        RUN(1u, 103u, 10u, relu_rows(x.data(), y.data(), 10, 1)); check(0, 0);
+        RUN(5u, 1u, 256u, relu_turned(x.data(), y.data(), n, &turn, &flag)); check(0,0);
+        turn = 2;
+        RUN(1u, 1u, 1u, relu_turned(x.data(), y.data(), 0, &turn, &flag));
+        """,
+    )
+    vectors = 2 * (n // 4) + 1
+    assert printed == [0, 0, 0, 0, 0, vectors, 0, 0, 0, 0, -1]
+
+
+def test_a_function_is_looked_up_once_and_takes_wide_integers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up, launched = [], []
+
+    def compiled(source: str, name: str, device: torch.device) -> object:
+        looked_up.append((source, name, device))
+        return lambda *launch: launched.append(launch)
+
+    monkeypatch.setattr(launching, "compiled", compiled)
+    program, x = launching.Program("source"), torch.zeros(3)
+    for count in (3, 1 << 40):
+        program.launch("f", (2,), (64,), (x, count))
+    assert looked_up == [("source", "f", x.device)]
+    assert [(grid, block) for grid, block, _ in launched] == [((2,), (64,))] * 2
+    assert [values[1].value for _, _, values in launched] == [3, 1 << 40]
+    assert all(values[0] is x for _, _, values in launched)
+    assert {ctypes.sizeof(values[1]) for _, _, values in launched} == {8}
+
+
+def test_an_unchecked_launch_passes_addresses_and_drops_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def launch(function, grid, block, addresses, shared, stream):
+        number = ctypes.c_longlong.from_address(addresses[0]).value
+        sizes = [(d.x, d.y, d.z) for d in (grid, block)]
+        seen.append((function.value, sizes, number, shared, stream))
+        return 9  # invalid configuration
+
+    runtime = SimpleNamespace(cudaLaunchKernel=launch)
+    monkeypatch.setattr(launching, "_runtime", lambda: runtime)
+    launching._launched(
+        ctypes.c_void_p(77), (1, 70000), (256,), [ctypes.c_longlong(5)], 11
+    )
+    assert seen == [(77, [(1, 70000, 1), (256, 1, 1)], 5, 0, 11)]
+
+
+def test_an_unchecked_launch_without_a_runtime_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launching._runtime.cache_clear()
+    monkeypatch.setattr(launching, "find_runtime", lambda maps, load: None)
+    with pytest.raises(HarnessError, match="takes no kernels"):
+        launching._runtime()

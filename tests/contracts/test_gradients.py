@@ -1,0 +1,443 @@
+"""Gradients: what is bound, what is admitted, and how autograd is asked."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import kfuzz
+from kfuzz import strategies as ks
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import REGISTRY, BoundKernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.gradients.catalogue import RULES
+from kfuzz.contracts.gradients.operators import gradients_of
+from kfuzz.contracts.gradients.traced import vector_jacobian
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import accept, pose
+from kfuzz.contracts.suite import every_contract, find_contract
+from kfuzz.contracts.witnesses.backward import gradients
+from kfuzz.contracts.witnesses.backward import norms as gradient_norms
+from kfuzz.contracts.witnesses.backward.faults import Around, without_strides
+from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import BindingError
+from kfuzz.core.finding import Finding, Target
+from kfuzz.core.fingerprint import host_fingerprint
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.engine.script.script import script
+from kfuzz.engine.search.drawing import search_round, strategy_of
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.strategies.parameters import IndexParameter
+
+SIZES = {"B": 2, "H": 4, "G": 2, "S": 3, "T": 5, "D": 4, "E": 4, "C": 4, "L": 3}
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY, __name__, [])
+
+
+def bound(
+    operator: Operator, function: Callable[..., Any], **claims: Any
+) -> BoundKernel:
+    name = f"f{len(REGISTRY[__name__])}"
+    made = kernel(operator, name=name, gradients=True, **claims)(function)
+    backward: BoundKernel = made.backward  # type: ignore[attr-defined]
+    return backward
+
+
+def bench_of(made: BoundKernel) -> Bench:
+    return Bench(made, setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset(CLASSES)))
+
+
+def spec(values: Any, axes: str, strides: tuple[int, ...] | None = None) -> TensorSpec:
+    x = torch.as_tensor(values, dtype=torch.float32)
+    raw = x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    names = tuple(axes.split())
+    return TensorSpec(tuple(x.shape), names, "float32", strides, values=raw)
+
+
+def judged(
+    made: BoundKernel,
+    tensors: dict[str, TensorSpec],
+    depth: Depth = Depth.SEARCH,
+    **scalars: Any,
+) -> CaseReport:
+    case = Case(tensors, scalars)
+    assert made.operator.admits(case, made.declaration)
+    return bench_of(made).judge(case, depth)
+
+
+def charged(report: CaseReport) -> str:
+    failure = report.failure
+    return "" if failure is None else f"{failure.contract} {failure.detail}".strip()
+
+
+def example(operator: Operator) -> list[Tensor]:
+    """Return small arguments of gradients, float64."""
+    random = torch.Generator().manual_seed(0)
+    made = []
+    for parameter in operator.tensors.values():
+        lead = [2, 3] if parameter.variadic else []
+        lead = lead[:-1] if parameter.without else lead
+        shape = [*lead, *(SIZES.get(n, 4) for n in parameter.names)]
+        if isinstance(parameter, IndexParameter):
+            made.append(torch.randint(4, shape, generator=random))
+        elif parameter.kind == "bool":
+            made.append(torch.randint(2, shape, generator=random).bool())
+        else:
+            x = torch.randn(shape, dtype=torch.float64, generator=random)
+            made.append(x.abs() if parameter.role == "variance" else x)
+    return made
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_a_rule_gives_the_derivative_of_the_operators_oracle(name: str) -> None:
+    forward = getattr(ops, name)
+    for made in gradients_of(forward).values():
+        scalars = {n: p.default for n, p in made.scalars.items()}
+        given = example(made)
+        grads = [n for n in made.tensors if n.startswith("grad_")]
+        taken = [n for n in made.tensors if n not in grads]
+        product = vector_jacobian(
+            forward.oracle,
+            arguments=len(taken),
+            places=range(len(grads)),
+            wanted=[taken.index(n[1:]) for n in made.outputs],
+        )
+        found = made.oracle(*given, **scalars)
+        wanted = product(*given, **scalars)
+        for y, right in zip(
+            [found] if isinstance(found, Tensor) else found, wanted, strict=True
+        ):
+            assert y.shape == right.shape
+            torch.testing.assert_close(y, right, rtol=1e-10, atol=1e-12)
+
+
+def test_gradients_are_a_kernel_beside_the_forward_one() -> None:
+    @kernel(ops.layer_norm, gradients=("weight", "x"), dtypes=("float16", "float32"))
+    def norm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], weight, None, eps)
+
+    backward: BoundKernel = norm.backward  # type: ignore[attr-defined]
+    assert [b.name for b in REGISTRY[__name__]] == ["norm", "norm.backward"]
+    assert backward.operator.signature_text() == (
+        "layer_norm.backward(x, weight, grad_y, *, eps)"
+    )
+    assert backward.operator.outputs == ("dx", "dweight")
+    assert backward.arguments.scalars == ("eps",)
+    assert backward.declaration.dtypes == ("float32", "float16")
+    x, g = torch.randn(3, 5), torch.randn(3, 5)
+    dx, dw = backward(x, torch.ones(5), g, eps=1e-5)
+    leaf = x.clone().requires_grad_()
+    functional.layer_norm(leaf, (5,)).backward(g)
+    torch.testing.assert_close(dx, leaf.grad)
+    assert dw.shape == (5,)
+    assert not x.requires_grad
+
+
+def test_two_shapes_of_an_output_are_two_kernels() -> None:
+    def loss(x: Tensor, t: Tensor, reduction: str = "mean") -> Tensor:
+        return functional.cross_entropy(x, t, reduction=reduction)
+
+    kernel(ops.cross_entropy, name="f", gradients=True)(loss)
+    names = [b.name for b in REGISTRY[__name__]]
+    assert names == ["f", "f.backward", "f.backward_none"]
+    kernel(ops.cross_entropy, name="mean", gradients=True)(
+        lambda x, t: functional.cross_entropy(x, t)
+    )
+    assert [b.name for b in REGISTRY[__name__]][3:] == ["mean", "mean.backward"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "claims", "text"),
+    [
+        (ops.softmax, {"gradients": ("y",)}, "gradients names 'y'"),
+        (ops.softmax, {"gradients": 3}, "neither True nor names"),
+        (ops.softmax, {"gradients": True, "inplace": ("x",)}, "inplace="),
+        (ops.argmax, {"gradients": True}, "no gradients that kfuzz judges"),
+        (ops.relu, {"gradients": True, "dtypes": "float64"}, "judged in float32"),
+    ],
+)
+def test_what_has_no_gradients_is_refused_at_the_binding(
+    operator: Operator, claims: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(BindingError, match=text):
+        kernel(operator, name="f", **claims)(lambda x: x)
+
+
+def test_operators_of_the_users_own_are_differentiated_by_autograd() -> None:
+    mine = kfuzz.Operator(
+        "mine",
+        inputs={"x": ks.tensors("* K"), "w": ks.tensors("N K", role="weight")},
+        oracle=lambda x, w: torch.softmax(x, -1) @ w.mT,
+    )
+    made = bound(mine, lambda x, w: torch.softmax(x, -1) @ w.mT)
+    assert made.operator.tensors["grad_y"].dims == "* N"
+    tensors = {
+        "x": spec([[1.0, 2.0, 0.5]], "d0 K"),
+        "w": spec([[1.0, -1.0, 2.0], [0.5, 3.0, 1.0]], "N K"),
+        "grad_y": spec([[1.0, -3.0]], "d0 N"),
+    }
+    assert judged(made, tensors).verdicts["K-GRD-01"] is Verdict.CONFORMS
+    wrong = bound(
+        replace(mine, name="wrong"), lambda x, w: torch.softmax(x, -1).detach() @ w.mT
+    )
+    report = judged(wrong, tensors)
+    assert charged(report) == "K-GRD-01"
+    assert report.failure is not None
+    assert report.failure.output == "dx"
+    with pytest.raises(BindingError, match="are none of the arguments'"):
+        gradients_of(
+            replace(mine, oracle=lambda x, w: (x @ w.mT)[..., None] * x.new_ones(9))
+        )
+
+
+def drawn(made: BoundKernel, count: int) -> list[Case]:
+    found: list[Case] = []
+
+    def take(case: Case) -> CaseReport | None:
+        found.append(case)
+        return None
+
+    strategy = strategy_of(made, SIZE_BUDGETS["cpu"])
+    assert strategy is not None
+    search_round(strategy, take, cases=count, seed_value=3)
+    return found
+
+
+def test_gradients_of_reductions_lack_the_reduced_axis() -> None:
+    made = bound(ops.sum, lambda x, dim: x.sum(dim))
+    cases = drawn(made, 60)
+    layouts = set()
+    for case in cases:
+        x, grad = case.tensors["x"], case.tensors["grad_y"]
+        axis = int(case.scalars["dim"]) % len(x.shape)
+        assert grad.axes == (*x.axes[:axis], *x.axes[axis + 1 :])
+        assert made.operator.admits(case, made.declaration)
+        layouts.add(grad.is_contiguous)
+        assert all(s.fill is not None for s in case.tensors.values())
+    assert layouts == {True, False}
+    bad = replace(cases[0].tensors["grad_y"], shape=(7, 7, 7, 7), axes=tuple("abcd"),
+                  strides=None)  # fmt: skip
+    assert not made.operator.admits(
+        cases[0].with_tensor("grad_y", bad), made.declaration
+    )
+
+
+ROW = {"x": spec([1.0, 2.0, 3.0], "d0"), "grad_y": spec([1.0, 2.0, 4.0], "d0")}
+
+
+def test_strides_of_the_gradient_are_seen() -> None:
+    right = bound(ops.relu, torch.relu)
+    wrong = bound(ops.relu, Around(torch.relu, before=without_strides).function())
+    strided = {**ROW, "grad_y": spec([1.0, 2.0, 4.0], "d0", (3,))}
+    for made in (right, wrong):
+        assert judged(made, ROW).verdicts["K-GRD-01"] is Verdict.CONFORMS
+    assert judged(right, strided).verdicts["K-GRD-01"] is Verdict.CONFORMS
+    report = judged(wrong, strided)
+    assert charged(report) == "K-GRD-01"
+    assert report.failure is not None
+    assert " in a gradient: dx[" in report.failure.message
+    assert {n for n in report.verdicts if not n.startswith("K-")} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "detail"),
+    [
+        ("gradient_matmul_mixed", "alone"),
+        ("gradient_matmul_twice", "twice"),
+        ("gradient_softmax_shared", "later"),
+        ("gradient_tanh_once", "again"),
+        ("gradient_exp_unseen", "overwritten"),
+    ],
+)
+def test_each_other_way_of_asking_shows_what_it_is_for(name: str, detail: str) -> None:
+    made = getattr(gradients, name).backward
+    values = [[1.0, 2.0], [0.5, -1.0]]
+    axes = {n: p.dims for n, p in made.operator.tensors.items()}
+    tensors = {
+        n: spec(values, "d0 d1" if dims == "*" else dims) for n, dims in axes.items()
+    }
+    scalars = {n: -1 for n in made.arguments.scalars}
+    assert charged(judged(made, tensors, **scalars)) == f"K-GRD-01 {detail}"
+    assert judged(made, tensors, Depth.BASE, **scalars).failure is None
+
+
+def test_right_functions_of_autograd_pass_in_every_way() -> None:
+    for name in ("softmax", "matmul", "gelu"):
+        made = getattr(gradients, f"gradient_{name}").backward
+        axes = {n: p.dims for n, p in made.operator.tensors.items()}
+        tensors = {
+            n: spec([[1.0, 2.0], [0.5, -1.0]], "d0 d1" if dims == "*" else dims)
+            for n, dims in axes.items()
+        }
+        scalars = {n: -1 for n in made.arguments.scalars}
+        report = judged(made, tensors, Depth.FULL, **scalars)
+        assert report.failure is None
+        assert report.verdicts["K-GRD-01"] is Verdict.CONFORMS
+
+
+def admitted(
+    operator: Operator, grads: Sequence[float], x: Sequence[float], got: list[float],
+    **claims: Any,
+) -> bool:  # fmt: skip
+    """Whether a gradient of a row is admitted, by its bound and by its relation."""
+
+    def given(*_: Tensor, **__: Any) -> Tensor:
+        return torch.tensor(got)
+
+    made = bound(operator, lambda x, **_: x, **claims)
+    made.function = given
+    reduced = "dim" in operator.inputs
+    grad = spec(grads[0], "") if reduced else spec(grads, "d0")
+    scalars = {"dim": -1} if reduced else {}
+    tensors = {"x": spec(x, "d0"), "grad_y": grad}
+    report = judged(made, tensors, Depth.BASE, **scalars)
+    return report.failure is None
+
+
+def test_nothing_is_said_of_the_gradient_of_a_mean_of_no_row() -> None:
+    """Torch gives 0 for the gradient of its NaN, a product with 1 / 0 gives NaN."""
+    for ignored, wrong in ((2, False), (1, True)):
+        target = torch.tensor([-100] * ignored + [1] * (2 - ignored))
+        made = bound(
+            ops.cross_entropy.fixed(reduction="mean"),
+            lambda x, t: functional.cross_entropy(x, t) + x.sum() * float("nan"),
+        )
+        tensors = {
+            "logits": spec([[1.0, 2.0], [3.0, 4.0]], "N C"),
+            "target": TensorSpec(
+                (2,), ("N",), "int64", values=target.numpy().tobytes(), below="C"
+            ),
+            "grad_y": spec(1.0, ""),
+        }
+        report = judged(
+            made, tensors, Depth.BASE, ignore_index=-100, label_smoothing=0.0,
+            reduction="mean",
+        )  # fmt: skip
+        assert bool(charged(report)) is wrong
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, 0.25])
+def test_at_a_kink_any_subgradient_is_right(share: float) -> None:
+    assert admitted(ops.relu, [2.0, 2.0], [0.0, 1.0], [2 * share, 2.0])
+    assert not admitted(ops.relu, [2.0, 2.0], [0.0, 1.0], [2.5, 2.0])
+    assert not admitted(ops.relu, [2.0, 2.0], [-1.0, 1.0], [2 * share + 0.1, 2.0])
+
+
+def test_equal_maxima_share_in_any_way_that_adds_up() -> None:
+    tied = [3.0, 3.0, 1.0]
+    for right in ([1.0, 1.0, 0.0], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0]):
+        assert admitted(ops.amax, [2.0], tied, right)
+    for wrong in ([2.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]):
+        assert not admitted(ops.amax, [2.0], tied, wrong)
+
+
+def test_what_is_not_finite_is_judged_where_it_is_declared_alone() -> None:
+    nan = math.nan
+    assert admitted(ops.relu, [nan, 1.0], [1.0, 1.0], [7.0, 9.0])
+    claims = {"nonfinite": "propagate"}
+    assert not admitted(ops.relu, [nan, 1.0], [1.0, 1.0], [7.0, 9.0], **claims)
+    assert admitted(ops.relu, [nan, 1.0], [1.0, 1.0], [nan, 9.0], **claims)
+    plain = bound(ops.relu, torch.relu)
+    families = {s.fill.family for c in drawn(plain, 80) for s in c.tensors.values()
+                if s.fill}  # fmt: skip
+    assert not {f for f in families if "nan" in f or "inf" in f}
+
+
+def test_a_gradient_from_the_stored_result_is_right_in_narrow_formats() -> None:
+    def wide(x: Tensor, g: Tensor) -> Tensor:
+        return g.double() * (1 - torch.tanh(x.double()) ** 2)
+
+    x = torch.linspace(-4, 4, 64).half()
+    grad = torch.linspace(1, 2, 64).half()
+    made = bound(ops.tanh, torch.tanh, dtypes="float16")
+    axes = {"x": x, "grad_y": grad}
+    case = Case(
+        {n: TensorSpec((64,), ("d0",), "float16", fill=Fill("randn", 1)) for n in axes}
+    )
+    problem = pose(made.operator, case, axes, made.declaration)
+    allowed = accept(made.operator, problem)["dx"]
+    stored = torch.tanh(x.double()).half().double()
+    from_stored = grad.double() * (1 - stored * stored)
+    for y in (wide(x, grad), from_stored):
+        assert bool(((y >= allowed.low[0]) & (y <= allowed.high[0])).all())
+    # It is a bound of the stored result's rounding, and not of much more.
+    room = (allowed.high - allowed.low)[0]
+    assert float((room / (2.0**-10 * grad.double())).max()) < 16
+
+
+def test_contracts_of_gradients_are_listed_under_the_forward_operator() -> None:
+    listed = {c.identifier for c in every_contract()}
+    assert {f"K-GRD-01/{name}" for name in RULES} <= listed
+    assert "K-GRD-01/argmax" not in listed
+    assert not [i for i in listed if ".backward" in i]
+    page = find_contract("K-GRD-01/softmax")
+    assert "vector-Jacobian" in page.oracle
+    assert "grad_y" in page.tolerance.bound
+
+
+def test_faulty_witnesses_pass_with_contiguous_gradients() -> None:
+    every: list[Witness] = [*gradients.WITNESSES, *gradient_norms.WITNESSES]
+    from kfuzz.contracts.witnesses.functional import passes_functional
+
+    for witness in every:
+        assert passes_functional(witness.load(), witness=witness), witness.kernel
+
+
+def test_rows_whose_norm_is_below_eps_are_differentiated_as_scaled() -> None:
+    """The search draws an eps above the norms of its data, so that this shows."""
+    assert max(ops.l2_normalize.scalars["eps"].domain) > 16
+    data = {"x": spec([1.0, 2.0, 3.0], "d0"), "grad_y": spec([1.0, -2.0, 5.0], "d0")}
+    right = gradient_norms.gradient_l2_normalize.backward  # type: ignore[attr-defined]
+    wrong = gradient_norms.gradient_l2_normalize_unheld.backward  # type: ignore[attr-defined]
+    for eps, is_below in ((1e-12, False), (32.0, True)):
+        assert not charged(judged(right, data, dim=-1, eps=eps))
+        assert charged(judged(wrong, data, dim=-1, eps=eps)) == "K-GRD-01" * is_below
+
+
+@pytest.mark.slow
+def test_a_gradient_is_reduced_and_written_down_as_any_finding() -> None:
+    def relu(x: Tensor) -> Tensor:
+        return Around(torch.relu, before=without_strides).function()(x)
+
+    made = bound(ops.relu, relu, dtypes="float32")
+    found = kfuzz.falsify(made, max_cases=4, seed=3, device="cpu")
+    assert {f.signature.contract for f in found} == {"K-GRD-01"}
+    assert {f.operator for f in found} == {"relu"}
+    least = min(found, key=lambda f: f.input_elements)
+    assert least.input_elements <= 4
+    assert not least.case.tensors["grad_y"].is_contiguous
+
+
+def test_a_script_asks_for_gradients_in_the_way_that_shows_it() -> None:
+    made = gradients.gradient_tanh_once.backward  # type: ignore[attr-defined]
+    tensors = {"x": spec([1.0, 2.0], "d0"), "grad_y": spec([1.0, 2.0], "d0")}
+    failure = judged(made, tensors).failure
+    assert failure is not None
+    home = Target(file="gradients.py", name=made.name)
+    text = script(
+        Finding(
+            signature=failure.signature(made.name),
+            target=home,
+            operator="tanh",
+            device="cpu",
+            case=Case(tensors),
+            first=Case(tensors),
+            failure=failure,
+            declaration=made.declaration,
+            fingerprint=host_fingerprint(),
+        )
+    )
+    assert "find('gradient_tanh_once.backward').function.asked('again', 'x')" in text
+    compile(text, "script", "exec")

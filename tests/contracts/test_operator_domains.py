@@ -1,0 +1,202 @@
+"""Domains in which dimensions and scalars depend on each other."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kfuzz.contracts import Operator
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import Arguments, BoundKernel
+from kfuzz.contracts.derive import friendly_shapes
+from kfuzz.contracts.oracle import scalars_of
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.shape_class import ShapeClass
+from kfuzz.strategies import scalar, shapes, tensors
+from tests.helpers.kernel_draws import drawn
+
+NAMES = sorted(ops.OPERATORS)
+RELATED = [name for name in NAMES if ops.OPERATORS[name].shape_class]
+
+
+def kernel_of(
+    operator: Operator, *, omit: tuple[str, ...] = (), **claims: object
+) -> BoundKernel:
+    return BoundKernel(
+        lambda *args: None,
+        name="kernel",
+        operator=operator,
+        declaration=operator.defaults.declare("kernel", **claims),
+        explicit=frozenset(claims),
+        arguments=Arguments(
+            tuple(n for n in operator.tensors if n not in omit),
+            tuple(n for n in operator.scalars if n not in omit),
+        ),
+        module="m",
+        line=1,
+        top_level=True,
+    )
+
+
+def share(cases: list[Case], holds: Callable[[Case], bool]) -> float:
+    return sum(map(holds, cases)) / len(cases)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "cpu"])
+@pytest.mark.parametrize("name", RELATED)
+def test_drawn_cases_lie_in_the_domain_and_the_budget(name: str, backend: str) -> None:
+    operator = ops.OPERATORS[name]
+    kernel = kernel_of(operator)
+    cases = drawn(kernel, 150, backend)
+    assert len(cases) > 140
+    for case in cases:
+        assert operator.admits(case, kernel.declaration)
+        for dims in operator.workspaces:
+            made = math.prod(case.dims[axis] for axis in dims.split())
+            assert made <= SIZE_BUDGETS[backend].elements
+
+
+@pytest.mark.parametrize(
+    ("name", "claims"),
+    [
+        ("attention", {}),
+        ("conv2d", {}),
+        ("conv2d", {"shape_class": "padding == 0 or dilation == 1"}),
+        ("rope", {}),
+    ],
+)
+def test_no_draw_is_given_up(
+    name: str, claims: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searching for extremes would else try thousands of them in vain."""
+
+    def reject() -> None:
+        raise AssertionError("a case was given up")
+
+    monkeypatch.setattr(shapes, "reject", reject)
+    for backend in ("interpret", "cpu"):
+        kernel = kernel_of(ops.OPERATORS[name], **claims)
+        cases = drawn(kernel, 150, backend)
+        assert len(cases) == 150
+        assert all(kernel.operator.admits(c, kernel.declaration) for c in cases)
+
+
+def test_attention_is_drawn_with_groups_and_unequal_lengths() -> None:
+    cases = drawn(kernel_of(ops.attention), 400)
+    assert share(cases, lambda c: c.dims["H"] > c.dims["G"]) > 0.1
+    assert share(cases, lambda c: c.dims["S"] != c.dims["T"]) > 0.4
+    assert share(cases, lambda c: c.dims["S"] > c.dims["T"]) > 0.02
+    assert share(cases, lambda c: c.dims["T"] > 128) > 0.1
+    assert share(cases, lambda c: c.scalars["scale"] is None) > 0.1
+    assert share(cases, lambda c: c.scalars["causal"] is True) > 0.2
+    masks = {c.tensors["mask"].fill.family for c in cases}  # type: ignore[union-attr]
+    assert {"ninf_mask", "ninf_all", "zeros"} <= masks
+
+
+def test_conv2d_is_drawn_with_every_filter_and_padding() -> None:
+    cases = drawn(kernel_of(ops.conv2d), 300)
+    assert {c.dims["R"] for c in cases} >= {1, 2, 3, 4, 5, 7}
+    assert {c.scalars["padding"] for c in cases} == {0, 1, 2, 3}
+    assert {c.scalars["stride"] for c in cases} == {1, 2, 3, 4}
+    assert {c.scalars["groups"] for c in cases} == {1, 2, 3, 8}
+    assert share(cases, lambda c: c.dims["I"] == 1 < c.dims["C"]) > 0.05
+    assert share(cases, lambda c: c.dims["I"] > 16) > 0.1
+    # A filter may be larger than the image where padding makes room.
+    assert any(c.dims["R"] > c.dims["H"] for c in cases)
+
+
+def test_an_omitted_scalar_counts_with_its_default() -> None:
+    kernel = kernel_of(ops.conv2d, omit=("padding", "dilation", "groups"))
+    for case in drawn(kernel, 80):
+        assert case.dims["H"] >= case.dims["R"]
+        assert case.dims["I"] == case.dims["C"]
+        assert set(case.scalars) == {"stride"}
+
+
+def test_tables_are_drawn_as_wide_as_heads_or_half_as_wide() -> None:
+    cases = drawn(kernel_of(ops.rope), 200)
+    for case in cases:
+        assert case.dims["E"] * int(case.scalars["repeats"] or 0) == case.dims["D"]
+    assert share(cases, lambda c: c.dims["D"] > 64) > 0.05
+    assert share(cases, lambda c: c.dims["S"] > 2 and c.dims["D"] > 2) > 0.1
+
+
+def test_a_fixed_scalar_has_one_value_given_or_not() -> None:
+    turned = ops.rope.fixed(interleaved=True)
+    for omit in ((), ("interleaved",)):
+        kernel = kernel_of(turned, omit=omit)
+        for case in drawn(kernel, 20):
+            assert case.scalars.get("interleaved", True) is True
+            assert scalars_of(turned, case)["interleaved"] is True
+    assert ops.rope.default_of("interleaved") is False
+    for wrong in ({"x": 1}, {"heads": 1}, {"interleaved": 3}):
+        with pytest.raises(BindingError, match="operator rope"):
+            ops.rope.fixed(**wrong)
+    with pytest.raises(BindingError, match="'mean', 'sum', 'none'"):
+        ops.cross_entropy.fixed(reduction="batch")
+    assert ops.attention.fixed(scale=0.3).default_of("scale") == 0.3
+
+
+def test_a_declared_class_is_kept_besides_the_operators_own() -> None:
+    kernel = kernel_of(ops.attention, shape_class="G == H and T % 16 == 0 and D <= 8")
+    for case in drawn(kernel, 60):
+        dims = case.dims
+        assert dims["G"] == dims["H"]
+        assert dims["T"] % 16 == 0
+        assert dims["D"] <= 8
+
+
+def attention_case(**sizes: int) -> Case:
+    size = {"B": 1, "H": 2, "G": 2, "S": 2, "T": 3, "D": 4, **sizes}
+    made = {}
+    for name, parameter in ops.attention.tensors.items():
+        shape = tuple(size[a] for a in parameter.names)
+        made[name] = TensorSpec(shape, parameter.names, "float32", fill=Fill("randn"))
+    return Case(made, {"causal": False, "scale": None})
+
+
+def test_cases_outside_the_domain_are_not_admitted() -> None:
+    claims = ops.attention.defaults
+    assert ops.attention.admits(attention_case(), claims)
+    assert ops.attention.admits(attention_case(H=6, G=3), claims)
+    assert ops.attention.admits(attention_case(T=0), claims)
+    for sizes in ({"H": 3}, {"G": 0}, {"H": 0}, {"D": 0}):
+        assert not ops.attention.admits(attention_case(**sizes), claims)
+    short = replace(claims, shape_class=ShapeClass.parse("N <= 2"))
+    # N is the number of keys, which the first tensor lacks.
+    assert not ops.attention.admits(attention_case(), short)
+    assert ops.attention.admits(attention_case(T=2), short)
+
+
+def test_a_scalar_without_a_value_survives_the_codec() -> None:
+    case = attention_case()
+    assert decode(Case, encode(case)) == case
+
+
+def test_an_operators_shape_class_is_parsed() -> None:
+    with pytest.raises(BindingError, match="operator odd"):
+        Operator(
+            "odd",
+            inputs={"x": tensors("A B"), "k": scalar(1)},
+            oracle=lambda x, *, k: x,
+            error=lambda problem: {},
+            shape_class="A % k = 0",
+        )
+
+
+@pytest.mark.parametrize("backend", ["interpret", "cpu"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_operator_has_friendly_shapes(name: str, backend: str) -> None:
+    operator, budget = ops.OPERATORS[name], SIZE_BUDGETS[backend]
+    case = drawn(kernel_of(operator), 1, backend)[0]
+    defaults = {n: p.default for n, p in operator.scalars.items()}
+    case = replace(case, scalars=defaults)
+    made = list(friendly_shapes(operator, case, operator.defaults, budget))
+    assert len(made) >= 3
+    for friendly in made:
+        assert operator.admits(friendly, operator.defaults)
+        assert max(s.numel for s in friendly.tensors.values()) <= budget.elements

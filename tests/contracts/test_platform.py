@@ -1,0 +1,329 @@
+"""What torch's own kernels are declared to do, and the defects listed by name."""
+
+import math
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+import torch
+from torch.nn import functional
+
+from kfuzz.contracts.binding import REGISTRY, BoundKernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.operators.elementwise import relu
+from kfuzz.contracts.platform import products, torch_cpu, torch_cuda
+from kfuzz.contracts.platform.catalogue import kernels
+from kfuzz.contracts.platform.defects import DEFECTS
+from kfuzz.contracts.platform.table import (
+    DEVICES,
+    IMPLEMENTATIONS,
+    PROCESSORS,
+    Claim,
+    Defect,
+    Implementation,
+    excuses,
+    holds,
+    is_listed,
+)
+from kfuzz.contracts.witnesses import torch_ops
+from kfuzz.contracts.witnesses.functional import WITNESSES
+from kfuzz.core.errors import BindingError
+from kfuzz.core.shape_class import ShapeClass
+
+INF, NAN = math.inf, math.nan
+VERSION: Final = str(torch.__version__)
+VERSIONS: Final = ("2.11.0", "2.12.1+cu130", "2.13.0", VERSION)
+
+
+def bound(module: object) -> dict[str, BoundKernel]:
+    return {b.name: b for b in REGISTRY[getattr(module, "__name__", "")]}
+
+
+# --- claims ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_kernel_s_claims_are_declarations(device: str, version: str) -> None:
+    made = list(kernels(device, version))
+    assert len(made) > 50
+    for kernel in made:
+        for claims in (kernel.claims, kernel.excused):
+            kernel.operator.defaults.declare(kernel.name, **claims)
+
+
+def test_every_claim_and_defect_says_how_it_is_known() -> None:
+    for kernel in IMPLEMENTATIONS.values():
+        for claim in kernel.claims:
+            assert len(claim.source) > 20, (kernel.name, claim)
+    for defect in DEFECTS:
+        assert len(defect.evidence) > 20
+        assert defect.where
+        assert not defect.processor or defect.processor in PROCESSORS
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "version", "expected"),
+    [
+        ("", "", "2.11.0", True),
+        ("2.12", "", "2.11.1", False),
+        ("2.12", "", "2.12.0a0+git", True),
+        ("", "2.13", "2.12.1+cu130", True),
+        ("", "2.13", "2.13.0", False),
+        ("2.9", "", "2.13.0", True),
+    ],
+)
+def test_a_claim_holds_from_one_version_to_another(
+    since: str, until: str, version: str, expected: bool
+) -> None:
+    claim = Claim("approx", True, "read", since=since, until=until)
+    assert holds(claim, "cpu", version) is expected
+
+
+def test_a_claim_holds_on_its_device() -> None:
+    assert not holds(Claim("approx", True, "read", device="cuda"), "cpu", "2.13.0")
+    assert holds(Claim("approx", True, "read"), "cuda", "2.13.0")
+
+
+def test_contradicting_claims_are_refused() -> None:
+    twice = (
+        Claim("accumulator", "float32", "read"),
+        Claim("accumulator", "tf32", "read", device="cuda"),
+    )
+    kernel = Implementation("k", relu, torch.relu, twice, DEVICES)
+    assert kernel.declared("cpu", "2.13.0") == {"accumulator": "float32"}
+    with pytest.raises(BindingError, match="two claims of accumulator="):
+        kernel.declared("cuda", "2.13.0")
+
+
+def test_what_is_no_version_is_refused() -> None:
+    with pytest.raises(BindingError, match="is no version"):
+        holds(Claim("approx", True, "read", since="2.11"), "cpu", "main")
+
+
+def test_kernels_are_bound_as_declared_for_their_device() -> None:
+    cpu, cuda = bound(torch_cpu), bound(torch_cuda)
+    assert set(cpu) == {k.name for k in kernels("cpu", VERSION)}
+    assert set(cuda) == {k.name for k in kernels("cuda", VERSION)}
+    # A default of torch's on CUDA, its flag the other way, and the CPU.
+    assert cuda["torch_conv2d"].declaration.accumulator == "tf32"
+    assert cuda["torch_conv2d_ieee"].declaration.accumulator == "float32"
+    assert cpu["torch_conv2d"].declaration.accumulator == "float32"
+    for dtype in ("float16", "bfloat16"):
+        reduced = cuda[f"torch_matmul_{dtype}"].declaration
+        assert reduced.accumulator == f"splitk({products.PARTS}, {dtype})"
+        assert reduced.dtypes == (dtype,)
+    assert cuda["torch_matmul_full_reduction"].declaration.accumulator == "float32"
+    assert "torch_matmul_tf32" not in cpu
+
+
+@pytest.mark.parametrize(
+    "name", ["torch_matmul_tf32", "torch_matmul_full_reduction", "torch_conv2d_ieee"]
+)
+def test_a_kernel_that_sets_a_flag_restores_it(name: str) -> None:
+    def flags() -> tuple[bool, ...]:
+        gemm = torch.backends.cuda.matmul
+        return (
+            gemm.allow_tf32,
+            gemm.allow_fp16_reduced_precision_reduction,
+            gemm.allow_bf16_reduced_precision_reduction,
+            torch.backends.cudnn.allow_tf32,
+        )
+
+    before, x = flags(), torch.ones(1, 1, 2, 2)
+    arguments = (x, x, torch.zeros(1)) if "conv2d" in name else (x[0, 0], x[0, 0])
+    kernel = bound(torch_cuda)[name]
+    assert kernel(*arguments).flatten()[0] in (2, 4)
+    assert flags() == before
+    with pytest.raises((RuntimeError, TypeError)):
+        kernel(*arguments[:-1], None if "matmul" in name else torch.zeros(3, 3))
+    assert flags() == before
+
+
+# --- the conforming witnesses -----------------------------------------------------
+
+
+def test_torch_s_kernels_on_the_cpu_are_all_witnesses() -> None:
+    witnesses = {w.kernel for w in WITNESSES.values() if w.module == "torch_ops"}
+    assert witnesses == set(bound(torch_cpu)) == set(bound(torch_ops))
+
+
+def test_witnesses_claim_less_only_where_a_defect_is_listed() -> None:
+    for name, honest in bound(torch_cpu).items():
+        claims = bound(torch_ops)[name].declaration
+        given = excuses(name, DEFECTS, "cpu", VERSION)
+        assert claims == (
+            honest.operator.defaults.declare(
+                name, **{n: getattr(honest.declaration, n) for n in honest.explicit}
+                | given,
+            )
+        )  # fmt: skip
+        if not given:
+            assert claims == honest.declaration
+
+
+# --- defects ----------------------------------------------------------------------
+
+
+def test_defects_name_kernels_and_classes() -> None:
+    for defect in DEFECTS:
+        assert defect.contract in CLASSES
+        for name in defect.kernels:
+            if name.startswith("torch."):
+                assert callable(getattr(torch, name.removeprefix("torch.")))
+                continue
+            devices = IMPLEMENTATIONS[name].devices
+            assert not defect.device or defect.device in devices
+
+
+def test_a_finding_is_listed_by_kernel_and_class() -> None:
+    defect = Defect("C-EXC-01", ("k",), "Inf", "NaN", device="cpu", until="2.14")
+    assert is_listed("k", "C-EXC-01", [defect], "cpu", "2.13.0")
+    assert not is_listed("k", "C-EXC-01", [defect], "cpu", "2.14.0")
+    assert not is_listed("k", "C-EXC-01", [defect], "cuda", "2.13.0")
+    assert not is_listed("k", "C-PRC-01", [defect], "cpu", "2.13.0")
+    assert not is_listed("other", "C-EXC-01", [defect], "cpu", "2.13.0")
+
+
+def test_excuses_hold_together() -> None:
+    defects = [
+        Defect(
+            "K-LIV-01", ("k",), "a", "b", excuse=(("shape_class", "N > 1 or N == 0"),)
+        ),
+        Defect("K-VAL-01", ("k",), "c", "d", excuse=(("shape_class", "N % 2 == 0"),)),
+        Defect("C-EXC-01", ("other",), "e", "f", excuse=(("shape_class", "N > 7"),)),
+    ]
+    found = excuses("k", defects, "cpu", "2.13.0")
+    shapes = ShapeClass.parse(found["shape_class"])
+    assert [n for n in range(6) if shapes.admits({"N": n})] == [0, 2, 4]
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_a_defect_is_excused_where_the_processor_shows_it(
+    present: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defect = Defect(
+        "C-EXC-01", ("k",), "Inf", "NaN",
+        excuse=(("nonfinite", "undefined"),), processor="AMX",
+    )  # fmt: skip
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: present)
+    expected = {"nonfinite": "undefined"} if present else {}
+    assert excuses("k", [defect], "cpu", "2.13.0") == expected
+    assert is_listed("k", "C-EXC-01", [defect], "cpu", "2.13.0")
+
+
+def gelu_of_infinity() -> bool:
+    pairs = (torch.tensor([INF, 0.0], dtype=d) for d in (torch.float32, torch.bfloat16))
+    return any(bool(functional.gelu(x).isnan().any()) for x in pairs)
+
+
+def product_beside_infinity() -> bool:
+    a = torch.zeros(63, 33, dtype=torch.bfloat16)
+    a[48, 15] = -INF
+    return bool((a @ torch.zeros(33, 2, dtype=torch.bfloat16))[47].isnan().any())
+
+
+def conv2d_of_channels_innermost() -> bool:
+    x = torch.zeros(1, 4, 2, 2).to(memory_format=torch.channels_last)
+    x[0, :, 0, 0] = 1
+    weight = torch.tensor([1.0, 3, 2, 4, 5, 7, 6, 8]).as_strided(
+        (2, 2, 1, 2), (4, 1, 1, 2)
+    )
+    return functional.conv2d(x, weight, groups=2)[0, :, 0, 0].tolist() != [4, 12]
+
+
+def conv2d_beside_infinity() -> bool:
+    x = torch.zeros(1, 7, 3, 2, dtype=torch.bfloat16)
+    x[0, 6, 2, 1] = INF
+    weight = torch.zeros(1, 7, 2, 1, dtype=torch.bfloat16)
+    # Column 0 does not meet the infinity in column 1.
+    return bool(functional.conv2d(x, weight, dilation=2)[..., 0].isnan().any())
+
+
+def conv2d_ends_its_process() -> bool:
+    script = (
+        "import torch\n"
+        "w = torch.zeros(255).as_strided((1, 255, 1, 1), (255, 1, 255, 255))\n"
+        "for _ in range(10):\n"
+        "    torch.conv2d(torch.zeros(2, 255, 2, 1), w, torch.zeros(1), 2, 3, 2)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    return done.returncode == -signal.SIGSEGV
+
+
+def attention_without_keys() -> bool:
+    q = torch.ones(1, 4, 500, 64, dtype=torch.float16)
+    k = torch.ones(1, 4, 0, 64, dtype=torch.float16)
+    for _ in range(20):
+        held = [torch.full((1 << n,), NAN) for n in range(10, 19)]
+        del held
+        if bool(functional.scaled_dot_product_attention(q, k, k).isnan().any()):
+            return True
+    return False
+
+
+def attention_without_a_number() -> bool:
+    ones = torch.ones(1, 1, 2, 4)
+    y = functional.scaled_dot_product_attention(ones, ones * NAN, ones)
+    return not bool(y.isnan().any())
+
+
+def erf_of_small_numbers() -> bool:
+    x = torch.tensor([1e-7, 1e-6], dtype=torch.bfloat16)
+    exact = torch.erf(x.to(torch.float64))
+    return bool(((torch.erf(x) - exact).abs() > 2.0**-7 * exact).any())
+
+
+def logsumexp_of_many_zeros() -> bool:
+    return bool(torch.logsumexp(torch.zeros(65520, dtype=torch.float16), 0).isinf())
+
+
+def normalize_of_zeros() -> bool:
+    y = functional.normalize(torch.zeros(3, dtype=torch.float16), dim=0)
+    return bool(y.isnan().any())
+
+
+def take_along_dim_beyond() -> bool:
+    try:
+        torch.take_along_dim(torch.tensor([[5.0]]), torch.tensor([[1, 7]]), -1)
+    except (RuntimeError, IndexError):
+        return False
+    return True
+
+
+# By class and first kernel.
+SHOWN: Final[dict[tuple[str, str], Callable[[], bool]]] = {
+    ("C-EXC-01", "torch_gelu"): gelu_of_infinity,
+    ("C-EXC-01", "torch_matmul"): product_beside_infinity,
+    ("C-EXC-01", "torch_conv2d_bfloat16"): conv2d_beside_infinity,
+    ("K-VAL-01", "torch_conv2d"): conv2d_of_channels_innermost,
+    ("K-LIV-01", "torch_conv2d"): conv2d_ends_its_process,
+    ("C-EXC-01", "torch_attention"): attention_without_a_number,
+    ("K-MEM-02", "torch_attention"): attention_without_keys,
+    ("C-PRC-02", "torch.erf"): erf_of_small_numbers,
+    ("C-PRC-02", "torch_logsumexp"): logsumexp_of_many_zeros,
+    ("C-EXC-01", "torch_l2_normalize"): normalize_of_zeros,
+    ("C-EXC-02", "torch_take_along_dim"): take_along_dim_beyond,
+}
+# What these show depends on the vector instructions of the processor,
+VECTOR: Final = {
+    ("C-EXC-01", "torch_gelu"), ("C-EXC-01", "torch_conv2d_bfloat16"),
+    ("C-PRC-02", "torch.erf"), ("K-VAL-01", "torch_conv2d"),
+}  # fmt: skip
+# and these on what the allocator hands out, and on how oneDNN divides the work.
+BY_CHANCE: Final = {("K-MEM-02", "torch_attention"), ("C-EXC-01", "torch_matmul")}
+ON_CPU: Final = [d for d in DEFECTS if d.device != "cuda"]
+
+
+@pytest.mark.parametrize("defect", ON_CPU, ids=lambda d: f"{d.contract} {d.kernels[0]}")
+def test_a_listed_defect_is_still_there(defect: Defect) -> None:
+    """If it is gone, it was mended: give the entry an `until`."""
+    key = (defect.contract, defect.kernels[0])
+    shown = SHOWN[key]()
+    capable = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    if not shown and (key in BY_CHANCE or (key in VECTOR and not capable)):
+        pytest.skip("it does not show here")
+    assert shown is holds(defect, "cpu", VERSION)

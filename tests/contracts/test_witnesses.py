@@ -1,0 +1,433 @@
+import importlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from kfuzz.contracts.binding import REGISTRY
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.suite import select_classes
+from kfuzz.contracts.witnesses.functional import WITNESSES, Witness, passes_functional
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
+from kfuzz.core.families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.strategies.values import allowed_families
+from tests.helpers.kernel_draws import drawn
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+BUDGET = SIZE_BUDGETS["cuda" if CUDA else "interpret"]
+
+CONFORMING = [w for w in WITNESSES.values() if w.conforming]
+# Those that end or stall their process are judged where processes are tested.
+FATAL = [w for w in WITNESSES.values() if w.contract == "K-LIV-01"]
+NATIVE = [w for w in WITNESSES.values() if w.backends == ("cpu",)]
+FATAL += NATIVE
+BACKEND = "cuda" if CUDA else "interpret"
+VIOLATING = [
+    w
+    for w in WITNESSES.values()
+    if not w.conforming and w not in FATAL and BACKEND in w.backends
+]
+# Those that are no pairs of a correct kernel and its fault have tables of their own.
+OWN_TABLES = frozenset(
+    {
+        "branches", "cheats", "gradient_faults", "gradient_norms", "gradients",
+        "impostors", "incidents",
+    }
+)  # fmt: skip
+INF, NAN = float("inf"), float("nan")
+
+
+def named(witnesses: list[Witness], *, every: int = 1) -> object:
+    """Parametrise by witnesses, all but one of so many marked slow."""
+    chosen = [
+        w if i % every == 0 else pytest.param(w, marks=pytest.mark.slow)
+        for i, w in enumerate(witnesses)
+    ]
+    return pytest.mark.parametrize("witness", chosen, ids=lambda w: w.kernel)
+
+
+def pinned(
+    values: object,
+    axes: str,
+    dtype: str = "float32",
+    strides: tuple[int, ...] | None = None,
+) -> TensorSpec:
+    x = torch.tensor(values, dtype=getattr(torch, dtype))
+    raw = x.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return TensorSpec(tuple(x.shape), tuple(axes.split()), dtype, strides, values=raw)
+
+
+def selecting(values: object, axes: str, below: str) -> TensorSpec:
+    x = torch.tensor(values)
+    raw = x.reshape(-1).view(torch.uint8).numpy().tobytes()
+    names = tuple(axes.split())
+    return TensorSpec(tuple(x.shape), names, "int64", values=raw, below=below)
+
+
+def one_hot(n: int, *at: tuple[int, float]) -> list[float]:
+    values = [0.0] * n
+    for index, value in at:
+        values[index] = value
+    return values
+
+
+def row(values: list[float], dtype: str = "float32") -> dict[str, TensorSpec]:
+    return {"x": pinned([values], "d0 d1", dtype)}
+
+
+def product(
+    a: list[float], b: list[float], dtype: str = "float32"
+) -> dict[str, TensorSpec]:
+    columns = [[v] for v in b]
+    return {"a": pinned([a], "M K", dtype), "b": pinned(columns, "K N", dtype)}
+
+
+def normalised(x: list[float], weight: list[float]) -> dict[str, TensorSpec]:
+    bias = [0.0] * len(x)
+    return {
+        "x": pinned([x], "d0 N"),
+        "weight": pinned(weight, "N"),
+        "bias": pinned(bias, "N"),
+    }
+
+
+# What a person would hand to the author of each faulty kernel.
+MINIMAL: dict[str, dict[str, TensorSpec]] = {
+    "softmax_tail_zero": row([0.0, 0.0, 0.0]),
+    "softmax_no_max": row([100.0]),
+    "softmax_falls_back": row([0.0, 0.0, 0.0]),
+    "sum_half_accumulator": row(
+        one_hot(257, (0, 2048.0), (1, 1.0), (256, 1.0)), "float16"
+    ),
+    "sum_drop_tail": row(one_hot(257, (256, 1.0))),
+    "sum_bfloat16_accumulator": row([256.0, 1.0, 1.0], "bfloat16"),
+    "sum_rows_unwritten": row([0.0]),
+    "sum_random_order": row([1e8, 1.0, -1e8, 3.0, 1e7, 0.5, -1e7, 7.0]),
+    "amax_stale_partials": row([0.0]),
+    "relu_static_buffer": {"x": pinned([0.0], "d0")},
+    "relu_memo_by_pointer": {"x": pinned([1.0], "d0")},
+    "amax_zero_identity": row([-1.0, -1.0, -1.0]),
+    "amax_nan_swallowed": row([NAN]),
+    "layer_norm_padded_variance": normalised([0.0, 0.0, 1.0], [0.0, 0.0, 1.0]),
+    "layer_norm_one_pass": normalised([4096.0, 4097.0], [1.0, 0.0]),
+    "matmul_half_accumulator": product(
+        one_hot(17, (0, 2048.0), (1, 1.0), (16, 1.0)),
+        one_hot(17, (0, 1.0), (1, 1.0), (16, 1.0)),
+        "float16",
+    ),
+    "matmul_drop_tail": product([1.0], [1.0]),
+    # Thrice 1 + 2^-11 + 2^-24, of which float32 sums lose the last term.
+    "matmul_within_half_range": product([1 + 2.0**-12] * 3, [1 + 2.0**-12] * 3),
+    "amax_short_if_falling": row([0.0, 257.0]),
+    "relu_flushes": {"x": pinned([1e-40], "d0")},
+    "log_by_exponent_bits": {"x": pinned([1e-40], "d0")},
+    "mul_flushes_arguments_only": {
+        "a": pinned([2.0**-64], "d0"),
+        "b": pinned([2.0**-64], "d0"),
+    },
+    "softmax_unmasked_config": row([0.0]),
+    "softmax_unmasked_block": row([0.0]),
+    "leaky_relu_unrestored": row([-1.0]),
+    "relu_clears_the_next_buffer": row([-1.0]),
+    "sum_split_by_rows": {
+        "x": pinned([[0.0] * 3, [0.0] * 3, [0.0] * 3, [-1.0, 0.16396004, 1.0]], "d0 d1")
+    },
+    "linear_relu_saturates": {
+        "x": pinned([[0.0]], "d0 K"),
+        "weight": pinned([[0.0]], "N K"),
+        "bias": pinned([100.0], "N"),
+    },
+    **{
+        name: {"x": pinned([0.0], "d0")}
+        for name in (
+            "relu_tail_store_unmasked",
+            "relu_tail_load_unmasked",
+            "relu_reads_one_past",
+            "relu_reads_one_before",
+        )
+    },
+    "sum_takes_zero_for_unset": {"x": pinned([0.0, 0.0], "d0", strides=(0,))},
+    "sum_ignores_column_stride": {"x": pinned([0.0, 1.0], "d0", strides=(2,))},
+    "amax_last_chunk_wins": row(one_hot(17, (0, 1.0))),
+    "relu_offsets_overflow": {"x": pinned([[0.0]] * 3, "d0 d1", strides=(1 << 30, 1))},
+    "embedding_wraps_index": {
+        "weight": pinned([[0.0]], "V D"),
+        "indices": selecting([1], "d0", "V"),
+    },
+    "cross_entropy_padded_label": {
+        "logits": pinned([[0.0, 0.0, 0.0]], "N C"),
+        "target": selecting([3], "N", "C"),
+    },
+    "gelu_by_tanh": {"x": pinned([2.0], "d0")},
+    "rms_norm_eps_outside": {
+        "x": pinned([0.125], "N"),
+        "weight": pinned([1.0], "N"),
+    },
+    "argmax_last_of_equals": row([0.0, 0.0]),
+    "relu_ignores_strides": {
+        "x": pinned([[0.0, 1.0], [0.0, 0.0]], "d0 d1", strides=(1, 2))
+    },
+    "relu_last_tile_unwritten": {"x": pinned([0.0], "d0")},
+    "relu_overwrites_input": {"x": pinned([-1.0], "d0")},
+    "relu_wrong_dtype": {"x": pinned([0.0], "d0", "float16")},
+    "relu_one_shape": {"x": pinned([1.0], "d0")},
+}
+
+
+def judged(witness: Witness, case: Case, depth: Depth = Depth.FULL) -> CaseReport:
+    setting = setting_of(DEVICE, BUDGET, select_classes((), ()))
+    return Bench(witness.load(), setting).judge(case, depth)
+
+
+def minimal_case(witness: Witness) -> Case:
+    operator = witness.load().operator
+    scalars = {name: p.default for name, p in operator.scalars.items()}
+    return Case(MINIMAL[witness.kernel], scalars)
+
+
+@named(list(WITNESSES.values()))
+def test_every_witness_passes_the_plain_functional_test(witness: Witness) -> None:
+    device = "cpu" if witness in NATIVE else DEVICE
+    assert passes_functional(witness.load(), device=device)
+
+
+@named(VIOLATING)
+def test_a_planted_fault_is_charged_to_its_class(witness: Witness) -> None:
+    report = judged(witness, minimal_case(witness))
+    assert report.unsupported is None
+    assert report.error is None
+    assert report.failure is not None
+    assert report.failure.contract == witness.contract, report.failure.message
+    assert report.verdicts[witness.contract] is Verdict.VIOLATES
+
+
+@named(VIOLATING)
+def test_the_correct_twin_passes_where_the_fault_shows(witness: Witness) -> None:
+    case = minimal_case(witness)
+    operator = witness.load().operator.name
+    for twin in (WITNESSES[f"triton_{operator}"], WITNESSES[f"torch_{operator}"]):
+        report = judged(twin, case)
+        assert report.failure is None, report.failure
+        assert report.refusal is None
+        assert Verdict.CONFORMS in report.verdicts.values()
+
+
+@named(VIOLATING)
+def test_minimal_cases_are_as_small_as_the_table_says(witness: Witness) -> None:
+    tensors = MINIMAL[witness.kernel].values()
+    nonzero = sum(
+        int((torch.frombuffer(bytearray(s.values or b""), dtype=word(s)) != 0).sum())
+        for s in tensors
+    )
+    assert sum(s.numel for s in tensors) <= witness.max_elements
+    assert nonzero <= witness.max_nonzero
+
+
+def word(spec: TensorSpec) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    return dtype
+
+
+# Shapes around blocks and tiles; strides of None are contiguous ones.
+ROW_SHAPES = [
+    ((1,), None), ((3,), (2,)), ((1, 1), None), ((5, 3), None), ((3, 5), (1, 3)),
+    ((4, 7), (0, 1)), ((2, 257), (300, 1)), ((3, 255), None), ((17, 33), (1, 17)),
+    ((1, 4097), None), ((2, 300), None), ((2, 3, 5), None), ((2, 3, 5), (1, 10, 2)),
+    ((0, 4), None),
+    ((2, 2, 2, 3), None), ((2, 1, 2, 9), (18, 7, 9, 1)), ((9, 8), (16, 2)),
+]  # fmt: skip
+PRODUCTS = [
+    (1, 1, 1), (2, 3, 4), (16, 16, 16), (17, 15, 33), (1, 129, 1), (65, 64, 3),
+    (5, 0, 4), (0, 3, 2), (33, 65, 66),
+]  # fmt: skip
+FAMILIES = [
+    "randn", "exact_int", "negative", "ninf_mask", "nan1", "inf1", "infmix",
+    "ninf_all", "big_logits", "neg_logits", "offset", "absorb", "cancel", "nearmax",
+    "subnormal", "signed_zeros", "expspread", "tail_big", "halfway",
+]  # fmt: skip
+
+
+# Sizes of named dimensions, in the order in which an operator names them.
+SIZES = [
+    (1, 1, 1, 1, 1, 1, 1), (2, 3, 5, 7, 2, 3, 3), (3, 4, 17, 9, 2, 2, 1),
+    (1, 16, 33, 5, 4, 3, 2), (0, 2, 3, 4, 2, 1, 1), (2, 8, 130, 6, 3, 5, 2),
+]  # fmt: skip
+TURNS = {
+    "torch_ops": 2, "elementwise": 1, "moves": 1, "reductions": 1, "normalisations": 1,
+    "products": 1, "attention": 1, "configured": 1, "batched": 1,
+}  # fmt: skip
+ROLE_FAMILIES = {"variance": "uniform01", "mask": "ninf_mask"}
+
+
+def dimensions(operator: Operator) -> list[str]:
+    """Return the dimension names of an operator, in order."""
+    names = (n for p in operator.tensors.values() for n in p.names)
+    return list(dict.fromkeys(names))
+
+
+# Sizes that hang together, or scalars that their implementation does not take.
+AS_DRAWN = frozenset(
+    {
+        "torch_conv2d", "torch_conv2d_bfloat16", "torch_rope", "torch_scatter_add",
+        "torch_index_add", "torch_cross_entropy_sum", "torch_cross_entropy_none",
+    }
+)  # fmt: skip
+
+
+def sweep(witness: Witness) -> list[Case]:
+    """Each shape with some of the families, dtypes and dims in turn."""
+    if witness.kernel in AS_DRAWN:
+        return drawn(witness.load(), 25, "interpret")
+    operator = witness.load().operator
+    admitted = witness.load().declaration.dtypes
+    allowed = allowed_families(witness.load().declaration)
+    families = [f for f in FAMILIES if f in allowed]
+    usual = ["float32", "float16", "float32", *["bfloat16"] * CUDA]
+    dtypes = itertools.cycle([d for d in usual if d in admitted] or admitted)
+    seeds = itertools.count(1)
+    made = []
+
+    def spec(shape, axes, dtype, family, strides=None, axis=-1):
+        if dtype == "bool":
+            family = list(BOOL_FAMILIES)[next(seeds) % len(BOOL_FAMILIES)]
+        elif dtype == "int8":
+            family = list(INTEGER_FAMILIES)[next(seeds) % len(INTEGER_FAMILIES)]
+        fill = Fill(family, seed=next(seeds), axis=axis)
+        return TensorSpec(tuple(shape), tuple(axes), dtype, strides, fill=fill)
+
+    variadic = any(p.variadic for p in operator.tensors.values())
+    # Torch's own kernels, and many twins, run on millions of cases elsewhere.
+    for turn in range(TURNS.get(witness.module, 4)):
+        if operator.indices:
+            made += selections(operator, families[turn::2], next(dtypes), turn)
+            continue
+        if operator.name == "matmul":
+            products = zip(PRODUCTS, families[turn::2], strict=False)
+            for (m, k, n), family in products:
+                dtype = next(dtypes)
+                a = spec((m, k), "MK", dtype, family)
+                b = spec((k, n), "KN", dtype, family, (1, max(k, 1)))
+                made.append(Case({"a": a, "b": b}))
+            continue
+        for i, (shape, strides) in enumerate(
+            ROW_SHAPES if variadic else ROW_SHAPES[: 2 * len(SIZES)]
+        ):
+            family = families[(i + 5 * turn) % len(families)]
+            dtype = next(dtypes)
+            rank = len(shape)
+            if any(
+                rank < len(p.names) for p in operator.tensors.values() if p.variadic
+            ):
+                continue
+            dim = -1 if turn % 2 == 0 else i % rank - rank
+            sizes = dict(zip(dimensions(operator), SIZES[i % len(SIZES)], strict=False))
+            tensors = {}
+            passed = [operator.tensors[n] for n in witness.load().arguments.tensors]
+            widest = max((len(p.names) for p in passed if p.variadic), default=0)
+            for name in witness.load().arguments.tensors:
+                parameter = operator.tensors[name]
+                axes = parameter.names
+                if parameter.variadic:
+                    axes = (*(f"d{j}" for j in range(rank - widest)), *axes)
+                    sizes.update(zip(axes, shape, strict=False))
+                first = not tensors and variadic
+                chosen = (
+                    family
+                    if parameter.role == "data"
+                    else ROLE_FAMILIES.get(parameter.role, "randn")
+                )
+                tensors[name] = spec(
+                    [sizes[a] for a in axes], axes, parameter.dtype or dtype, chosen,
+                    strides if first else None,
+                    max(dim, -len(axes)) if parameter.variadic and axes else -1,
+                )  # fmt: skip
+            scalars = {n: p.default for n, p in operator.scalars.items()}
+            if operator.dim is not None:
+                scalars[operator.dim] = dim
+            made.append(Case(tensors, scalars))
+    return [c for c in made if operator.admits(c, witness.load().declaration)]
+
+
+# Sizes of the first tensor, then those of the indices beside them.
+SELECTIONS = [
+    (1, 1, (1,)), (3, 5, (7,)), (5, 3, (2, 3)), (257, 2, ()), (4, 300, (9,)),
+    (17, 33, (4, 0)), (2, 4097, (3,)), (9, 16, (2, 1, 3)), (1, 65, (33,)),
+]  # fmt: skip
+
+
+def selections(
+    operator: Operator, families: list[str], dtype: str, turn: int
+) -> Iterator[Case]:
+    """Each shape with one family, indices of every kind in turn."""
+    kinds = list(INDEX_FAMILIES)
+    data, index = operator.tensors
+    below = operator.indices[index].below
+    scalars = {name: p.default for name, p in operator.scalars.items()}
+    if scalars:
+        scalars["label_smoothing"] = 0.1 * (turn % 2)
+    for i, ((rows, columns, shape), family) in enumerate(
+        zip(SELECTIONS, families, strict=False)
+    ):
+        names = operator.tensors[data].names
+        if operator.name == "gather":
+            shape = (rows, *shape[-1:])
+        elif operator.name == "cross_entropy":
+            shape = (rows,)
+        leading = tuple(f"d{j}" for j in range(len(shape)))
+        axes = operator.tensors[index].names or leading
+        wide = (columns + 3, 1) if turn % 2 else None
+        fill = Fill(kinds[(i + 5 * turn) % len(kinds)], seed=i)
+        x = TensorSpec((rows, columns), names, dtype, wide, fill=Fill(family, seed=i))
+        picks = TensorSpec(shape, axes, "int64", fill=fill, below=below)
+        yield Case({data: x, index: picks}, dict(scalars))
+
+
+# Torch warns of variances of one element.
+@pytest.mark.filterwarnings("ignore:var")
+@named(CONFORMING, every=3)
+def test_conforming_witnesses_conform_over_layouts_and_families(
+    witness: Witness,
+) -> None:
+    decided = 0
+    # Elements that share memory cannot be overwritten.
+    inplace = witness.load().declaration.inplace
+    made = [
+        case
+        for case in sweep(witness)
+        if not any(0 in (case.tensors[n].strides or (1,)) for n in inplace)
+    ]
+    assert made
+    for case in made:
+        report = judged(witness, case, Depth.SEARCH)
+        assert report.failure is None, (report.failure, case)
+        assert report.refusal is None, case
+        assert report.error is None
+        decided += Verdict.CONFORMS in report.verdicts.values()
+    assert decided >= len(made) * 0.9
+
+
+def test_every_bound_witness_is_listed() -> None:
+    folder = Path(__file__).parents[2] / "contracts" / "witnesses"
+    bound = set()
+    for path in folder.glob("*.py"):
+        if path.stem in OWN_TABLES:
+            continue
+        made = importlib.import_module(f"kfuzz.contracts.witnesses.{path.stem}")
+        bound |= {b.name for b in REGISTRY.get(made.__name__, ())}
+    assert bound == set(WITNESSES)
+
+
+def test_the_fatal_ones_are_fatal_where_no_power_of_two_lies() -> None:
+    from kfuzz.contracts.witnesses.relu import unlucky
+
+    fatal = [w for w in FATAL if w not in NATIVE and "interpret" in w.backends]
+    assert [w.max_elements for w in fatal] == [3, 3, 3]
+    assert unlucky(torch.zeros(3))
+    assert not any(unlucky(torch.zeros(2**p)) for p in range(13))

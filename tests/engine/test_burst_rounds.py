@@ -1,0 +1,323 @@
+"""A round of bursts: what is submitted, what is judged, and when it ends."""
+
+import threading
+from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import kernel as bound
+from kfuzz.core.burst import Burst
+from kfuzz.core.depth import Depth
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.screened import Screened, Suspect
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
+from kfuzz.engine.search import batches as bursts
+from kfuzz.engine.search.batches import BurstRound, members_of, share_of
+from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.evaluation.prefilter import member_case
+from kfuzz.targets.load import LoadedKernel, Source
+
+NAMES = (f"relu_in_rounds{i}" for i in count())
+CLEAN = CaseReport({"K-VAL-01": Verdict.CONFORMS})
+REFUSED = CaseReport({}, refusal="zero-size input")
+WRONG = Failure("K-VAL-01", Kind.VALUE, "wrong", "out")
+FAILS = CaseReport({"K-VAL-01": Verdict.VIOLATES}, failure=WRONG)
+PASSED = Screened(passed=8, conforms={"K-VAL-01": 8}, ratio=0.5)
+
+
+class FakeRunner:
+    """Answers bursts and cases in turn; the last answers stay."""
+
+    unfenced = ""
+    reached = SimpleNamespace(run=frozenset())
+
+    def __init__(self, screened: list[Any], judged: list[CaseReport]) -> None:
+        self.answers, self.judged = list(screened), list(judged)
+        self.submitted: list[Burst] = []
+        self.cases: list[Case] = []
+        self.depths: list[str] = []
+        self.pending = 0
+
+    def submit(self, burst: Burst) -> None:
+        assert not self.pending, "the one before is not back yet"
+        self.pending += 1
+        self.submitted.append(burst)
+
+    def screened(self) -> Screened:
+        self.pending -= 1
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def judge(self, case: Case, depth: str) -> CaseReport:
+        assert not self.pending, "the child is busy"
+        self.cases.append(case)
+        self.depths.append(depth)
+        return self.judged.pop(0) if len(self.judged) > 1 else self.judged[0]
+
+    def prepare(self, count: int) -> None:
+        """Take notice that fresh children will be asked for."""
+
+    def pin(self, case: Case) -> Case:
+        return replace(case, poison="finite")
+
+
+def relu(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x)
+
+
+def round_of(
+    screened: list[Any], judged: list[CaseReport] | None = None, *, most: int = 10_000
+) -> tuple[BurstRound, FakeRunner, Round, Record]:
+    runner = FakeRunner(screened, judged or [CLEAN])
+    kernel = bound(ops.relu, name=next(NAMES))(relu)
+    loaded = LoadedKernel(kernel, Target("a.py", "relu"), Source())
+    record = Record(frozenset({"K-VAL-01"}), ("float32",))
+    turns = KernelTurns(loaded, runner, None, record)  # type: ignore[arg-type]
+    turn = Round(turns, stop=threading.Event(), deadline=float("inf"))
+    return BurstRound(turns, turn, most=most), runner, turn, record
+
+
+def burst(seed: int, members: int = 8) -> Burst:
+    spec = TensorSpec((4, 4), ("d0", "d1"), "float32", fill=Fill("randn", seed))
+    return Burst(Case({"x": spec}), members)
+
+
+def test_the_next_burst_is_drawn_while_one_runs() -> None:
+    made, runner, _, record = round_of([PASSED])
+    made.take(burst(2))
+    assert runner.pending == 1
+    made.take(burst(4))
+    assert runner.pending == 1
+    assert record.cases == 8
+    made.collect()
+    assert runner.pending == 0
+    assert (record.cases, record.screened, record.bursts) == (16, 16, 2)
+    assert record.worst == 0.5
+    assert record.tallies([], frozenset({"K-VAL-01"}))["K-VAL-01"].decided == 16
+
+
+def test_a_suspect_is_judged_as_a_case_and_ends_the_round_if_it_fails() -> None:
+    told = Screened(passed=7, suspects=(Suspect(3, "out is wrong"),))
+    made, runner, turn, record = round_of([told], [FAILS])
+    made.take(burst(2))
+    made.take(burst(4))
+    assert turn.found is not None
+    assert len(runner.submitted) == 1
+    spec = runner.cases[0].tensors["x"]
+    assert spec.fill is not None
+    assert spec.fill.seed != 2  # the third member's own
+    assert runner.cases[0].poison == "nan"
+    assert record.cases == 8
+
+
+def test_a_suspect_that_passes_alone_is_judged_in_full_and_told() -> None:
+    told = Screened(passed=7, suspects=(Suspect(3, "out is wrong"),))
+    made, runner, turn, record = round_of([told, PASSED])
+    made.take(burst(2))
+    made.collect()
+    assert turn.found is None
+    assert [c.poison for c in runner.cases] == ["nan", "finite"]
+    [note] = record.notes()
+    assert note.note == "in a burst, not alone: out is wrong"
+
+
+def known(turn: Round) -> None:
+    """Have what `FAILS` shows be a finding already."""
+    turn._kernel.seen.add(WRONG.signature(turn._kernel.name))
+
+
+def test_a_broken_kernel_has_few_suspects_judged() -> None:
+    every = tuple(Suspect(i, f"raised ValueError: {i}") for i in range(8))
+    made, runner, turn, _ = round_of([Screened(suspects=every)], [FAILS])
+    known(turn)
+    for seed in range(2 * bursts.STALE):
+        made.take(burst(2 * seed))
+    made.collect()
+    assert turn.found is None
+    assert len(runner.submitted) == bursts.STALE
+    full = bursts.KNOWN // bursts.JUDGED
+    judged = full * bursts.JUDGED + bursts.STALE - full
+    # Those whose symptom is due are diagnosed besides.
+    assert judged <= len(runner.cases) <= 2 * judged
+
+
+def test_a_structure_that_is_refused_does_not_end_a_round() -> None:
+    every = tuple(Suspect(i, "raised ValueError: no") for i in range(8))
+    made, runner, _, _ = round_of([Screened(suspects=every)], [REFUSED])
+    for seed in range(4 * bursts.STALE):
+        made.take(burst(2 * seed))
+    made.collect()
+    assert len(runner.submitted) == 4 * bursts.STALE
+    few = bursts.KNOWN + len(runner.submitted) - bursts.KNOWN // bursts.JUDGED
+    assert len(runner.cases) == few
+
+
+def test_a_frequent_known_failure_does_not_hide_a_rare_one() -> None:
+    often = tuple(Suspect(i, "y is wrong") for i in range(3))
+    rare = Suspect(7, "memory changed that is not its own")
+    usual = Screened(passed=5, suspects=often)
+    told = [*[usual] * 20, Screened(passed=4, suspects=(*often, rare))]
+    made, runner, turn, _ = round_of(told, [FAILS])
+    known(turn)
+    for seed in range(20):
+        made.take(burst(2 * seed))
+    assert turn.found is None
+    touches = replace(WRONG, contract="K-MEM-01", kind=Kind.WRITE_OUTSIDE)
+    stray = CaseReport({"K-MEM-01": Verdict.VIOLATES}, failure=touches)
+    runner.judged = [FAILS, stray]
+    made.take(burst(2000))
+    made.collect()
+    assert turn.found is not None
+    assert turn.found[1].failure == touches
+
+
+def test_of_a_known_kind_another_member_is_judged_each_time() -> None:
+    often = tuple(Suspect(i, "y is wrong") for i in range(3))
+    made, runner, _, _ = round_of([Screened(passed=5, suspects=often)], [REFUSED])
+    for _ in range(bursts.KNOWN + 3):
+        made.take(burst(2))
+    made.collect()
+    last = [c.tensors["x"].fill for c in runner.cases[-3:]]
+    assert len({f.seed for f in last if f}) == 3
+
+
+def test_every_kind_of_suspicion_is_judged_first() -> None:
+    told = (
+        *(Suspect(i, "out is wrong") for i in range(6)),
+        Suspect(6, "memory changed that is not its own"),
+        Suspect(7, "raised ValueError: no"),
+    )
+    made, runner, _, _ = round_of([Screened(suspects=told), PASSED], [REFUSED])
+    made.take(burst(2))
+    made.collect()
+    seeds = [c.tensors["x"].fill for c in runner.cases]
+    assert len(seeds) == len({f.seed for f in seeds if f}) == bursts.JUDGED
+
+
+def test_a_burst_that_ends_its_child_is_judged_member_by_member() -> None:
+    lost = Screened(lost="the child died of SIGSEGV", spent=True)
+    made, runner, turn, _ = round_of([lost], [CLEAN, CLEAN, FAILS])
+    made.take(burst(2))
+    made.collect()
+    fills = [c.tensors["x"].fill for c in runner.cases]
+    assert len({f.seed for f in fills if f}) == 3
+    assert turn.found is not None
+
+
+def test_a_common_failure_does_not_hide_what_ended_the_child() -> None:
+    crash = replace(WRONG, contract="K-LIV-01", kind=Kind.CRASH)
+    ends = CaseReport({"K-LIV-01": Verdict.VIOLATES}, failure=crash)
+    lost = Screened(lost="the child died of SIGSEGV", spent=True)
+    made, _, turn, _ = round_of([lost], [FAILS, CLEAN, ends])
+    known(turn)
+    made.take(burst(2))
+    made.collect()
+    assert turn.found is not None
+    assert turn.found[1].failure == crash
+
+
+def test_bursts_that_end_their_child_are_soon_enough() -> None:
+    lost = Screened(lost="the child died of SIGSEGV", spent=True)
+    made, runner, _, _ = round_of([lost], [CLEAN])
+    for seed in range(10):
+        made.take(burst(2 * seed))
+    made.collect()
+    assert len(runner.submitted) == bursts.FAILED
+
+
+def test_suspects_take_no_diagnosis_from_cases() -> None:
+    """What is found without bursts is diagnosed as often with them."""
+    value = Failure("K-VAL-01", Kind.VALUE, "wrong", "y")
+    fails = CaseReport({"K-VAL-01": Verdict.VIOLATES}, failure=value)
+    every = tuple(Suspect(i, "y is wrong") for i in range(8))
+    made, runner, turn, _ = round_of([Screened(suspects=every)], [fails])
+    turn._kernel.seen.add(value.signature(turn._kernel.name))
+    for seed in range(6):
+        made.take(burst(2 * seed))
+    made.collect()
+    runner.depths.clear()
+    turn.judge(burst(99).case)
+    assert runner.depths == [Depth.SEARCH, Depth.FULL]
+
+
+def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:
+    lost = Screened(lost="the child died of SIGSEGV", spent=True)
+    made, runner, _, record = round_of([lost], [CLEAN])
+    made.take(burst(2))
+    made.collect()
+    assert len(runner.cases) == 8
+    [note] = record.notes()
+    assert note.note == "in a burst, not alone: the child died of SIGSEGV"
+
+
+def test_messages_of_one_kind_do_not_crowd_out_others() -> None:
+    told = (
+        *(Suspect(i, f"raised ValueError: {i}") for i in range(6)),
+        Suspect(7, "y is wrong"),
+    )
+    made, runner, _, _ = round_of([Screened(suspects=told), PASSED], [REFUSED])
+    made.take(burst(2))
+    made.collect()
+    seeds = [c.tensors["x"].fill for c in runner.cases]
+    last = member_case(made._kernel.loaded.kernel, burst(2), 7).tensors["x"].fill
+    assert last in seeds[:2]
+
+
+def test_a_launch_that_failed_is_looked_for_in_every_member() -> None:
+    every = tuple(Suspect(i, "unchecked launch: cudaErrorX") for i in range(8))
+    reports = [*[CLEAN] * 12, FAILS]
+    made, _, turn, _ = round_of([Screened(suspects=every)], reports)
+    made.take(burst(2))
+    made.collect()
+    assert turn.found is not None
+
+
+def test_no_more_members_than_asked_for() -> None:
+    made, runner, _, _ = round_of([PASSED], most=12)
+    for seed in range(4):
+        made.take(burst(2 * seed))
+    made.collect()
+    assert [b.members for b in runner.submitted] == [8, 4]
+
+
+def test_what_cannot_be_screened_counts_for_nothing() -> None:
+    made, _, _, record = round_of([Screened(unsupported="a view of gigabytes")])
+    made.take(burst(2))
+    made.collect()
+    assert (record.cases, record.bursts) == (0, 0)
+    failed = Screened(error="RuntimeError: no")
+    made, _, _, record = round_of([failed])
+    made.take(burst(2))
+    made.collect()
+    assert record.untold() == ["a burst could not be screened: RuntimeError: no"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "backend", "members"),
+    [((4, 4), "cuda", 128), ((1 << 12, 1 << 10), "cuda", 2), ((4, 4), "interpret", 8),
+     ((1 << 8, 1 << 8), "cpu", 4), ((0, 4), "cpu", 128),
+     ((1 << 11, 1 << 12), "cuda", 1)],
+)  # fmt: skip
+def test_large_structures_have_few_members(
+    shape: tuple[int, ...], backend: str, members: int
+) -> None:
+    spec = TensorSpec(shape, ("d0", "d1"), "float32", fill=Fill("randn", 2))
+    assert members_of(Case({"x": spec}), backend, 128) == members
+    assert members_of(Case({"x": spec}), backend, 1) == 1
+
+
+def test_few_cases_are_all_judged_in_full() -> None:
+    made, _, _, record = round_of([PASSED])
+    turns = made._kernel
+    assert share_of(turns, "cuda", 400) == (0, 0)
+    assert share_of(turns, "cuda", 5000) == (0, 0)
+    record.cases = 300
+    turns.rounds = 3
+    assert share_of(turns, "cuda", 5000) == (128, 2350)
+    assert share_of(turns, "cuda", None) == (128, 128 * 128)

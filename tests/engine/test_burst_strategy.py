@@ -1,0 +1,167 @@
+"""Bursts as they are drawn: which families, plants and members they have."""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from kfuzz import strategies as ks
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.families import BOOL_FAMILIES, FAMILIES, INDEX_FAMILIES
+from kfuzz.execution.values.batch_values import burst_values, member
+from kfuzz.execution.values.fills import logical_values
+from kfuzz.strategies.bursts import Groups, bursts
+from kfuzz.strategies.cases import cases
+
+CPU = torch.device("cpu")
+NORM = (
+    {
+        "x": ks.tensors("* N"),
+        "weight": ks.tensors("N", role="weight"),
+        "var": ks.tensors("N", role="variance"),
+    },
+    {"reduced": "N"},
+)
+ATTENTION = (
+    {
+        "scores": ks.tensors("R N"),
+        "mask": ks.tensors("R N", role="mask"),
+        "keep": ks.masks("R N"),
+        "index": ks.indices("R", below="N"),
+    },
+    {"reduced": "N", "ranks": range(2, 3)},
+)
+MATMUL = ({"a": ks.tensors("M K"), "b": ks.tensors("K N")}, {"reduced": "K"})
+
+WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(x):
+    return x.contiguous().view(WIDTHS[x.element_size()])
+
+
+def drawn(operator, count=60, *, members=lambda case: 8, from_seed=3, **rest):
+    parameters, extra = operator
+    wanted = rest.pop("wanted", lambda case: ())
+    declaration = Declaration().declare("test", **rest)
+    strategy = cases(
+        parameters, declaration=declaration, budget=SIZE_BUDGETS["cpu"], **extra
+    )
+    groups = Groups(parameters, declaration)
+    found = []
+
+    @seed(from_seed)
+    @settings(
+        max_examples=count,
+        database=None,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(bursts(strategy, groups, members=members, wanted=wanted))
+    def take(burst):
+        found.append(burst)
+
+    take()
+    return found
+
+
+def test_members_are_as_many_as_asked_for_and_one_alone_has_no_groups():
+    found = drawn(NORM, members=lambda case: 1 + case.elements % 5)
+    assert all(b.members == 1 + b.case.elements % 5 for b in found)
+    for burst in found:
+        assert len(burst.families) in ((0,) if burst.members == 1 else (1, 2, 3))
+
+
+def test_each_argument_has_families_of_its_own_role():
+    weights, variances, data = Counter(), Counter(), Counter()
+    for burst in drawn(NORM, 150):
+        for group in burst.families:
+            assert set(group) == {"x", "weight", "var"}
+            data[group["x"]] += 1
+            weights[group["weight"]] += 1
+            variances[group["var"]] += 1
+    special = {n for n, f in FAMILIES.items() if f.group == "special"}
+    assert set(data) >= special
+    assert "transpose_of" not in data
+    assert not special & {*weights, *variances}
+    assert weights["randn"] > 5 * weights["expspread"]
+    assert variances["uniform01"] + variances["ones"] > sum(variances.values()) / 2
+
+
+def test_masks_truth_values_and_indices_have_theirs():
+    masks = {g["mask"] for b in drawn(ATTENTION, 80) for g in b.families}
+    assert masks <= set(FAMILIES)
+    assert {"ninf_mask", "zeros"} <= masks
+    for burst in drawn(ATTENTION, 40):
+        assert "index" not in burst.planted
+        assert "mask" not in burst.planted
+        for group in burst.families:
+            assert group["keep"] in BOOL_FAMILIES
+            assert INDEX_FAMILIES[group["index"]].group == "index"
+
+
+def test_what_copies_another_argument_may_go_on_doing_so():
+    copying = 0
+    found = [b for start in range(8) for b in drawn(MATMUL, 60, from_seed=start)]
+    for burst in found:
+        correlated = burst.case.tensors["b"].fill.source is not None
+        families = {group["b"] for group in burst.families}
+        copying += "transpose_of" in families
+        assert correlated or "transpose_of" not in families
+    assert copying
+
+
+def test_nothing_but_finite_values_where_others_are_undefined():
+    for burst in drawn(NORM, 60, nonfinite="undefined"):
+        assert burst.finite
+        if burst.case.elements > 20_000:
+            continue
+        for name, made in burst_values(burst, CPU).items():
+            assert torch.isfinite(made.double()).all(), f"{name} of {burst}"
+
+
+def test_values_of_what_is_drawn_are_those_of_each_member():
+    planted = 0
+    small = [b for b in drawn(MATMUL, 60) if b.case.elements < 20_000]
+    for burst in small[:20] + drawn(ATTENTION, 10):
+        made = burst_values(burst, CPU)
+        for number in range(burst.members):
+            case = member(burst, number)
+            planted += number and sum(len(s.plants) for s in case.tensors.values())
+            for name, values in made.items():
+                assert case.tensors[name].problem() is None
+                alone = logical_values(case, name, CPU)
+                assert torch.equal(bits(values[number]), bits(alone))
+    assert planted
+
+
+def test_wanted_families_come_first_if_they_are_admitted():
+    wanted = ("ramp", "nan1", "ties", "absorb", "ones")
+    for burst in drawn(NORM, 20, wanted=lambda case: wanted):
+        assert [g["x"] for g in burst.families] == list(wanted)
+    for burst in drawn(NORM, 20, wanted=lambda case: wanted, nonfinite="undefined"):
+        assert [g["x"] for g in burst.families] == ["ramp", "ties", "absorb", "ones"]
+
+
+def test_nothing_copies_from_an_argument_that_is_not_there():
+    for made in (NORM, MATMUL):
+        for burst in drawn(made, 20, wanted=lambda case: ("transpose_of", "ones")):
+            first = next(iter(burst.case.tensors))
+            assert all(g[first] != "transpose_of" for g in burst.families)
+            burst_values(burst, CPU)
+
+
+def test_the_same_seed_draws_the_same_bursts():
+    assert drawn(MATMUL, 30) == drawn(MATMUL, 30)
+    assert drawn(MATMUL, 30) != drawn(MATMUL, 30, from_seed=4)
+
+
+@pytest.mark.parametrize("declared", ["undefined", "propagate"])
+def test_what_is_planted_follows_the_declaration(declared):
+    for burst in drawn(NORM, 20, nonfinite=declared):
+        assert burst.finite is (declared == "undefined")
+        expected = ("x",) if burst.case.tensors["x"].numel else ()
+        assert burst.planted == expected

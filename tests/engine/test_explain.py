@@ -1,0 +1,112 @@
+"""What is said that a minimum needs, and what is not."""
+
+import math
+from collections.abc import Callable
+
+from kfuzz.core.dtypes import number_to_bits, pack_bits
+from kfuzz.core.finding import Explanation
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import Feature
+from kfuzz.engine.confirm.explain import explain
+from kfuzz.engine.confirm.outcome import Fate
+from kfuzz.engine.reduce.simplify import numbers
+
+Kernel = Callable[[Case], Fate]
+
+
+def pinned(values: list[float], **sizes: int) -> TensorSpec:
+    patterns = [number_to_bits(v, "float32") for v in values]
+    data = pack_bits(patterns, "float32")
+    shape = tuple(sizes.values())
+    return TensorSpec(shape, tuple(sizes), "float32", values=data)
+
+
+def explained(
+    case: Case, kernel: Kernel, *, gone: bool = False, dtypes: str = "float32"
+) -> Explanation:
+    friendly = "gone" if gone else None
+    found = tuple(dtypes.split())
+    return explain(case, kernel, dtypes=found, friendly=friendly, deadline=math.inf)
+
+
+def test_what_fails_otherwise_without_a_value_does_not_need_it() -> None:
+    """Wrong about NaN there, wrong in value elsewhere: NaN is not why."""
+    case = Case({"x": pinned([math.nan, 2.0], N=2)})
+
+    def kernel(case: Case) -> Fate:
+        met = any(map(math.isnan, numbers(case.lead)))
+        return Fate.FAILS if met else Fate.OTHERWISE
+
+    told = explained(case, kernel)
+    assert told.features == ()
+    assert told.lines == ("fails otherwise without NaN",)
+
+
+def test_an_infinity_is_replaced_by_a_number_of_its_sign() -> None:
+    case = Case({"x": pinned([-math.inf, math.inf, 3.0], N=3)})
+    seen = []
+
+    def kernel(case: Case) -> Fate:
+        seen.append(numbers(case.lead))
+        return Fate.PASSES
+
+    told = explained(case, kernel)
+    assert seen[0] == [-1.0, 1.0, 3.0]
+    assert told.features == (Feature.INF,)
+    assert told.lines == ("passes without infinities: needs inf",)
+
+
+def test_a_dtype_that_fails_otherwise_leaves_it_open_which_one_is_needed() -> None:
+    case = Case({"x": pinned([1.0], N=1)})
+    fates = {"float16": Fate.PASSES, "bfloat16": Fate.OTHERWISE}
+    told = explained(
+        case,
+        lambda case: fates[case.lead.dtype],
+        dtypes="float32 float16 bfloat16",
+    )
+    assert told.features == ()
+    assert told.lines == ("passes as float16; fails otherwise as bfloat16",)
+
+
+def test_a_square_is_no_tail() -> None:
+    """A kernel that transposes where the weight is square, at its least size."""
+    weight = pinned([0.0, 0.0, 1.0, 0.0], N=2, K=2)
+    case = Case({"x": pinned([0.0, 1.0], K=2), "weight": weight})
+
+    def kernel(case: Case) -> Fate:
+        square = case.dims["N"] == case.dims["K"]
+        return Fate.FAILS if square else Fate.PASSES
+
+    told = explained(case, kernel, gone=True)
+    assert told.features == ()
+    [line] = told.lines
+    assert line.startswith("passes at x [16], weight [2, 16] and at x [18], weight ")
+    assert line.endswith(", fails at x [2], weight [2, 2]: needs this shape")
+
+
+def test_a_tail_is_what_fails_again_with_the_same_rest() -> None:
+    """A kernel in tiles of 256 that leaves its last one out."""
+    case = Case({"x": pinned([0.0] * 256 + [1.0], N=257)})
+
+    def kernel(case: Case) -> Fate:
+        n = case.dims["N"]
+        lost = numbers(case.lead)[n - n % 256 :]
+        return Fate.FAILS if any(lost) else Fate.PASSES
+
+    told = explained(case, kernel, gone=True)
+    assert told.features == (Feature.TAIL,)
+    assert told.lines == (
+        "passes at x [512], fails at x [257] and at x [769]: needs tail",
+    )
+
+
+def test_a_grid_that_ends_early_needs_its_shape() -> None:
+    case = Case({"x": pinned([1.0] * 33, N=33)})
+    told = explained(
+        case,
+        lambda case: Fate.FAILS if case.dims["N"] > 32 else Fate.PASSES,
+        gone=True,
+    )
+    assert told.features == ()
+    [line] = told.lines
+    assert line.startswith("passes at friendly shapes, fails at x [33] and at x [64]")

@@ -1,0 +1,309 @@
+"""Kernels side by side: who has a turn, what is told in which order, what ends it."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kfuzz.core.finding import Target
+from kfuzz.engine.config import ReplayConfig
+from kfuzz.engine.replay import replayer as replay
+from kfuzz.engine.search.jobs import Halt, in_order, streamed
+from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.round import KernelTurns
+from kfuzz.engine.search.scheduler import Turns
+from kfuzz.engine.workers.processors import processors
+from kfuzz.targets.load import LoadedKernel, Source
+
+# For a thread that does not do what it should to fail a test and not to stop it.
+PATIENCE = 30.0
+
+
+def pieces(*lengths: int) -> Iterator[list[tuple[int, int]]]:
+    return iter(
+        [[(piece, n) for n in range(length)] for piece, length in enumerate(lengths)]
+    )
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+def test_each_piece_is_told_whole_and_in_its_order(jobs: int) -> None:
+    left, turn = pieces(3, 0, 7, 1), threading.Lock()
+
+    def take() -> list[tuple[int, int]] | None:
+        with turn:
+            return next(left, None)
+
+    told = list(streamed(take, jobs))
+    assert sorted(told) == [
+        (p, n) for p, k in enumerate((3, 0, 7, 1)) for n in range(k)
+    ]
+    for piece in range(4):
+        mine = [n for p, n in told if p == piece]
+        assert mine == sorted(mine)
+
+
+def test_pieces_go_on_at_once() -> None:
+    met = threading.Barrier(3, timeout=PATIENCE)
+    left = iter(range(3))
+
+    def piece() -> Iterator[int]:
+        met.wait()  # passes only if three are under way
+        yield 1
+
+    assert (
+        sum(streamed(lambda: piece() if next(left, None) is not None else None, 3)) == 3
+    )
+
+
+def test_a_failure_is_raised_once_the_others_have_ended() -> None:
+    ended = threading.Event()
+    halted = threading.Event()
+    left, turn = iter((0, 1, 2, 3)), threading.Lock()
+
+    def take() -> Iterator[str] | None:
+        with turn:
+            number = next(left, None)
+        return None if number is None else piece(number)
+
+    def piece(number: int) -> Iterator[str]:
+        if number:
+            raise OSError("the disk is full")
+        yield "begun"
+        assert halted.wait(PATIENCE)
+        ended.set()
+        yield "saved"
+
+    told: list[str] = []
+    with pytest.raises(OSError, match="full"):
+        told.extend(streamed(take, 2, halt=halted.set))
+    assert ended.is_set()
+    assert told == ["begun", "saved"]
+    assert next(left) >= 2  # nothing was begun after it
+
+
+def test_who_stops_listening_ends_the_work() -> None:
+    halt = Halt(threading.Event())
+    running = threading.Event()
+
+    def piece() -> Iterator[int]:
+        yield 1
+        running.set()
+        while not halt.is_set():
+            time.sleep(0.005)
+
+    told = streamed(piece, 2, halt=halt.set)
+    assert next(told) == 1
+    assert running.wait(PATIENCE)
+    before = time.monotonic()
+    told.close()  # type: ignore[attr-defined]
+    assert halt.is_set()
+    assert time.monotonic() - before < PATIENCE
+    assert not [t for t in threading.enumerate() if "work" in t.name]
+
+
+def test_a_halt_is_asked_for_from_either_side() -> None:
+    outside = threading.Event()
+    inside = Halt(outside)
+    assert not inside.is_set()
+    inside.set()
+    assert inside.is_set()
+    assert not outside.is_set()
+    other = Halt(outside)
+    outside.set()
+    assert other.is_set()
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_results_come_in_the_order_of_the_items(jobs: int) -> None:
+    first = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0 and jobs > 1:
+            assert first.wait(PATIENCE)  # set by a later one
+        if item == 5:
+            first.set()
+        return item * item
+
+    assert list(in_order(work, range(9), jobs, halt=lambda: None)) == [
+        n * n for n in range(9)
+    ]
+
+
+def test_who_takes_no_more_results_ends_the_work() -> None:
+    halt = Halt(threading.Event())
+    running, ended = threading.Event(), threading.Event()
+
+    def work(item: int) -> int:
+        if item:
+            running.set()
+            assert wait_until(halt.is_set)
+            ended.set()
+        return item
+
+    def printed() -> None:
+        for _ in in_order(work, range(4), 2, halt=halt.set):
+            assert running.wait(PATIENCE)
+            raise OSError("nobody reads any more")
+
+    with pytest.raises(OSError, match="nobody reads"):
+        printed()
+    assert ended.is_set()
+    assert not [t for t in threading.enumerate() if "work" in t.name]
+
+
+def test_a_replay_that_nobody_reads_ends_before_its_backends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    running = threading.Event()
+
+    def of(self: Any, entry: int) -> int:
+        if entry:
+            running.set()
+            assert wait_until(self._stop.is_set)
+            told.append("ended")
+        return entry
+
+    monkeypatch.setattr(replay._Replays, "of", of)
+    monkeypatch.setattr(replay._Replays, "close", lambda self: told.append("closed"))
+    config = ReplayConfig(root=tmp_path, corpus=tmp_path, jobs=2)
+    results = replay.replay([0, 1, 2], config, stop=threading.Event())  # type: ignore[list-item]
+    assert next(results) == 0
+    assert running.wait(PATIENCE)
+    results.close()  # type: ignore[attr-defined]
+    assert set(told[:-1]) == {"ended"}
+    assert told[-1] == "closed"
+
+
+def wait_until(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + PATIENCE
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds()
+
+
+def kernel(name: str, device: str = "cpu", **changes: object) -> KernelTurns:
+    loaded = LoadedKernel(None, Target("a.py", name), Source())  # type: ignore[arg-type]
+    runner = SimpleNamespace(place=SimpleNamespace(device=device))
+    record = Record(frozenset(), ("float32",))
+    made = KernelTurns(loaded, runner, None, record)  # type: ignore[arg-type]
+    for field, value in changes.items():
+        setattr(made, field, value)
+    return made
+
+
+def turns(kernels: list[KernelTurns], jobs: int, *, timed: bool = False) -> Turns:
+    return Turns(kernels, jobs=jobs, timed=timed, over=lambda: False)
+
+
+def test_a_kernel_has_one_turn_at_a_time() -> None:
+    a, b = kernel("a"), kernel("b", rounds=3)
+    made = turns([a, b], 2)
+    assert made.take() is a
+    assert made.take() is b
+    a.rounds += 1
+    made.give(a)
+    assert made.take() is a
+    a.done = b.done = True
+    made.give(a)
+    made.give(b)
+    assert made.take() is None
+
+
+def test_who_waits_for_the_last_turns_gets_the_next_or_none() -> None:
+    a = kernel("a")
+    made = turns([a], 2)
+    assert made.take() is a
+    got: list[KernelTurns | None] = []
+    waiting = threading.Thread(target=lambda: got.append(made.take()))
+    waiting.start()
+    made.give(a)
+    waiting.join(PATIENCE)
+    assert got == [a]
+    waiting = threading.Thread(target=lambda: got.append(made.take()))
+    waiting.start()
+    a.done = True
+    made.give(a)
+    waiting.join(PATIENCE)
+    assert got == [a, None]
+
+
+def test_turns_are_divided_among_devices() -> None:
+    kernels = [kernel(n, f"cuda:{i % 2}") for i, n in enumerate("abcd")]
+    made = turns(kernels, 2)
+    first, second = made.take(), made.take()
+    assert [first, second] == kernels[:2]
+    assert first is not None
+    made.give(first)
+    following = made.take()
+    assert following is not None
+    assert following.device == first.device  # the other one is in use
+
+
+def test_under_a_time_limit_shares_follow_what_is_discovered() -> None:
+    rich, poor = kernel("rich"), kernel("poor")
+    rich.discovery = SimpleNamespace(rate=1.0)  # type: ignore[assignment]
+    poor.discovery = SimpleNamespace(rate=0.0)  # type: ignore[assignment]
+    made = turns([rich, poor], 1, timed=True)
+    had = []
+    for _ in range(400):
+        taken = made.take()
+        assert taken is not None
+        had.append(taken)
+        made.charge(taken, 1.0)
+        made.give(taken)
+    assert had.count(rich) == pytest.approx(300, abs=5)
+    assert poor.seconds == had.count(poor)
+
+
+def test_a_turn_may_take_what_its_job_has_of_the_time() -> None:
+    kernels = [kernel(n) for n in "abcd"]
+    assert turns(kernels, 1).share(100.0) == 25.0
+    assert turns(kernels, 2).share(100.0) == 50.0
+    for done in kernels[1:]:
+        done.done = True
+    assert turns(kernels, 2).share(100.0) == 100.0
+
+
+def test_who_waits_can_be_put_aside() -> None:
+    kernels = [kernel(n) for n in "abcd"]
+    made = turns(kernels, 3)
+    taken = made.take()
+    with made.spared(1) as spared:
+        assert spared == kernels[1:3]
+        assert made.take() is kernels[3]
+    assert taken is kernels[0]
+    assert made.take() is kernels[1]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "100000 100000\n"}, 1),
+        ({"outer/cpu.max": "150000 100000\n", "outer/inner/cpu.max": "max 1\n"}, 2),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"cpu.max": "nonsense"}, None),
+    ],
+)
+def test_a_quota_counts_where_it_is_less_than_the_machine(
+    files: dict[str, str],
+    expected: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "os.sched_getaffinity", lambda pid: set(range(6)), raising=False
+    )
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    own = tmp_path / "own"
+    own.write_text("0::/outer/inner\n1:cpu,cpuacct:/\n")
+    assert processors(groups=tmp_path, own=own) == (expected or 6)

@@ -1,0 +1,141 @@
+"""What fresh children are asked while a finding is taken to its minimum."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from kfuzz.core.depth import Depth
+from kfuzz.core.finding import Finding
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
+from kfuzz.engine.confirm.lifecycle import process
+from tests.helpers.findings import finding
+
+Fails = Callable[[Case], bool]
+
+
+class Scripted:
+    """A runner whose kernel fails on some cases; FULL tells another class.
+
+    Attributes:
+        fresh: elements and depths of every question to fresh children.
+        prepared: how often children were told to get ready.
+    """
+
+    def __init__(self, fails: Fails, *, fails_fresh: Fails | None = None) -> None:
+        self.fails = fails
+        self.fails_fresh = fails_fresh or fails
+        self.fresh: list[tuple[int, tuple[str, ...]]] = []
+        self.prepared = 0
+        self.hanging, self.fault = False, None
+        kernel = SimpleNamespace(
+            name="softmax",
+            operator=SimpleNamespace(admits=lambda case, claims: True),
+            declaration=SimpleNamespace(dtypes=("float32",), alignment=16),
+        )
+        self.loaded = SimpleNamespace(kernel=kernel)
+
+    def admits(self, case: Case) -> bool:
+        return True
+
+    def prepare(self, children: int) -> None:
+        self.prepared += 1
+
+    def judge(self, case: Case, depth: str) -> CaseReport:
+        return self._report(self.fails(case), depth)
+
+    def judge_each(
+        self, cases: Sequence[Case], depth: str, until: Signature
+    ) -> list[CaseReport]:
+        reports: list[CaseReport] = []
+        for case in cases:
+            reports.append(self.judge(case, depth))
+            if reports[-1].shows(until):
+                break
+        return reports
+
+    def judge_fresh(self, case: Case, depths: Sequence[str]) -> list[CaseReport]:
+        self.fresh.append((case.elements, tuple(depths)))
+        return [self._report(self.fails_fresh(case), depth) for depth in depths]
+
+    def _report(self, fails: bool, depth: str) -> CaseReport:
+        if not fails:
+            return CaseReport({})
+        contract = "C-CMP-03" if depth == Depth.FULL else "K-VAL-01"
+        failure = Failure(contract, Kind.VALUE, "wrong", "out")
+        friendly = "gone" if depth == Depth.FULL else None
+        return CaseReport({}, failure=failure, friendly=friendly)
+
+
+def found(n: int) -> Finding:
+    spec = TensorSpec((1, n), ("M", "N"), "float32", values=b"\x00\x00\x80\x3f" * n)
+    failure = Failure("K-VAL-01", Kind.VALUE, "wrong", "out")
+    return replace(
+        finding(),
+        case=Case({"x": spec}),
+        failure=failure,
+        signature=failure.signature("softmax"),
+        state=State.NEW,
+        explanation=None,
+        reduction=None,
+    )
+
+
+def taken(runner: Any, start: Finding) -> tuple[Finding, list[Finding]]:
+    saved: list[Finding] = []
+
+    def save(now: Finding) -> Finding:
+        saved.append(now)
+        return now
+
+    final = process(
+        runner, start, seconds=lambda: 60.0, stopped=lambda: False, save=save
+    )
+    return final, saved
+
+
+def test_the_classes_are_told_apart_once_in_a_fresh_child_at_the_minimum() -> None:
+    runner = Scripted(lambda case: case.elements >= 3 and case.elements % 16 > 0)
+    final, saved = taken(runner, found(20))
+    assert runner.fresh == [
+        (20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH)),
+        (3, (Depth.FULL, Depth.SEARCH, Depth.SEARCH)),
+    ]
+    assert [f.signature.contract for f in saved] == ["K-VAL-01", "C-CMP-03"]
+    assert final.state is State.CONFIRMED
+    assert final.explanation is not None
+    assert "tail" in [str(f) for f in final.explanation.features]
+    [line] = final.explanation.lines
+    assert line == "passes at x [16], fails at x [3] and at x [19]: needs tail"
+    assert runner.prepared
+
+
+def test_a_case_that_is_minimal_as_found_is_told_apart_too() -> None:
+    start = found(4)
+    runner = Scripted(lambda case: case == start.case)
+    final, _ = taken(runner, start)
+    assert [depths[0] for _, depths in runner.fresh] == [Depth.SEARCH, Depth.FULL]
+    assert final.signature.contract == "C-CMP-03"
+    assert final.reduction is not None
+    assert final.reduction.stopped == "minimal"
+
+
+def test_a_minimum_that_does_not_come_again_leaves_the_case_as_found() -> None:
+    runner = Scripted(
+        lambda case: case.elements >= 3, fails_fresh=lambda case: case.elements > 9
+    )
+    final, _ = taken(runner, found(20))
+    assert final.case.elements == 20
+    assert final.state is State.CONFIRMED
+    assert final.signature.contract == "C-CMP-03"
+    assert final.reduction is not None
+    assert final.reduction.stopped == "the minimum did not reproduce"
+
+
+def test_what_fails_in_no_fresh_child_is_neither_reduced_nor_told_apart() -> None:
+    runner = Scripted(lambda case: True, fails_fresh=lambda case: False)
+    final, _ = taken(runner, found(20))
+    assert final.state is State.UNREPRODUCED
+    assert runner.fresh == [(20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH))]
+    assert final.reduction is None

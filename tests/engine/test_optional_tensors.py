@@ -1,0 +1,235 @@
+"""Kernels that take an optional tensor or None."""
+
+import runpy
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import kfuzz
+from kfuzz import strategies as ks
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.burst import Burst
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport, Failure, Kind
+from kfuzz.engine.script.script import script
+from kfuzz.engine.search.record import Record
+from kfuzz.evaluation import further_calls
+from kfuzz.evaluation.prefilter import Screen
+from tests.contracts.test_attribution import COUNTER, judged
+from tests.helpers.findings import finding
+from tests.helpers.kernel_draws import drawn
+from tests.targets.test_targets import NORM
+
+CASE = Case(
+    {
+        "x": TensorSpec((4, 8), ("d0", "N"), "float32", fill=Fill("randn", 1)),
+        "weight": TensorSpec((8,), ("N",), "float32", fill=Fill("randn", 2)),
+        "bias": TensorSpec((8,), ("N",), "float32", fill=Fill("randn", 3)),
+    },
+    {"eps": 1e-5},
+)
+FORMS = [(), ("weight",), ("bias",), ("weight", "bias")]
+
+
+def without(*names: str, case: Case = CASE) -> Case:
+    kept = {n: s for n, s in case.tensors.items() if n not in names}
+    return replace(case, tensors=kept)
+
+
+def norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
+    *, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    wide = [None if t is None else t.double() for t in (weight, bias)]
+    return functional.layer_norm(x.double(), x.shape[-1:], *wide, eps).to(x.dtype)
+
+
+def spoilt(*lacking: str) -> Callable[..., Tensor]:
+    """Return `norm` with wrong results where just these are None."""
+
+    def call(
+        x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
+        *, eps: float = 1e-5,
+    ) -> Tensor:  # fmt: skip
+        given = {"weight": weight, "bias": bias}
+        y = norm(x, weight, bias, eps=eps)
+        return (
+            y * 1.01 if {n for n, t in given.items() if t is None} == {*lacking} else y
+        )
+
+    return call
+
+
+def bind(function: Callable[..., Any], operator: Any = ops.layer_norm) -> BoundKernel:
+    return kfuzz.kernel(operator, name=f"optional{next(COUNTER)}")(function)
+
+
+def test_cases_lack_what_a_kernel_can_do_without_each_alone_and_together() -> None:
+    kernel = bind(norm)
+    cases = drawn(kernel, 400)
+    met = Counter(frozenset(CASE.tensors) - frozenset(c.tensors) for c in cases)
+    assert set(met) == set(map(frozenset, FORMS))
+    assert 0.05 < 1 - met[frozenset()] / len(cases) < 0.25
+    assert all(ops.layer_norm.admits(c, kernel.declaration) for c in cases)
+
+
+def test_a_tensor_without_a_default_is_always_given() -> None:
+    def needed(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> None: ...
+
+    assert {len(c.tensors) for c in drawn(bind(needed), 60)} == {3}
+
+
+def test_a_tensor_stays_on_which_other_sizes_depend() -> None:
+    operator = kfuzz.Operator(
+        "rows",
+        inputs={
+            "x": ks.tensors("M N"),
+            "table": ks.tensors("V N", optional=True),
+            "free": ks.tensors("R", optional=True),
+            "index": ks.indices("M", below="V"),
+        },
+        oracle=lambda x, *others: x,
+    )
+
+    def call(
+        x: Tensor, table: Any = None, free: Any = None, index: Any = None
+    ) -> None: ...
+
+    found = {tuple(c.tensors) for c in drawn(bind(call, operator), 100)}
+    assert found == {("x", "table", "free", "index"), ("x", "table", "index")}
+
+
+@pytest.mark.parametrize("lacking", FORMS)
+def test_what_is_wrong_without_a_tensor_is_found_there_alone(
+    lacking: tuple[str, ...],
+) -> None:
+    kernel = spoilt(*lacking)
+    for absent in FORMS:
+        report = judged(ops.layer_norm, kernel, without(*absent))
+        assert report.error is report.unsupported is report.refusal is None
+        assert (report.failure is not None) == (absent == lacking)
+
+
+def test_destinations_are_given_beside_what_is_none() -> None:
+    def into(x: Tensor, weight=None, y=None, bias=None, eps=1e-5):  # type: ignore[no-untyped-def]
+        y.copy_(norm(x, weight, bias, eps=eps))
+
+    for absent in FORMS:
+        report = judged(ops.layer_norm, into, without(*absent), out=("y",))
+        assert report.failure is report.error is report.refusal is None
+
+
+def test_refusing_none_is_a_refusal_that_is_told() -> None:
+    def picky(x: Tensor, weight: Tensor, bias: Tensor | None = None, eps: float = 0):  # type: ignore[no-untyped-def]
+        if bias is None:
+            raise ValueError("bias is needed")
+        return norm(x, weight, bias, eps=eps)
+
+    case = without("bias")
+    report = judged(ops.layer_norm, picky, case)
+    assert report.failure is None
+    record = Record(frozenset(CLASSES), ("float32",))
+    record.take(case, report)
+    (refusal,) = record.refusals()
+    assert (refusal.reason, refusal.example) == ("no bias", "bias is needed")
+    assert refusal.remedy == "no default None for the parameter bias"
+
+
+def test_an_operator_of_a_library_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(further_calls, "is_child", lambda: True)  # opcheck too
+    report = judged(ops.layer_norm, NORM, without("bias"))
+    assert report.failure is report.error is report.refusal is None
+
+
+def test_bursts_are_screened_without_a_tensor() -> None:
+    def screened(function: Callable[..., Tensor], case: Case) -> int:
+        kernel = bind(function)
+        screen = Screen(kernel, torch.device("cpu"), frozenset(CLASSES))
+        return len(screen.screen(Burst(case, 5)).suspects)
+
+    for absent in FORMS:
+        assert screened(norm, without(*absent)) == 0
+        assert screened(spoilt("weight"), without(*absent)) == (
+            5 if absent == ("weight",) else 0
+        )
+
+
+def test_an_oracle_gets_none_for_what_is_missing_before_another_tensor() -> None:
+    def scaled(x: Any, weight: Any = None, bias: Any = None) -> Any:
+        x = x.clone() if weight is None else x * weight
+        return x if bias is None else x + bias
+
+    operator = kfuzz.Operator(
+        "affine",
+        inputs={
+            "x": ks.tensors("* N"),
+            "weight": ks.tensors("N", optional=True),
+            "bias": ks.tensors("N", optional=True),
+        },
+        oracle=scaled,
+    )
+
+    def wrong(x: Tensor, weight: Any = None, bias: Any = None) -> Tensor:
+        y: Tensor = scaled(x, weight, bias)
+        return y + 1 if weight is None else y
+
+    def check(function: Callable[..., Tensor], case: Case) -> CaseReport:
+        report = judged(operator, function, replace(case, scalars={}))
+        assert report.error is None
+        return report
+
+    for absent in FORMS:
+        assert check(scaled, without(*absent)).failure is None
+        failed = check(wrong, without(*absent)).failure is not None
+        assert failed == ("weight" in absent)
+
+
+KERNEL = """\
+import torch
+
+
+def mine(x, weight=None{}, bias=None, eps=1e-5):
+    alone = weight is None and bias is not None
+    return {}(torch.full_like(x, 7.0 if alone else 1.0))
+"""
+OUT = {(): ("", ""), ("y",): (", y=None", "y.copy_")}
+
+
+@pytest.mark.parametrize("out", OUT)
+def test_a_script_calls_the_kernel_with_none(
+    out: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["repro.py"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "kernels.py").write_text(KERNEL.format(*OUT[out]))
+    one = TensorSpec((1,), ("N",), "float32", values=b"\x00\x00\x80\x3f")
+    failure = Failure(
+        "K-VAL-01", Kind.VALUE, "it fails", "y", index=(0,), got=7.0, expected=1.0,
+        low=1.0, high=1.0,
+    )  # fmt: skip
+    for given, code in (("x", "bias"), 1), (("x", "weight"), 0):
+        case = Case(
+            dict.fromkeys(given, one), {"eps": 1e-5},
+            destinations={n: Destination((1,), "float32", (1,)) for n in out},
+        )  # fmt: skip
+        made = finding(
+            operator="layer_norm", case=case, failure=failure,
+            target=Target("kernels.py", "mine"), declaration=Declaration(out=out),
+        )  # fmt: skip
+        (tmp_path / "repro.py").write_text(script(made))
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path("repro.py")
+        assert end.value.code == code

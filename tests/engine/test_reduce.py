@@ -1,0 +1,189 @@
+"""What the reducer keeps of a placement, and what it shrinks together."""
+
+import math
+import struct
+import sys
+
+from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
+from kfuzz.core.recipe import Case, Edge, TensorSpec
+from kfuzz.engine.reduce.reducer import reduce_case
+from kfuzz.engine.script.script import script
+from tests.helpers.asking_alone import one_by_one
+from tests.helpers.findings import finding
+
+FAR = 2**30 + 1
+
+
+def pinned(shape, *, strides=None, offset=0):
+    axes = tuple("abcd"[: len(shape)])
+    values = b"\x00\x00\x80\x3f" * math.prod(shape)
+    return TensorSpec(shape, axes, "float32", strides, offset, values=values)
+
+
+def reduced(case, fails):
+    minimum, reduction = reduce_case(
+        case, one_by_one(fails), lambda case: True, deadline=float("inf")
+    )
+    assert reduction.stopped == "minimal"
+    return minimum
+
+
+def test_an_offset_beyond_32_bits_shrinks_to_three_rows():
+    def wraps(case):
+        spec = case.tensors["x"]
+        steps = zip(spec.shape, spec.element_strides, strict=True)
+        return any((n - 1) * s >= 2**31 for n, s in steps)
+
+    case = Case({"x": pinned((5, 17, 9), strides=(9, FAR, 1))})
+    spec = reduced(case, wraps).tensors["x"]
+    assert (spec.shape, spec.strides) == ((3,), (FAR,))
+
+
+def test_a_far_stride_comes_near_where_any_step_between_rows_fails():
+    """A kernel that takes rows for adjacent, whatever lies between them."""
+
+    def packed(case):
+        spec = case.tensors["x"]
+        rows, columns = spec.shape[0], spec.shape[-1]
+        return rows > 1 and columns == 5 and spec.element_strides[0] > columns
+
+    for strides in ((FAR, 1), (64, 1)):
+        spec = reduced(Case({"x": pinned((4, 5), strides=strides)}), packed).lead
+        assert (spec.shape, spec.strides) == ((2, 5), (6, 1))
+    spec = reduced(Case({"x": pinned((4, 3, 5), strides=(FAR, 10, 2))}), packed).lead
+    assert spec.span < 40
+
+
+def test_rows_that_must_be_aligned_keep_a_gap_that_does():
+    def fails(case):
+        spec = case.lead
+        return spec.shape[-1] == 16 and len(spec.shape) == 2 and step(spec) > 16
+
+    def step(spec):
+        return spec.element_strides[0] if spec.element_strides[0] % 8 == 0 else 0
+
+    case = Case({"x": pinned((2, 16), strides=(2**20, 1))})
+    assert reduced(case, fails).lead.strides == (24, 1)
+
+
+def test_an_index_beyond_its_bound_shrinks_with_it():
+    """Accepted up to one past a row padded to a power of 2: 6 at 5, 3 at 3."""
+
+    def padded(case):
+        n, label = case.dims["b"], int.from_bytes(case.tensors["i"].values, "little")
+        return n <= label < 1 << (n - 1).bit_length()
+
+    label = TensorSpec((1,), ("a",), "int64", values=b"\6" + bytes(7), below="b")
+    case = Case({"x": pinned((1, 5)), "i": label})
+    minimum = reduced(case, padded)
+    assert minimum.dims["b"] == 3
+    assert minimum.tensors["i"].values[0] == 3
+
+
+def test_an_edge_is_kept_where_the_failure_needs_it():
+    case = Case({"x": pinned((4, 6))}, edge=Edge("end", "x"))
+    assert reduced(case, lambda c: c.edge is not None).edge == Edge("end", "x")
+    assert reduced(case, lambda c: True).edge is None
+
+
+def test_a_script_lays_a_huge_view_out_without_the_memory(monkeypatch):
+    spec = pinned((3, 2), strides=(FAR, 1))
+    text = script(finding(case=Case({"x": spec})))
+    monkeypatch.setattr(sys, "argv", ["script.py"])
+    scope = {}
+    exec(text.partition("sys.path.insert")[0], scope)
+    x = scope["tensor"](
+        spec.shape, spec.strides, 0, scope["torch"].float32, spec.values.hex()
+    )
+    assert x.stride() == (FAR, 1)
+    assert x.tolist() == [[1.0, 1.0]] * 3
+
+
+def floats(values, shape, axes, dtype="float32"):
+    data = pack_bits([number_to_bits(v, dtype) for v in values], dtype)
+    return TensorSpec(shape, axes, dtype, values=data)
+
+
+def test_groups_go_with_the_channels_that_they_divide():
+    """One group of two channels is enough, wherever it was found."""
+
+    def spreads(case):
+        x, groups = case.tensors["x"], case.scalars["num_groups"]
+        numbers = unpack_numbers(x.values, x.dtype)
+        size = x.shape[0] // groups
+        parts = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+        return any(max(part) - min(part) > 40 for part in parts)
+
+    values = [100.0] * 16
+    values[10:12] = 379.0, 300.0
+    case = Case({"x": floats(values, (16,), ("C",))}, {"num_groups": 8})
+    minimum, _ = reduce_case(
+        case,
+        one_by_one(spreads),
+        lambda c: c.dims["C"] % c.scalars["num_groups"] == 0,
+        deadline=float("inf"),
+    )
+    assert minimum.dims == {"C": 2}
+    assert minimum.scalars == {"num_groups": 1}
+
+
+def test_a_dimension_shrinks_with_its_multiple():
+    case = Case(
+        {
+            "q": floats([1.0] * 12, (12,), ("H",)),
+            "k": floats([1.0] * 4, (4,), ("G",)),
+        }
+    )
+    minimum, _ = reduce_case(
+        case,
+        one_by_one(lambda c: True),
+        lambda c: c.dims.get("H") == 3 * c.dims.get("G", 0),
+        deadline=float("inf"),
+    )
+    assert minimum.dims == {"H": 3, "G": 1}
+
+
+def single(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def test_two_numbers_of_many_digits_are_less_than_three_of_few():
+    """A variance in one pass: of two short numbers nothing is rounded."""
+
+    def cancels(case):
+        x = case.tensors["x"]
+        n = unpack_numbers(x.values, x.dtype)
+        mean = single(sum(n) / len(n))
+        squares = single(sum(single(v * v) for v in n) / len(n))
+        exact = sum((v - sum(n) / len(n)) ** 2 for v in n) / len(n)
+        return abs(single(squares - single(mean * mean)) - exact) > exact / 4
+
+    case = Case({"x": floats([1001.0, 1001.0, 1002.0], (3,), ("N",))})
+    assert cancels(case)
+    assert reduced(case, cancels).dims == {"N": 2}
+
+
+def test_what_hangs_on_a_remainder_of_the_size_shrinks_to_the_least_such_size():
+    """Rows of 2047 are far from small ones of a size that leaves 17 over 61."""
+
+    def strikes(case):
+        return case.tensors["x"].numel % 61 == 17
+
+    assert reduced(Case({"x": pinned((31, 2047))}), strikes).tensors["x"].shape == (17,)
+
+
+def test_neighbours_become_one_dimension_only_where_they_are_one():
+    def at_least_six(case):
+        return case.tensors["x"].numel >= 6
+
+    both = {"x": pinned((2, 3)), "y": pinned((2, 3))}
+    assert reduced(Case(both), at_least_six).dims == {"a": 6}
+    apart = {**both, "y": pinned((2,))}
+    assert len(reduced(Case(apart), at_least_six).tensors["x"].shape) == 2
+    stepped = {**both, "x": pinned((2, 3), strides=(4, 1))}
+    shrunk = reduced(
+        Case(stepped), lambda c: at_least_six(c) and not c.tensors["x"].is_contiguous
+    )
+    assert len(shrunk.tensors["x"].shape) == 2
+    named = Case(both, scalars={"dim": -1})
+    assert len(reduced(named, at_least_six).dims) == 2

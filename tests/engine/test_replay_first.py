@@ -1,0 +1,189 @@
+"""Stored findings replayed before the search: what is told, and the exit code."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfuzz.app import main
+from kfuzz.core.event import FindingReplayed, KernelFinished
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import Failure, Kind, ReplayOutcome, State
+from kfuzz.report import html, markdown
+from kfuzz.report.event_lines import read_events
+from kfuzz.report.gathered import Gathered
+from kfuzz.store import strict_json
+from kfuzz.store.corpus import Corpus
+from tests.e2e.project import HEADER, WRONG
+from tests.helpers.command_line import Engine
+from tests.helpers.events import NODE, campaign, finished
+from tests.helpers.findings import finding
+
+# Right while a file says so: in this process a module is imported once.
+MENDABLE = WRONG.replace(
+    "    if n & (n - 1):",
+    '    from pathlib import Path\n    if n & (n - 1) and not Path("mended").exists():',
+)
+
+
+@pytest.fixture
+def searched(project: Path) -> Path:
+    """A project in which a finding of its kernel is stored."""
+    (project / "kernels.py").write_text(HEADER + MENDABLE)
+    spec = TensorSpec((3,), ("d0",), "float32", values=bytes(10) + b"\x80\x3f")
+    failure = Failure("C-CMP-03", Kind.VALUE, "y[2] = 0, exactly 1", "y")
+    found = finding(
+        signature=failure.signature("wrong"),
+        target=Target("kernels.py", "wrong"),
+        operator="relu",
+        case=Case({"x": spec}),
+        failure=failure,
+    )
+    Corpus(project / "corpus").save(found)
+    return project
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    capsys.readouterr()
+    code = main(
+        ["run", "kernels.py", "--isolate", "none", "--device", "cpu", "-q",
+         "--learnt", "none", "--format", "json", *words]
+    )  # fmt: skip
+    document: dict[str, Any] = strict_json.loads(capsys.readouterr().out)
+    return code, document
+
+
+def test_the_life_of_a_finding_that_is_replayed(
+    searched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Too few cases for the search to find it by itself.
+    again = ["--replay", "--max-cases", "1", "--seed", "1"]
+    code, document = run(capsys, *again, "--report", "jsonl=kept.jsonl,markdown=k.md")
+    [kernel], [replayed] = document["kernels"], document["replayed"]
+    assert (code, replayed["outcome"], replayed["failures"]) == (1, "FAILS", 3)
+    [found] = kernel["findings"]
+    assert (found["id"], found["state"]) == (replayed["id"], "confirmed")
+    assert kernel["contracts"]["C-CMP-03"]["verdict"] == "violates"
+    with (searched / "kept.jsonl").open() as lines:
+        events = list(read_events(lines))
+    assert [type(e) for e in events].count(FindingReplayed) == 1
+    assert next(e for e in events if isinstance(e, KernelFinished)).findings
+    assert replayed["id"] in (searched / "k.md").read_text()
+
+    main(["corpus", "mark", replayed["id"], "known", "--reason", "later"])
+    code, document = run(capsys, *again)
+    assert (code, document["replayed"][0]["state"]) == (0, "known")
+    assert run(capsys, *again, "--fail-on", "any")[0] == 1
+
+    (searched / "mended").touch()
+    code, document = run(capsys, *again)
+    assert code == 0
+    assert document["replayed"][0]["outcome"] == "FIXED"
+    assert document["replayed"][0]["seems_fixed"]
+    assert document["kernels"][0]["findings"] == []
+
+    main(["corpus", "mark", replayed["id"], "fixed"])
+    (searched / "mended").unlink()
+    code, document = run(capsys, *again)
+    assert (code, document["replayed"][0]["state"]) == (1, "regressed")
+    assert document["kernels"][0]["findings"][0]["state"] == "regressed"
+
+
+def test_new_findings_alone_end_the_search_of_a_kernel_and_the_run_says_so(
+    searched: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kfuzz.engine.search.campaign.FINDINGS_PER_KERNEL", 1)
+    again = ["--max-cases", "30", "--seed", "1", "--burst", "1"]
+    for replays, cases, told in (("--no-replay", range(30), 1), ("--replay", (30,), 0)):
+        document = run(capsys, *again, replays)[1]
+        [kernel] = document["kernels"]
+        assert kernel["findings"]
+        assert kernel["cases"] in cases
+        texts = [n["message"] for n in document["notices"]]
+        assert sum("searched no more" in text for text in texts) == told
+
+
+def test_only_what_this_run_can_replay_is(
+    searched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ["--max-cases", "1", "--seed", "1"]
+    assert run(capsys, *again)[1]["replayed"] == []
+    assert run(capsys, *again, "--profile", "pr", "--no-replay")[1]["replayed"] == []
+    assert run(capsys, *again, "--replay", "--contracts", "K-*")[1]["replayed"] == []
+    [path] = (searched / "corpus").glob("*/*/finding.json")
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "device": "cuda"}))
+    code, made = run(capsys, *again, "--replay")
+    told = [n["message"] for n in made["notices"]]
+    assert (code, made["replayed"]) == (0, [])
+    assert "1 stored finding of other devices not replayed on cpu" in told
+    path.write_text("{")
+    code, made = run(capsys, *again, "--replay")
+    assert (code, made["replayed"][0]["outcome"]) == (3, "ERROR")
+
+
+def replayed(state: State, outcome: ReplayOutcome, failures: int) -> FindingReplayed:
+    message = "off by 3"
+    return FindingReplayed(
+        NODE, "softmax-1", "C-PRC-01", state, "p", outcome, failures, 3, message
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "failures", "code", "on_known"),
+    [
+        (State.CONFIRMED, ReplayOutcome.FAILS, 3, 1, 1),
+        (State.CONFIRMED, ReplayOutcome.FLAKY, 1, 1, 1),
+        (State.CONFIRMED, ReplayOutcome.FIXED, 0, 0, 0),
+        (State.CONFIRMED, ReplayOutcome.ERROR, 0, 3, 3),
+        (State.REGRESSED, ReplayOutcome.FAILS, 3, 1, 1),
+        (State.KNOWN, ReplayOutcome.FAILS, 3, 0, 1),
+        (State.KNOWN, ReplayOutcome.FLAKY, 0, 1, 1),  # it fails another way
+        (State.KNOWN, ReplayOutcome.FIXED, 0, 0, 0),
+        (State.FLAKY, ReplayOutcome.FLAKY, 1, 0, 0),
+        (State.UNREPRODUCED, ReplayOutcome.FAILS, 3, 0, 0),
+    ],
+)
+def test_what_a_replay_makes_of_the_exit_code(
+    state: State,
+    outcome: ReplayOutcome,
+    failures: int,
+    code: int,
+    on_known: int,
+    project: Path,
+    engine: Engine,
+) -> None:
+    start, *rest = campaign()
+    engine.events = [start, replayed(state, outcome, failures), *rest]
+    assert main(["run", "a.py"]) == code
+    assert main(["run", "a.py", "--fail-on", "any"]) == on_known
+
+
+def test_the_terminal_tells_a_replayed_finding_in_a_line(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start, *rest = campaign(found := finding())
+    told = replayed(State.CONFIRMED, ReplayOutcome.FAILS, 3)
+    one = replace(told, id=found.id)
+    stored = next(e for e in rest if getattr(e, "stage", "") == "done")
+    engine.events = [start, one, stored, finished(found), rest[-1]]
+    assert main(["run", "a.py"]) == 1
+    out = capsys.readouterr().out
+    assert f"FAILS  {found.id} (3 of 3 runs fail): off by 3" in out
+    assert "minimal input" not in out
+    assert "1 finding replayed: 1 FAILS" in out
+
+
+def test_reports_show_what_came_of_a_replay() -> None:
+    start, *rest = campaign()
+    known = replayed(State.KNOWN, ReplayOutcome.FAILS, 3)
+    passes = replayed(State.CONFIRMED, ReplayOutcome.FIXED, 0)
+    run = Gathered()
+    for event in (start, replace(known, reason="upstream"), passes, *rest):
+        run.feed(event)
+    for shown in (html.document(run), markdown.document(run)):
+        assert "2 findings replayed: 1 FIXED, 1 FAILS, 1 of them known" in shown
+        assert "known, upstream" in shown

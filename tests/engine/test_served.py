@@ -1,0 +1,125 @@
+"""When a call has had its time: by the clock, or by a processor that others use too."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kfuzz.engine.workers import served
+from kfuzz.engine.workers.served import Served, new_pulse, processor_seconds
+from kfuzz.execution.calls import occupied
+from kfuzz.execution.calls.occupied import Holder
+from kfuzz.execution.processes import ChildTimeout
+
+
+class Silent:
+    """A peer that never replies."""
+
+    pid = 1
+
+    def send(self, message):
+        pass
+
+    def wait(self, timeout):
+        raise ChildTimeout(self.pid, timeout)
+
+    def close(self):
+        pass
+
+    def kill(self):
+        pass
+
+
+def waited(monkeypatch, share, *, limit=10.0, peer=None):
+    """Return how long a peer is waited for that gets a share of a processor."""
+    clock = [0.0]
+
+    def monotonic():
+        clock[0] += 0.1
+        return clock[0]
+
+    monkeypatch.setattr(served.time, "monotonic", monotonic)
+    monkeypatch.setattr(served, "processor_seconds", lambda pid: share * clock[0])
+    peer = Served(peer or Silent(), None, lambda: False)
+    peer.send({})
+    start = clock[0]
+    with pytest.raises(ChildTimeout):
+        peer.wait(limit)
+    return round(clock[0] - start)
+
+
+@pytest.mark.parametrize(
+    ("share", "seconds"),
+    [(1.0, 10), (0.6, 10), (0.25, 20), (0.125, 40), (0.05, 10), (0.0, 10)],
+)
+def test_a_busy_child_gets_half_its_limit_of_the_processor(monkeypatch, share, seconds):
+    assert waited(monkeypatch, share) == seconds
+
+
+class Talking(Silent):
+    """A peer that prints all the time, for so many looks."""
+
+    def __init__(self, looks):
+        self.looks, self.printed = looks, 0
+
+    def wait(self, timeout):
+        if self.looks:
+            self.looks, self.printed = self.looks - 1, self.printed + 1
+        return super().wait(timeout)
+
+
+@pytest.mark.parametrize(("looks", "seconds"), [(0, 10), (130, 13), (5000, 120)])
+def test_a_child_that_prints_is_waited_for_within_reason(monkeypatch, looks, seconds):
+    peer = Talking(looks)
+    assert waited(monkeypatch, 0.0, peer=peer) == pytest.approx(seconds, abs=1)
+
+
+def test_the_processor_time_of_a_process_is_read():
+    if not os.path.exists("/proc/self/stat"):
+        pytest.skip("no /proc")
+    code = "while True: pass"
+    with subprocess.Popen([sys.executable, "-c", code]) as busy:
+        try:
+            deadline = time.monotonic() + 60
+            while processor_seconds(busy.pid) < 0.2:
+                assert time.monotonic() < deadline
+        finally:
+            busy.kill()
+    assert processor_seconds(None) == 0
+
+
+def test_a_pulse_tells_whose_turn_it_is():
+    pulse = new_pulse()
+    peer = Served(Silent(), pulse, lambda: False)
+    assert not peer.is_in_kernel()
+    for holder in (Holder.KERNEL, Holder.DEVICE):
+        os.pwrite(pulse, bytes([holder]), 1)
+        assert peer.is_in_kernel()
+    peer.discard()
+    assert Served(Silent(), None, lambda: False).is_in_kernel()
+
+
+def test_compiled_code_that_does_not_end_is_not_waited_for_as_a_compiler_is():
+    pulse = new_pulse()
+    peer = Served(Silent(), pulse, lambda: False)
+    os.pwrite(pulse, bytes([Holder.DEVICE]), 1)
+    with pytest.raises(ChildTimeout):
+        peer.wait(1e9, on_device=0.0)
+    assert peer.limit(1e9, on_device=20.0) == 20.0
+    os.pwrite(pulse, bytes([Holder.KERNEL]), 1)
+    assert peer.limit(1e9, on_device=20.0) == 1e9
+    peer.discard()
+
+
+def test_the_kernel_has_the_process_from_its_call_to_its_end():
+    told = []
+    occupied.tell(told.append)
+    with contextlib.suppress(ValueError), occupied.by_kernel():
+        assert told == [Holder.KERNEL]
+        occupied.by_device()
+        raise ValueError("no tile")
+    assert told == [Holder.KERNEL, Holder.DEVICE, Holder.KFUZZ]
+    occupied.tell(lambda holder: None)

@@ -1,0 +1,289 @@
+"""Campaigns of several kernels at once: the same cases, told in one stream."""
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfuzz.app import main
+from kfuzz.core.budget import Budget
+from kfuzz.core.codec import encode
+from kfuzz.core.errors import BackendError, StorageError, UsageError
+from kfuzz.core.event import (
+    Event,
+    FindingSaved,
+    KernelFinished,
+    Notice,
+    Progress,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import FAILING, CaseReport, Verdict
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search import campaign
+from kfuzz.engine.search.learnt_store import chosen
+from kfuzz.engine.search.round import Round
+
+KERNELS = """\
+import torch
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+
+
+@kernel(ops.relu)
+def right(x):
+    return torch.relu(x)
+
+
+@kernel(ops.relu)
+def wrong(x):
+    return torch.relu(x) + (x.numel() % 5 == 1)
+
+
+@kernel(ops.copy)
+def other(x):
+    return x.clone()
+"""
+
+
+FATAL = """
+
+@kernel(ops.sum)
+def fatal(x, dim):
+    if x.numel() % 3 == 1:
+        import os
+
+        os.abort()
+    return torch.sum(x, dim)
+"""
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS)
+    return path
+
+
+def events(
+    kernels: Path, jobs: int | None, *, cases: int = 30, **changes: Any
+) -> Iterator[Event]:
+    config = RunConfig(
+        targets=(str(kernels),),
+        root=kernels.parent,
+        corpus=kernels.parent / f"corpus {jobs}",
+        seed=5,
+        budget=Budget(max_time=None, max_cases=cases),
+        device="cpu",
+        jobs=jobs,
+    )
+    return campaign.run(replace(config, **changes), stop=threading.Event())
+
+
+Judged = dict[str, list[str]]
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
+    """Return what is judged from now on: cases, verdicts and errors, by kernel."""
+    judged: Judged = defaultdict(list)
+    learn = Round._learn
+
+    def told(self: Round, case: Case, report: CaseReport) -> None:
+        line = json.dumps([encode(case), encode(report.verdicts), repr(report.ratio)])
+        judged[self._kernel.name].append(line)
+        learn(self, case, report)
+
+    monkeypatch.setattr(Round, "_learn", told)
+    return judged
+
+
+def test_the_cases_and_verdicts_of_a_kernel_do_not_depend_on_the_jobs(
+    kernels: Path, judged: Judged
+) -> None:
+    kernels.write_text(KERNELS + FATAL)
+    runs = []
+    for jobs in (1, 2, 3):
+        judged.clear()
+        told = list(events(kernels, jobs))
+        found = {
+            e.kernel: [f.id for f in e.findings]
+            for e in told
+            if isinstance(e, KernelFinished)
+        }
+        runs.append(({name: "\n".join(lines) for name, lines in judged.items()}, found))
+    assert runs[0] == runs[1] == runs[2]
+    texts, found = runs[0]
+    assert set(texts) == {"right", "wrong", "fatal", "other"}
+    assert all(text.count("\n") >= 29 for text in texts.values())
+    assert len(found["kernels.py::wrong"]) >= 1
+    assert len(found["kernels.py::fatal"]) >= 1
+
+
+def test_what_a_run_draws_depends_on_its_seed_and_on_what_it_began_with(
+    kernels: Path,
+    judged: Judged,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KFUZZ_CACHE", str(tmp_path / "cache"))
+    text = "@kernel(ops.exp)\ndef rounding(x):\n    return torch.exp(x)\n"
+    kernels.write_text(KERNELS.partition("@kernel")[0] + text)
+
+    def drawn(seed: int, project: str, *, learn: bool = False, learnt: str = "") -> str:
+        judged.clear()
+        changes = {"learn": learn, "learnt": learnt, "seed": seed}
+        list(events(kernels, 1, root=tmp_path / project, **changes))
+        return "\n".join(judged["rounding"])
+
+    first = drawn(5, "one", learn=True)
+    begun, learn = chosen("auto", seeded=False, root=tmp_path / "one")
+    assert learn
+    second = drawn(6, "one", learn=True, learnt=begun)
+    assert second == drawn(6, "one", learnt=begun)  # whatever was learnt since
+    alone = drawn(6, "one")
+    assert alone == drawn(6, "other")
+    assert len({first, second, alone}) == 3
+
+
+def test_events_are_one_stream_in_which_each_kernels_are_in_order(
+    kernels: Path,
+) -> None:
+    told = list(events(kernels, 3))
+    assert isinstance(told[0], RunStarted)
+    assert told[0].jobs == 3
+    assert isinstance(told[-1], RunFinished)
+    finished = [e.kernel for e in told if isinstance(e, KernelFinished)]
+    assert finished == list(told[0].kernels)
+    for name in told[0].kernels:
+        stages = [
+            e.stage for e in told if isinstance(e, FindingSaved) and e.kernel == name
+        ]
+        assert stages == ["found", "done"] * (len(stages) // 2)
+    cases = [e.cases for e in told if isinstance(e, Progress)]
+    assert cases == sorted(cases)
+    clock = [e.elapsed_s for e in told if isinstance(e, Progress)]
+    assert clock == sorted(clock)
+    assert cases[-1] == sum(e.cases for e in told if isinstance(e, KernelFinished))
+
+
+def test_what_breaks_in_one_kernels_turn_is_an_error_of_that_kernel(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = campaign.Campaign.strategy
+
+    def broken(self: Any, kernel: Any, without: Any) -> Any:
+        if kernel.name == "right" and kernel.rounds:
+            raise ZeroDivisionError("a mistake of kfuzz's")
+        return strategy(self, kernel, without)
+
+    monkeypatch.setattr(campaign.Campaign, "strategy", broken)
+    told = list(events(kernels, 3))
+    finished = {e.kernel: e for e in told if isinstance(e, KernelFinished)}
+    assert finished["kernels.py::right"].cases == 25
+    verdicts = {
+        name: {t.verdict for t in e.contracts.values()} for name, e in finished.items()
+    }
+    assert Verdict.ERROR in verdicts["kernels.py::right"]
+    assert Verdict.ERROR not in verdicts["kernels.py::other"]
+    assert finished["kernels.py::other"].cases == 30
+    [notice] = [e for e in told if isinstance(e, Notice) and "given up" in e.message]
+    assert "ZeroDivisionError: a mistake of kfuzz's" in notice.message
+    assert f"in {broken.__name__}" in notice.trace
+    assert notice.trace.endswith("ZeroDivisionError: a mistake of kfuzz's\n")
+    assert isinstance(told[-1], RunFinished)
+
+
+def test_a_device_that_is_gone_ends_the_run(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = campaign.Campaign.strategy
+
+    def gone(self: Any, kernel: Any, without: Any) -> Any:
+        if kernel.name == "wrong":
+            raise BackendError("the device does not work any more")
+        return strategy(self, kernel, without)
+
+    monkeypatch.setattr(campaign.Campaign, "strategy", gone)
+    with pytest.raises(BackendError, match="any more"):
+        list(events(kernels, 3, cases=4000))
+
+
+def test_no_more_findings_than_were_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.py"
+    one = KERNELS.partition("@kernel")[0]
+    path.write_text(
+        one
+        + "\n".join(
+            f"@kernel(ops.relu)\ndef wrong_{n}(x):\n"
+            f"    return torch.relu(x) + (x.numel() % {n} == 1)\n"
+            for n in (2, 3, 4, 5)
+        )
+    )
+    told = list(events(path, 3, budget=Budget(None, 200, max_findings=2)))
+    found = [f for e in told if isinstance(e, KernelFinished) for f in e.findings]
+    assert len(found) == 2
+    assert sum(isinstance(e, FindingSaved) and e.stage == "found" for e in told) == 2
+
+
+def test_what_is_seen_once_does_not_end_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(
+        KERNELS.partition("@kernel")[0]
+        + f"import os\n\nSEEN = {str(tmp_path / 'seen')!r}\n\n"
+        "@kernel(ops.relu)\ndef a_once(x):\n"
+        "    first = not os.path.exists(SEEN)\n"
+        "    os.close(os.open(SEEN, os.O_CREAT))\n"
+        "    return torch.relu(x) + first\n\n"
+        "@kernel(ops.relu)\ndef b_wrong(x):\n    return torch.relu(x) + 1\n"
+    )
+    told = list(events(path, 1, budget=Budget(None, 100, max_findings=1)))
+    found = [f for e in told if isinstance(e, KernelFinished) for f in e.findings]
+    assert {f.signature.kernel: f.state in FAILING for f in found}["b_wrong"]
+
+
+def test_in_one_process_there_is_one_job(kernels: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"--jobs 2 --isolate none.*one after the other"
+    ):
+        list(events(kernels, 2, isolate="none"))
+
+
+def test_one_kernel_is_one_job(kernels: Path) -> None:
+    first = next(events(Path(f"{kernels}::right"), 8))
+    assert isinstance(first, RunStarted)
+    assert first.jobs == 1
+
+
+def test_what_the_disk_refuses_is_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "mine.py").write_text(
+        KERNELS.partition("@kernel")[0]
+        + "@kernel(ops.relu)\ndef wrong(x):\n    return torch.relu(x) + 1\n"
+    )
+
+    def refuse(corpus: Any, finding: Any) -> None:
+        raise StorageError("cannot be written: No space left on device", where="corpus")
+
+    monkeypatch.setattr("kfuzz.engine.confirm.found.FiledFinding", refuse)
+    words = ["run", "mine.py", "--device", "cpu", "--max-cases", "9", "--seed", "1"]
+    assert main([*words, "--format", "json", "--report", "markdown=r.md"]) == 3
+    told = capsys.readouterr()
+    assert "No space left" in told.err
+    assert "found, and NOT SAVED: " in told.err
+    document = json.loads(told.out)
+    [entry] = [k for k in document["kernels"] if k["kernel"] == "mine.py::wrong"]
+    assert len(entry["findings"]) == 1
+    assert any("NOT SAVED" in notice["message"] for notice in document["notices"])
+    report = (tmp_path / "r.md").read_text()
+    assert "no violation confirmed, 1 not confirmed" in report
+    assert "No space left" in report

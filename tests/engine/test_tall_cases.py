@@ -1,0 +1,114 @@
+"""Rows beyond those that Triton's interpreter is usually given."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.witnesses.attention import triton_attention
+from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.core.recipe import Case
+from kfuzz.engine.search.drawing import search_round, strategy_of
+from kfuzz.engine.workers.backend import budget_for
+from kfuzz.targets.load import Source, load
+from tests.contracts.test_operator_domains import kernel_of
+
+INTERPRETED = SIZE_BUDGETS["interpret"]
+
+
+def drawn(kernel: BoundKernel, budget: SizeBudget, count: int) -> list[Case]:
+    found: list[Case] = []
+    strategy = strategy_of(kernel, budget)
+    assert strategy is not None
+    search_round(strategy, found.append, cases=count, seed_value=5, climb=False)
+    return found
+
+
+def rows(kernel: BoundKernel, case: Case) -> int:
+    return math.prod(kernel.operator.outer_sizes(case).values())
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax", "layer_norm", "embedding", "cross_entropy"]
+)
+def test_a_few_cases_have_more_rows_than_a_gpu_has_processors(name: str) -> None:
+    kernel = kernel_of(ops.OPERATORS[name])
+    cases = drawn(kernel, INTERPRETED, 900)
+    tall = [case for case in cases if rows(kernel, case) > 132]
+    assert 1 <= len(tall) < 900 / 16
+    for case in tall:
+        assert kernel.operator.admits(case, kernel.declaration)
+        assert rows(kernel, case) < 5 * INTERPRETED.tall
+        assert max(s.numel for s in case.tensors.values()) <= INTERPRETED.elements
+
+
+def test_declared_sizes_are_kept_and_programs_that_take_long_are_few() -> None:
+    kernel = kernel_of(
+        ops.softmax, shape_class="N % 16 == 0 and M % 8 == 0", dims=(-1,)
+    )
+    cases = drawn(kernel, INTERPRETED, 400)
+    assert all(ops.softmax.admits(case, kernel.declaration) for case in cases)
+    assert any(rows(kernel, case) > 132 for case in cases)
+    attention = kernel_of(ops.attention)
+    cases = drawn(attention, INTERPRETED, 300)
+    assert max(case.dims["B"] for case in cases) <= 160
+
+
+def test_bursts_have_none_of_them() -> None:
+    kernel = kernel_of(ops.softmax)
+    cases = drawn(kernel, replace(INTERPRETED, tall=0), 300)
+    assert max(rows(kernel, case) for case in cases) <= INTERPRETED.rows
+
+
+FILE = "import torch\nfrom kfuzz.contracts import kernel, operators as ops\n{}\n\n\n"
+KERNEL = (
+    "@kernel(ops.softmax)\ndef mine(x, dim=-1):\n    {}\n    return x.softmax(dim)\n"
+)
+
+
+@pytest.fixture
+def kernel_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str, str], BoundKernel]]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "plain_helper.py").write_text("import numpy\n")
+    (tmp_path / "triton_helper.py").write_text("import triton.language as tl\n")
+    (tmp_path / "over_helper.py").write_text("from triton_helper import tl\n")
+
+    def make(top: str, inner: str) -> BoundKernel:
+        path = tmp_path / "kernels.py"
+        path.write_text(FILE.format(top) + KERNEL.format(inner))
+        return load(Source(path), root=tmp_path)[0].kernel
+
+    yield make
+    for name in ("plain_helper", "triton_helper", "over_helper", "never_there"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("top", "inner", "plain"),
+    [
+        ("import math, plain_helper", "import os", True),
+        ("", "import triton", False),
+        ("import triton", "", False),
+        ("import over_helper", "", False),
+        ("from over_helper import tl", "", False),
+        ("", "from never_there import softmax", False),
+    ],
+)
+def test_what_cannot_run_triton_has_the_sizes_of_the_cpu(
+    top: str, inner: str, plain: bool, kernel_in: Callable[[str, str], BoundKernel]
+) -> None:
+    kernel = kernel_in(top, inner or "pass")
+    wanted = SIZE_BUDGETS["cpu" if plain else "interpret"]
+    assert budget_for(kernel, "interpret") == wanted
+    assert budget_for(kernel, "cuda") == SIZE_BUDGETS["cuda"]
+
+
+def test_kernels_of_triton_keep_the_interpreters_sizes() -> None:
+    assert budget_for(triton_attention, "interpret") == INTERPRETED

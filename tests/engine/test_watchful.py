@@ -1,0 +1,321 @@
+"""What a run warns of in itself, and what it must not warn of."""
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import kfuzz
+from kfuzz.contracts import Operator, kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.budget import SIZE_BUDGETS, Scale
+from kfuzz.core.calibration import Calibration, ContractCalibration, Soundness
+from kfuzz.core.codec import encode
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.event import ContractTally, Notice
+from kfuzz.core.finding import Target
+from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.engine.search import self_check as watchful
+from kfuzz.engine.search.coverage import Breadth, Draws
+from kfuzz.engine.search.drawing import search_round, strategy_of
+from kfuzz.engine.search.self_check import Calibrations, watched
+from kfuzz.evaluation import baselines as impostors
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.strategies import tensors
+from tests.helpers.events import finished
+
+Impostor = dict[str, bool]
+_names = map("k{}".format, itertools.count())
+
+
+def bind(operator: Operator, function: Any, **claims: Any) -> BoundKernel:
+    return kernel(operator, name=next(_names), **claims)(function)
+
+
+def case(seed: int, family: str = "randn", shape: tuple[int, ...] = (4, 8)) -> Case:
+    axes = tuple(f"d{i}" for i in range(len(shape)))
+    return Case({"x": TensorSpec(shape, axes, "float32", fill=Fill(family, seed))})
+
+
+@pytest.fixture
+def all_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impostors, "is_tried", lambda case: not case.pinned)
+
+
+def tried(bound: BoundKernel, *cases: Case, classes: Any = CLASSES) -> list[Impostor]:
+    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    reports = [bench.judge(c, Depth.SEARCH) for c in cases]
+    assert not any(r.failure or r.error for r in reports)
+    return [r.impostors for r in reports]
+
+
+@pytest.mark.usefixtures("all_tried")
+def test_a_judgement_refuses_what_computes_nothing() -> None:
+    first, second = tried(bind(ops.exp, torch.exp), case(1), case(2))
+    assert first == {"zeros": True, "NaN": True, "a copy of an input": True}
+    assert second == {**first, "the results of the case before": True}
+
+
+@pytest.mark.usefixtures("all_tried")
+def test_an_impostor_that_is_right_is_not_tried() -> None:
+    relu = bind(ops.relu, torch.relu)
+    [below] = tried(relu, case(1, "negative"))
+    assert below == {"NaN": True, "a copy of an input": True}  # zeros are right
+    [above] = tried(relu, case(1, "uniform01"))
+    assert above == {"zeros": True, "NaN": True}  # so is a copy
+    [nothing, empty] = tried(relu, case(1, "zeros"), case(1, "randn", (0, 8)))
+    assert (nothing, empty) == ({"NaN": True}, {})
+    again = tried(relu, case(1), case(1))[1]
+    assert "the results of the case before" not in again
+
+
+@pytest.mark.usefixtures("all_tried")
+def test_a_judgement_without_power_admits_impostors() -> None:
+    def thrice(x: Tensor) -> Tensor:
+        return 3 * x
+
+    vague = Operator(
+        "vague",
+        inputs={"x": tensors("*")},
+        oracle=thrice,
+        error=kfuzz.numerics.elementwise(ulps=2.0**40),
+    )
+    told = tried(bind(vague, thrice), case(1), case(2))[1]
+    assert told == {
+        "zeros": False, "NaN": True, "a copy of an input": False,
+        "the results of the case before": False,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("all_tried")
+def test_nothing_is_tried_where_nothing_judges_values() -> None:
+    relu = bind(ops.relu, torch.relu)
+    assert tried(relu, case(1), classes={"K-MEM-01"}) == [{}]
+    pinned = Bench(relu, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)).pin(case(1))
+    assert tried(relu, pinned) == [{}]
+
+
+def test_impostors_are_tried_on_a_share_of_the_cases() -> None:
+    chosen = [seed for seed in range(1, 3201) if impostors.is_tried(case(seed))]
+    assert 80 <= len(chosen) <= 120
+
+
+def turns(breadth: Breadth, bound: BoundKernel, **changes: Any) -> Any:
+    made = SimpleNamespace(
+        breadth=breadth,
+        node_id="a.py::k",
+        loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
+        record=SimpleNamespace(errors=0),
+        seconds=1.0,
+    )
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+RELU = bind(ops.relu, torch.relu)
+
+
+def drawn(bound: BoundKernel, n: int, draws: Draws) -> list[Case]:
+    found: list[Case] = []
+    strategy = strategy_of(bound, SIZE_BUDGETS["cpu"])
+    assert strategy is not None
+    for seed in range(max(n // 200, 1)):
+        search_round(
+            strategy, found.append, cases=min(n, 200), seed_value=seed, climb=False,
+            draws=draws,
+        )  # fmt: skip
+    return found
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Case]:
+    return drawn(RELU, 1600, Draws())
+
+
+def searched(
+    bound: BoundKernel,
+    cases: Sequence[Case],
+    report: Callable[[Case], CaseReport] = lambda case: CaseReport({}),
+) -> Breadth:
+    """Return what a search exercises, the kernel answering as it is told."""
+    breadth = Breadth()
+    for case in cases:
+        breadth.take(bound, case, report(case))
+    return breadth
+
+
+def told(kernel: Any) -> list[tuple[str, str]]:
+    return [(n.about, n.message) for n in watched(kernel, Scale.USUAL)]
+
+
+def test_an_ordinary_search_gives_no_cause_to_warn(many: list[Case]) -> None:
+    assert told(turns(searched(RELU, many), RELU)) == []
+    for bound in (
+        bind(ops.matmul, torch.matmul, dtypes=("float32", "float16")),
+        bind(ops.softmax, torch.softmax, shape_class="M == 1", layouts="contiguous"),
+    ):
+        draws = Draws()
+        breadth = searched(bound, drawn(bound, 200, draws))
+        breadth.draws = draws
+        assert told(turns(breadth, bound)) == []
+
+
+def test_what_was_declared_and_never_exercised_is_named_once_it_was_due(
+    many: list[Case],
+) -> None:
+    def unsupported(case: Case) -> CaseReport:
+        half = case.data.dtype == "float16"
+        return CaseReport({}, unsupported="no float16 here" if half else None)
+
+    assert told(turns(searched(RELU, many[:60], unsupported), RELU)) == []
+    [(about, text)] = told(turns(searched(RELU, many[:200], unsupported), RELU))
+    assert about == "unexercised"
+    assert text.endswith("dtype float16")
+
+    def error(case: Case) -> CaseReport:
+        fill, strides = case.data.fill, case.data.strides
+        skipped = fill is not None and fill.family in ("nan1", "infmix")
+        return CaseReport({}, error="no" if skipped or strides else None)
+
+    [(about, text)] = told(turns(searched(RELU, many, error), RELU))
+    assert about == "unexercised"
+    assert "families nan1, infmix" in text
+    # Draws follow the constants of whatever modules the process has imported, so that
+    # one of the layouts may not have been due.
+    layouts = ("transposed", "stepped", "padded", "expanded")
+    assert sum(layout in text for layout in layouts) >= 2
+    assert "contiguous" not in text
+
+
+def test_more_than_half_rejected_is_told(many: list[Case]) -> None:
+    def refuses(case: Case) -> CaseReport:
+        even = case.data.fill is not None and case.data.fill.seed % 3 == 0
+        return CaseReport({}, refusal=None if even else "an odd input")
+
+    breadth = searched(RELU, many[:200], refuses)
+    [(about, text)] = told(turns(breadth, RELU))
+    assert about == "rejected"
+    assert f"{breadth.refused} of {breadth.cases}" in text
+    lost = Breadth(draws=Draws(begun=100, made=40))
+    [(about, text)] = told(turns(lost, RELU))
+    assert (about, "60 of 100" in text) == ("rejected", True)
+    assert told(turns(Breadth(draws=Draws(begun=40, made=0)), RELU)) == []
+
+
+def test_draws_that_are_given_up_are_counted() -> None:
+    draws = Draws()
+    seen: list[Case] = []
+    strategy = strategy_of(RELU, SIZE_BUDGETS["cpu"])
+    assert strategy is not None
+    even = strategy.filter(lambda c: c.data.fill is None or c.data.fill.seed % 8 == 0)
+    search_round(
+        even, seen.append, cases=30, seed_value=1, climb=False, draws=draws
+    )  # fmt: skip
+    assert draws.made == len(seen)
+    assert draws.begun > draws.made
+
+
+def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
+    counts = {"zeros": (8, 0), "NaN": (40, 1), "a copy of an input": (7, 0)}
+    [(about, text)] = told(turns(Breadth(impostors=counts), RELU))
+    assert about == "impostor"
+    assert "zeros" in text
+
+
+def test_a_kernel_of_which_no_case_came_to_its_end_is_told() -> None:
+    [(_, text)] = told(turns(Breadth(), RELU, seconds=9.0))
+    assert text.startswith("no case came to its end in 9 s")
+
+
+def warned(
+    calibrations: Calibrations,
+    bound: BoundKernel,
+    decided: Sequence[str] = ("K-VAL-01", "C-PRC-02"),
+) -> list[Notice]:
+    tallies = {name: ContractTally(Verdict.CONFORMS, 9) for name in decided}
+    tallies["C-ORD-02"] = ContractTally(Verdict.NOT_APPLICABLE)
+    result = finished(contracts=tallies)
+    return list(calibrations.warn([turns(Breadth(), bound)], [result]))
+
+
+@pytest.fixture
+def statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what puts statements in place of those that are shipped, by version."""
+
+    def ship(here: str, **states: str) -> None:
+        for name, state in states.items():
+            kernels = [
+                {"operator": "relu", "contracts": {"K-VAL-01": {"calibration": state}}}
+            ]
+            version = name[1:].replace("_", ".")
+            (tmp_path / f"torch-{version}-cpu.json").write_text(
+                json.dumps({"statement": {"kernels": kernels}})
+            )
+        monkeypatch.setattr(watchful, "version_of", lambda distribution: here)
+        monkeypatch.setattr(watchful, "_KEPT", tmp_path)
+
+    return ship
+
+
+@pytest.mark.parametrize(
+    ("here", "expected"),
+    [
+        ("2.9.1+cpu", ["uncalibrated here: relu (K-VAL-01)"]),
+        ("2.13.0", []),
+        ("2.12.0", ["ships for torch 2.13, for there is none for 2.12"]),
+        ("2.14.0a0+git1", ["ships for torch 2.13, for there is none for 2.14"]),
+    ],
+)
+def test_what_another_version_is_worth_is_told_as_such(
+    here: str, expected: list[str], statements: Callable[..., None]
+) -> None:
+    statements(here, v2_9="uncalibrated", v2_13="sound")
+    notices = warned(Calibrations("interpret", None), RELU, ["K-VAL-01"])
+    for notice, part in zip(notices, expected, strict=True):
+        assert part in notice.message
+    own = replace(ops.relu, name="my_relu")  # no statement is asked about it
+    notices = warned(Calibrations("cpu", None), bind(own, torch.relu))
+    assert [n.message.partition(":")[0] for n in notices] == ["uncalibrated here"]
+
+
+def test_contracts_that_nothing_calibrates_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watchful, "version_of", lambda distribution: "2.13.0+cpu")
+    # No unstable formula of relu is in use; those of others are told from stable ones.
+    assert warned(Calibrations("cpu", None), RELU) == []
+    own = replace(ops.relu, name="my_relu")
+    [notice] = warned(Calibrations("interpret", None), bind(own, torch.relu))
+    assert notice.about == "uncalibrated"
+    assert "my_relu (your own)" in notice.message
+
+
+def test_a_calibration_made_here_goes_before_what_is_kept(tmp_path: Path) -> None:
+    sound = [
+        ContractCalibration(f"{name}/relu", Soundness.SOUND)
+        for name in ("K-VAL-01", "C-PRC-02")
+    ]
+    file = tmp_path / "calibration.json"
+    for contracts, expected in ((sound, []), (sound[1:], ["relu (K-VAL-01)"])):
+        made = Calibration(
+            0, 1, 1, "cpu", Fingerprint(python="3.11"), tuple(contracts), ()
+        )
+        file.write_text(json.dumps({"format": 1, "calibration": encode(made)}))
+        notices = warned(Calibrations("cpu", file), RELU)
+        assert [n.message.split(": ")[1] for n in notices] == expected
+    file.write_text("{}")
+    with pytest.raises(KfuzzError):
+        Calibrations("cpu", file)

@@ -1,0 +1,118 @@
+"""Zygotes are begun early and kept; nothing of the last campaign is left in them."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kfuzz.engine.workers import zygotes
+
+SERVE = "processes_serving:serve"
+
+
+@pytest.fixture(autouse=True)
+def light(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """None waits, and none imports torch."""
+    zygotes.end_all()
+    monkeypatch.setattr(zygotes, "PRELOAD", {"cpu": (), "interpret": ()})
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "helpers"))
+    yield
+    zygotes.end_all()
+
+
+def lend(backend: str = "cpu") -> zygotes.Lent:
+    return zygotes.lend(backend, SERVE, output=lambda _: None)
+
+
+def is_gone(pid: int | None) -> bool:
+    assert pid is not None
+    deadline = time.monotonic() + 20.0
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_the_next_campaign_takes_the_zygote_of_the_last_without_its_children() -> None:
+    first = lend()
+    child = first.zygote.fork()
+    child.send({"do": "hang"})
+    first.give_back()
+    assert is_gone(child.pid)
+    second = lend()
+    assert second.zygote.pid == first.zygote.pid
+    with second.zygote.fork() as other:
+        assert other.request({"do": "echo", "value": 3}, 30.0)
+    second.give_back()
+
+
+def test_two_campaigns_at_once_share_none() -> None:
+    first, second = lend(), lend()
+    assert first.zygote.pid != second.zygote.pid
+    first.give_back()
+    second.give_back()
+
+
+def test_what_was_expected_is_taken_and_a_wrong_guess_ended() -> None:
+    zygotes.expect("cpu", SERVE)
+    first = lend()
+    assert first.guessed
+    pid = first.zygote.pid
+    first.give_back()
+    zygotes.expect("interpret", SERVE)
+    guess = zygotes.waiting()[-1].zygote.pid
+    assert guess != pid
+    again = lend()
+    assert again.zygote.pid == pid
+    assert is_gone(guess)
+    again.give_back()
+
+
+def test_one_that_died_meanwhile_is_begun_anew() -> None:
+    first = lend()
+    first.zygote.fork().close()
+    first.give_back()
+    pid = first.zygote.pid
+    assert pid is not None
+    os.kill(pid, 9)
+    second = lend()
+    with second.zygote.fork() as child:
+        assert child.request({"do": "echo", "value": 3}, 30.0)
+    assert second.zygote.pid != pid
+    second.give_back()
+
+
+def test_other_surroundings_get_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = lend()
+    first.give_back()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    second = lend()
+    assert second.zygote.pid != first.zygote.pid
+    second.give_back()
+
+
+def test_the_test_that_runs_is_no_part_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = lend()
+    first.give_back()
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "another")
+    second = lend()
+    assert second is first
+    second.give_back()
+
+
+def test_no_more_than_a_few_are_kept() -> None:
+    lent = [lend() for _ in range(zygotes.KEPT + 1)]
+    for each in lent:
+        each.give_back()
+    assert len(zygotes.waiting()) == zygotes.KEPT
+    assert lent[0] not in zygotes.waiting()
+
+
+def test_a_name_that_is_no_device_begins_nothing() -> None:
+    zygotes.expect("tpu", SERVE)
+    assert not zygotes.waiting()

@@ -1,0 +1,234 @@
+"""C-PRC-04 and C-ORD-01: conforming cases, scaled and in another order."""
+
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.changed import (
+    ORDERS,
+    Changed,
+    Order,
+    Scaling,
+    read_order,
+    read_scaling,
+    read_shift,
+)
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import Miss
+from kfuzz.contracts.judge import judge
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.view import View
+from kfuzz.contracts.witnesses.classes.changed_data import (
+    amax_in_full,
+    amax_short_if_falling,
+    matmul_float64,
+    matmul_within_half_range,
+)
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case, Plant
+from kfuzz.core.verdict import Kind, Verdict
+from kfuzz.engine.script.script import script
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.probes.scaling import scaled, scalings
+from kfuzz.execution.values.fills import logical_values
+from tests.contracts.test_attribution import (
+    COUNTER,
+    charged,
+    judged,
+    row_case,
+    spec,
+    x_case,
+)
+from tests.helpers.findings import finding
+
+CPU = torch.device("cpu")
+SCALING, ORDER = "C-PRC-04", "C-ORD-01"
+
+
+def product(family: str, dtype: str = "float32", *, inner: int = 16) -> Case:
+    return Case(
+        {
+            "a": spec(family, (8, inner), dtype, axes=("M", "K")),
+            "b": spec(family, (inner, 4), dtype, axes=("K", "N"), seed=4),
+        }
+    )
+
+
+def rising() -> Case:
+    """A row of zeros and 257, of 9 bits, at its end."""
+    return row_case("zeros", (1, 8), plants=(Plant((0, 7), 0x43808000),))
+
+
+def test_bits_that_do_not_scale_are_charged_where_they_are_promised() -> None:
+    wide, plain = matmul_within_half_range.function, matmul_float64.function
+    report = judged(ops.matmul, wide, product("randn"), determinism="bitwise")
+    assert charged(report) == (SCALING, Kind.SCALE_DEPENDENT)
+    assert report.failure is not None
+    assert report.failure.detail == "bitwise"
+    assert read_scaling(report.failure.message)
+    assert read_shift(report.failure.message)
+    for function, claim in ((wide, "run_to_run"), (plain, "bitwise")):
+        right = judged(ops.matmul, function, product("randn"), determinism=claim)
+        assert right.failure is None
+        assert right.verdicts[SCALING] is Verdict.CONFORMS
+
+
+def saturated(x: Tensor) -> Tensor:
+    return torch.relu(x).clamp(max=1e4)
+
+
+def test_scaled_data_are_held_to_their_own_acceptance() -> None:
+    report = judged(ops.relu, saturated, x_case("randn", (4, 16)))
+    assert charged(report) == (SCALING, Kind.SCALE_DEPENDENT)
+    assert report.failure is not None
+    assert report.failure.detail == ""
+    assert read_scaling(report.failure.message)
+
+
+def test_what_another_class_explains_is_left_to_it() -> None:
+    """A tail that holds zeros may be dropped; scaled or moved it is a tail still."""
+
+    def drops(x: Tensor, dim: int) -> Tensor:
+        return x[..., : x.shape[-1] // 16 * 16].sum(dim)
+
+    first = row_case("zeros", (1, 17), plants=(Plant((0, 0), 0x3F800000),))
+    report = judged(ops.sum, drops, first)
+    assert report.failure is None
+    assert ORDER not in report.verdicts
+
+
+def test_an_order_that_a_kernel_does_not_survive_is_named() -> None:
+    right, wrong = amax_in_full.function, amax_short_if_falling.function
+    report = judged(ops.amax, wrong, rising())
+    assert charged(report) == (ORDER, Kind.ORDER_DEPENDENT)
+    assert report.failure is not None
+    order = read_order(report.failure.message)
+    assert order is not None
+    assert (order.axis, order.arguments) == ("d1", ("x",))
+    free = judged(ops.amax, right, rising())
+    assert free.failure is None
+    assert free.verdicts[ORDER] is Verdict.CONFORMS
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_holds_each_place_once_and_its_words_are_read_again(
+    order: str,
+) -> None:
+    made = Order("K", ("a", "b"), order)
+    for n in (0, 1, 2, 5, 16):
+        assert sorted(made.places(n)) == list(range(n))
+    assert read_order(f"y[0] = 1, exactly 2 with {made}; and so on") == made
+
+
+def view_of(operator: Operator, function: Callable[..., object], case: Case) -> View:
+    bound = kernel(operator, name=f"k{next(COUNTER)}", determinism="bitwise")(function)
+    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01"}))
+    view, _ = bench.caller(case).view(Derived(case, bench.values(case)))
+    return view
+
+
+def given(case: Case) -> Derived:
+    return Derived(case, {n: logical_values(case, n, CPU) for n in case.tensors})
+
+
+def test_the_judge_charges_what_changed_data_miss_but_only_if_the_case_conforms() -> (
+    None
+):
+    miss = Miss("y", Kind.VALUE, (0,), 2.0, 1.0, 1.0, 1.0, None, 1, 4)
+    view = view_of(ops.sum, torch.sum, row_case("ones", (4, 4)))
+    assert judge(view, {SCALING, ORDER}) == ({}, None)
+    change = Scaling(("x",), 3, 1)
+    verdicts, failure = judge(
+        replace(view, scaled=(Changed(change),)), {SCALING, ORDER}
+    )
+    assert (verdicts, failure) == ({SCALING: Verdict.CONFORMS}, None)
+    wrong = replace(view, scaled=(Changed(change), Changed(change, miss, 3)))
+    _, failure = judge(wrong, {SCALING, ORDER})
+    assert failure is not None
+    assert (failure.contract, failure.detail) == (SCALING, "bitwise")
+    assert read_scaling(failure.message) == (("x",), 3)
+    order = Changed(Order("d1", ("x",), ORDERS[0]), miss)
+    _, failure = judge(replace(view, permuted=(order,)), {SCALING, ORDER})
+    assert failure is not None
+    assert (failure.contract, failure.kind) == (ORDER, Kind.ORDER_DEPENDENT)
+    missing = view_of(ops.sum, lambda x, dim: x.sum(dim) + 1, row_case("ones", (4, 4)))
+    assert judge(replace(missing, permuted=(order,)), {ORDER})[1] is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("family", ["randn", "nearmax", "minnormal", "expspread"])
+def test_a_scaled_case_stays_in_range(family: str, dtype: str) -> None:
+    case = product(family, dtype)
+    view = view_of(ops.matmul, torch.matmul, case)
+    own = given(case)
+    made = scalings(view, own)
+    if family == "randn":
+        assert {s.arguments for s in made} == {("a",), ("b",)}
+    least = torch.finfo(getattr(torch, dtype)).tiny
+    for scaling in made:
+        moved = scaled(own, scaling)
+        assert moved is not None
+        for name in scaling.arguments:
+            x, y = own.values[name].double(), moved.values[name].double()
+            assert torch.equal(y, x * 2.0**scaling.exponent)
+            assert bool(((y == 0) | (y.abs() >= least)).all())
+        total = moved.values["a"].double().abs() @ moved.values["b"].double().abs()
+        assert float(total.max()) < torch.finfo(getattr(torch, dtype)).max
+
+
+def test_subnormal_arguments_are_not_scaled() -> None:
+    case = product("subnormal")
+    view = view_of(ops.matmul, torch.matmul, case)
+    assert scalings(view, given(case)) == []
+
+
+SCRIPTS = {
+    "scaled": (ops.relu, "x.clamp(0, 1e4)", "x.clamp(0)", x_case("randn", (2, 4))),
+    "bitwise": (
+        ops.matmul,
+        "a @ b if float(a.abs().max()) > 65504 else (a.double() @ b.double()).float()",
+        "(a.double() @ b.double()).float()",
+        product("randn"),
+    ),
+    "order": (ops.amax, "x[..., -1].clone()", "x.amax(dim)", rising()),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_changes_the_data_and_fails_until_the_kernel_is_mended(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, wrong, right, case = SCRIPTS[name]
+    parameters = ", ".join((*operator.tensors, *operator.scalars))
+    source = f"import torch\n\n\ndef mine({parameters}):\n    return {{}}\n"
+    bound = kernel(operator, name=name, determinism="bitwise")(
+        eval(f"lambda {parameters}: {wrong}")
+    )
+    classes = {SCALING, ORDER}
+    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    pinned = bench.pin(case)
+    failure = bench.judge(pinned, Depth.SEARCH).failure
+    assert failure is not None
+    made = finding(
+        kernel="mine", case=pinned, failure=failure, target=Target("kernels.py", "mine")
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["repro.py"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "repro.py").write_text(script(made))
+    for body, code in ((wrong, 1), (right, 0)):
+        (tmp_path / "kernels.py").write_text(source.format(body))
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path("repro.py")
+        assert end.value.code == code

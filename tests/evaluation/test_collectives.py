@@ -1,0 +1,159 @@
+"""Collectives: what two processes say, that none outlives its call, and the verdict."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import kernel
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import Kind, Verdict
+from kfuzz.evaluation.collective import caller, refused, told
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.execution.device import collectives
+from kfuzz.execution.device.collectives import Collected, Torn, difference, run_ranks
+
+CASE = Case({"x": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 2))})
+TORN = Torn("y", (1, 2), 3, 0.5, 0.25, of=132)
+
+
+def python(text: str) -> Callable[[int, Path], Sequence[str]]:
+    return lambda rank, folder: [sys.executable, "-c", text, str(rank), str(folder)]
+
+
+def test_both_ranks_are_heard() -> None:
+    beats: list[None] = []
+    text = "import sys; print('rank', sys.argv[1])"
+    made = run_ranks(python(text), step=lambda: beats.append(None))
+    assert [m.strip() for m in made] == ["rank 0", "rank 1"]
+
+
+@pytest.mark.parametrize("failing", ["sys.exit(3)", "time.sleep(600)"])
+def test_no_rank_outlives_the_call(failing: str, tmp_path: Path) -> None:
+    text = (
+        "import os, subprocess, sys, time\n"
+        "helper = subprocess.Popen(['sleep', '600'])\n"
+        f"log = open('{tmp_path}/' + sys.argv[1], 'w')\n"
+        "log.write(f'{os.getpid()} {helper.pid}')\n"
+        "log.close()\n"
+        f"if sys.argv[1] == '0': {failing}\n"
+        "time.sleep(600)\n"
+    )  # fmt: skip
+    assert run_ranks(python(text), step=lambda: None, limit=3.0) == []
+    pids = [int(p) for f in tmp_path.iterdir() for p in f.read_text().split()]
+    assert pids
+    deadline = time.monotonic() + 10
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, pids))
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_one_gpu_has_no_collective(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "GPUs only" in collectives.unavailable("cpu")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert "one GPU" in collectives.unavailable("cuda:0")
+
+
+def test_the_other_device_is_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert collectives.devices_of(torch.device("cuda:3")) == ["cuda:3", "cuda:0"]
+
+
+def test_what_both_say_together() -> None:
+    fine, torn = json.dumps({"torn": None}), json.dumps({"torn": asdict(TORN)})
+    assert told([f"printed by the user\n{fine}\n", fine]) == Collected()
+    assert told([fine, torn]) == Collected(torn=TORN)
+    reason = json.dumps({"reason": "no such results"})
+    assert told([reason, reason]) == Collected("no such results")
+    assert told([fine, "nonsense"]).reason
+    assert told([fine, ""]).reason
+    assert told([]).reason
+
+
+def test_where_sums_differ() -> None:
+    nan = float("nan")
+    wanted = torch.tensor([[1.0, nan, 3.0], [4.0, 5.0, nan]])
+    assert difference("y", wanted.clone(), wanted) is None
+    got = wanted.clone()
+    got[1, 1], got[1, 2] = 7.0, 0.0
+    found = difference("y", got, wanted)
+    assert found is not None
+    assert (found.index, found.elements, found.got, found.wanted) == (
+        (1, 1),
+        2,
+        7.0,
+        5.0,
+    )
+
+
+def test_steps_take_other_data_in_memory_of_their_own() -> None:
+    bound = kernel(ops.relu, name="collective_identity")(torch.relu)
+    call = caller(bound, CASE, torch.device("cpu"))
+    first, second, third = (call(n)["y"] for n in range(3))
+    assert torch.equal(first, third)
+    assert not torch.equal(first, second)
+    assert first.data_ptr() != third.data_ptr()
+    assert refused(bound) == ""
+    given = kernel(ops.relu, name="collective_given", inplace=("x",))(torch.relu_)
+    assert "memory that it was given" in refused(given)
+
+
+def bench(name: str, said: Collected) -> Bench:
+    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], {"C-ORD-03", "K-VAL-01"})
+    made = Bench(kernel(ops.relu, name=name)(torch.relu), setting)
+    made.beside_collective = lambda case, step: said
+    return made
+
+
+def test_what_a_collective_saw_is_c_ord_03(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kfuzz.evaluation.further_calls.interpreting", lambda: False)
+    asked = replace(CASE, collective=True)
+    made = bench("collective_torn", Collected(torn=TORN))
+    report = made.judge(asked, Depth.SEARCH)
+    assert report.failure is not None
+    assert report.failure.contract == "C-ORD-03"
+    assert report.failure.kind is Kind.OVERLAP_DEPENDENT
+    assert report.failure.detail == "collective"
+    assert "y[1, 2] is 0.5" in report.failure.message
+    # The same case without the question shows nothing.
+    assert made.judge(CASE, Depth.FULL).failure is None
+    fine = bench("collective_fine", Collected()).judge(asked, Depth.SEARCH)
+    assert fine.failure is None
+    assert fine.verdicts["C-ORD-03"] is Verdict.CONFORMS
+    left = bench("collective_left", Collected("no NCCL")).judge(asked, Depth.SEARCH)
+    assert left.failure is None
+    assert left.notes == ("not judged beside a collective: no NCCL",)
+
+
+def test_a_case_says_so_only_where_it_asks() -> None:
+    assert "collective" not in encode(CASE)
+    asked = replace(CASE, collective=True)
+    assert decode(Case, encode(asked), "case") == asked
+    assert decode(Case, encode(CASE), "case") == CASE
+
+
+def test_a_rank_ends_with_the_one_that_started_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(collectives.forked, "prctl", lambda option, value: None)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit):
+        collectives.end_with(parent=-1)

@@ -1,0 +1,137 @@
+"""The map of errors that a finding stores: what it shows, and where it comes from."""
+
+import base64
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.depth import Depth
+from kfuzz.core.error_map import EXACT, UNBOUNDED, UNDECIDED, ErrorMap, ratio_of
+from kfuzz.core.errors import DecodeError
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import Failure
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.numerics.comparator.compare import Comparison, Outcome
+from kfuzz.numerics.comparator.error_map import error_map
+from kfuzz.store.life import merged
+from tests.helpers.findings import finding
+
+
+def comparison(ratio: torch.Tensor, outcomes: torch.Tensor) -> Comparison:
+    ones = torch.ones_like(ratio)
+    return Comparison(
+        outcomes.to(torch.uint8).unsqueeze(0),
+        ratio.unsqueeze(0),
+        ones.unsqueeze(0),
+        -ones.unsqueeze(0),
+        ones.unsqueeze(0),
+    )
+
+
+def test_each_element_of_a_small_output_has_its_ratio() -> None:
+    ratio = torch.tensor([[0.0, 0.5, 1.0], [3.0, 1e30, 0.0]], dtype=torch.float64)
+    outcomes = torch.zeros(2, 3)
+    outcomes[1] = torch.tensor(
+        [Outcome.VALUE, Outcome.VALUE, Outcome.NAN_MISSING], dtype=torch.float32
+    )
+    made = error_map("out", comparison(ratio, outcomes))
+    assert made is not None
+    assert (made.output, made.rows, made.columns) == ("out", 2, 3)
+    codes = made.codes
+    assert codes[0] == EXACT
+    assert ratio_of(codes[1]) == 0.5
+    assert ratio_of(codes[2]) == 1.0
+    assert ratio_of(codes[3]) == pytest.approx(3.0, rel=0.1)
+    assert ratio_of(codes[4]) > 2**15
+    assert codes[5] == UNBOUNDED
+    assert made.missing == 3
+
+
+def test_what_is_admitted_never_looks_like_a_miss_nor_the_other_way_round() -> None:
+    ratio = torch.tensor([0.999, 1.0 + 1e-9], dtype=torch.float64)
+    outcomes = torch.tensor([Outcome.OK, Outcome.VALUE])
+    made = error_map("y", comparison(ratio, outcomes))
+    assert made is not None
+    inside, outside = map(ratio_of, made.codes)
+    assert inside <= 1 < outside
+
+
+def test_a_large_output_keeps_a_single_miss_and_every_corner() -> None:
+    shape = (3, 50, 1001)
+    outcomes = torch.full(shape, int(Outcome.UNDECIDED))
+    outcomes[2, 49, 1000] = int(Outcome.VALUE)
+    ratio = torch.zeros(shape, dtype=torch.float64)
+    ratio[2, 49, 1000] = 4.0
+    made = error_map("y", comparison(ratio, outcomes))
+    assert made is not None
+    assert (made.rows, made.columns, made.block) == (50, 63, (3, 16))
+    assert set(made.codes[:-1]) == {UNDECIDED}
+    assert ratio_of(made.codes[-1]) == 4.0
+    assert made.problem() is None
+
+
+@pytest.mark.parametrize(("shape", "cells"), [((), 1), ((5,), 5), ((2, 0), None)])
+def test_any_rank_has_a_map_unless_it_is_empty(
+    shape: tuple[int, ...], cells: int | None
+) -> None:
+    zeros = torch.zeros(shape, dtype=torch.float64)
+    made = error_map("y", comparison(zeros, zeros))
+    assert (None if made is None else len(made.codes)) == cells
+
+
+def mapped() -> Finding:
+    cells = base64.b64encode(bytes([1, 255, 140])).decode()
+    made = ErrorMap("out", (1, 3), 1, 3, cells)
+    found = finding()
+    failure = replace(found.failure, errors=made)
+    return replace(found, failure=failure, first_errors=made)
+
+
+def test_a_finding_carries_its_maps_through_its_file_and_a_merge() -> None:
+    found = mapped()
+    data = encode(found)
+    assert decode(Finding, data) == found
+    assert decode(Failure, encode(finding().failure)).errors is None
+    assert "errors" not in encode(finding().failure)
+    assert merged(found, finding()).first_errors == found.first_errors
+    data["failure"]["errors"]["cells"] = "AAAA" * 9
+    with pytest.raises(DecodeError, match=r"failure\.errors: 27 codes for 1 x 3"):
+        decode(Finding, data)
+    data["failure"]["errors"] |= {"cells": "é", "rows": 1}
+    with pytest.raises(DecodeError, match="base64"):
+        decode(Finding, data)
+    data["failure"]["errors"] |= {"shape": [1, 1 << 40]}
+    with pytest.raises(DecodeError, match="cells for an output"):
+        decode(Finding, data)
+
+
+def test_a_case_that_misses_is_judged_with_a_map_and_one_asked_in_short_without() -> (
+    None
+):
+    from kfuzz.contracts import operators as ops
+    from kfuzz.contracts.binding import kernel
+    from kfuzz.core.recipe import Case, Fill, TensorSpec
+
+    @kernel(ops.softmax, name="drops_the_last")
+    def drops_the_last(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+        out = torch.softmax(x, dim)
+        out[..., -1] = 0.5
+        return out
+
+    spec = TensorSpec((2, 5), ("M", "N"), "float32", fill=Fill("randn", 3))
+    case = Case({"x": spec}, {"dim": -1})
+    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], ["K-VAL-01"])
+    bench = Bench(drops_the_last, setting)
+    failure = bench.judge(case, Depth.SEARCH).failure
+    assert failure is not None
+    assert failure.errors is not None
+    codes = failure.errors.codes
+    assert [i for i, c in enumerate(codes) if c > 128] == [4, 9]
+    assert all(math.isfinite(ratio_of(c)) for c in codes)
+    short = bench.judge(case, Depth.BASE).failure
+    assert short is not None
+    assert short.errors is None

@@ -1,0 +1,175 @@
+"""C-CMP-01 and C-CMP-02: chains of operators, and configurations of a kernel."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Kind, Verdict
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from tests.contracts.test_attribution import spec, x_case
+
+COUNTER = itertools.count()
+
+
+def judged(
+    operator: Operator,
+    function: Callable[..., object],
+    case: Case,
+    **claims: object,
+) -> CaseReport:
+    bound = kernel(operator, name=f"f{next(COUNTER)}", **claims)(function)
+    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
+    return bench.judge(case, Depth.FULL)
+
+
+def gated(dtype: str = "float32", family: str = "randn") -> Case:
+    gate, up = (spec(family, (3, 17), dtype, seed=seed) for seed in (2, 4))
+    return Case({"gate": gate, "up": up})
+
+
+# Chains -----------------------------------------------------------------------
+
+
+def test_a_part_that_is_left_out_is_charged_to_the_chain() -> None:
+    def without_silu(gate: Tensor, up: Tensor) -> Tensor:
+        return gate * up
+
+    report = judged(ops.swiglu, without_silu, gated())
+    assert report.failure is not None
+    assert report.failure.contract == "C-CMP-01"
+    assert report.failure.kind is Kind.VALUE
+    assert "silu, mul" in report.failure.message
+
+
+def test_what_the_stored_chain_gives_is_a_matter_of_precision() -> None:
+    def chained(gate: Tensor, up: Tensor) -> Tensor:
+        return torch.nn.functional.silu(gate) * up
+
+    case = gated("bfloat16")
+    report = judged(ops.swiglu, chained, case)
+    assert report.failure is not None
+    assert report.failure.contract == "C-PRC-01"
+    report = judged(ops.swiglu, chained, case, intermediates="output")
+    assert report.failure is None
+    assert report.verdicts["C-CMP-01"] is Verdict.CONFORMS
+
+
+def test_an_operator_that_is_no_chain_has_no_such_contract() -> None:
+    report = judged(ops.relu, lambda x: x.clone(), x_case("negative", (4, 16)))
+    assert report.failure is not None
+    assert report.failure.contract == "K-VAL-01"
+    assert "C-CMP-01" not in report.verdicts
+
+
+def test_chains_consist_of_operators() -> None:
+    chains = {o.name: o.chain for o in OPERATORS.values() if o.chain}
+    assert chains["linear_relu"] == ("linear", "relu")
+    assert all(part in OPERATORS for chain in chains.values() for part in chain)
+
+
+# Configurations ---------------------------------------------------------------
+
+CONFIGS = ({"block": 4}, {"block": 8}, {"block": 16, "tail": False})
+
+
+def blocked(x: Tensor, *, block: int, tail: bool = True) -> Tensor:
+    """Rectify block by block; without its tail the rest keeps its sign."""
+    flat = x.reshape(-1).clone()
+    n = flat.numel() if tail else flat.numel() // block * block
+    flat[:n] = torch.relu(flat[:n])
+    return flat.reshape(x.shape)
+
+
+def numbered(number: int, shape: tuple[int, ...] = (5, 5)) -> Case:
+    return Case({"x": spec("negative", shape)}, config=number)
+
+
+def test_the_faulty_configuration_is_named_and_one_that_is_right() -> None:
+    report = judged(ops.relu, blocked, numbered(2), configs=CONFIGS)
+    assert report.failure is not None
+    assert report.failure.contract == "C-CMP-02"
+    assert report.failure.kind is Kind.VALUE
+    told = report.failure.message
+    assert "with block=16, tail=False; with block=4 the result is admitted" in told
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4])
+def test_a_case_runs_the_configuration_of_its_number(number: int) -> None:
+    seen: list[int] = []
+
+    def noting(x: Tensor, *, block: int, tail: bool = True) -> Tensor:
+        seen.append(block)
+        return blocked(x, block=block, tail=tail)
+
+    report = judged(ops.relu, noting, numbered(number), configs=CONFIGS)
+    assert set(seen) == {CONFIGS[number % 3]["block"]}
+    assert report.failure is None
+    assert report.verdicts["C-CMP-02"] is Verdict.CONFORMS
+
+
+def test_what_every_configuration_gets_wrong_is_no_matter_of_them() -> None:
+    def wrong(x: Tensor, *, block: int) -> Tensor:
+        return x + block
+
+    report = judged(ops.relu, wrong, numbered(0), configs=CONFIGS[:2])
+    assert report.failure is not None
+    assert report.failure.contract == "K-VAL-01"
+
+
+def test_a_kernel_with_one_form_has_no_configurations_to_judge() -> None:
+    report = judged(ops.relu, torch.relu, numbered(1))
+    assert "C-CMP-02" not in report.verdicts
+
+
+def before(block: int, x: Tensor) -> Tensor:
+    return blocked(x, block=block)
+
+
+def keyword(x: Tensor, **own: int) -> Tensor:
+    return blocked(x, **own)
+
+
+@pytest.mark.parametrize(
+    ("function", "configs", "why"),
+    [
+        (blocked, ({"block": 4, "tiles": 4},), "'tiles' of configs= is no keyword"),
+        (blocked, ({"block": 4}, {"tail": True}), "'block' is needed"),
+        (keyword, ({"x": 4},), "'x' of configs= is no keyword"),
+        (before, ({"block": 4},), "stands before a tensor"),
+        (blocked, {"block": 4}, "not a tuple of keyword mappings"),
+        (blocked, ({"block": [4]},), "not a tuple of keyword mappings"),
+        (blocked, ({"block": 4}, {"block": 4}), "twice"),
+    ],
+)
+def test_configurations_that_do_not_fit_are_refused(
+    function: Callable[..., object], configs: object, why: str
+) -> None:
+    with pytest.raises(BindingError) as error:
+        kernel(ops.relu, name="refused", configs=configs)(function)
+    assert why in str(error.value)
+
+
+def test_keywords_of_any_name_take_configurations() -> None:
+    report = judged(ops.relu, keyword, numbered(0), configs=CONFIGS)
+    assert report.failure is None
+
+
+def test_configurations_are_stored_with_a_finding() -> None:
+    made = Declaration().declare("here", configs=CONFIGS, batch_invariant=True)
+    assert decode(Declaration, encode(made)) == made
+    assert made.config(5) == CONFIGS[2]
+    assert Declaration().config(5) == {}

@@ -1,0 +1,79 @@
+"""K-MEM-01 on hand-made evidence: what is charged, in which order, in which words."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kfuzz.contracts.classes.k_mem_01 import judge
+from kfuzz.core.verdict import Access, Failure, Kind
+from kfuzz.execution.calls.run import Run
+from kfuzz.execution.memory.allocations import AllocationTouch
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.touches import Touch
+
+LOAD = Access(
+    "load", "x", "x", "after", distance=1, offset=3, count=4, program=(0, 0, 0),
+    line="softmax.py:41",
+)  # fmt: skip
+STORE = Access("store", "", "its own float32[4]", "before", distance=2, offset=-2)
+
+
+def judged(*accesses: Access, **evidence: object) -> Failure | None:
+    run = Run(Poison.NAN, accesses=accesses, **evidence)  # type: ignore[arg-type]
+    return judge(SimpleNamespace(base=run))  # type: ignore[arg-type]
+
+
+def test_a_load_outside_is_named_with_line_and_program() -> None:
+    failure = judged(LOAD)
+    assert failure is not None
+    assert (failure.kind, failure.output) == (Kind.READ_OUTSIDE, "x")
+    assert failure.message == (
+        "loads outside x: 1 element past the end, at softmax.py:41 in program (0, 0, 0)"
+    )
+    assert failure.accesses == (LOAD,)
+    assert failure.elements == 4
+
+
+def test_writes_come_before_reads() -> None:
+    failure = judged(LOAD, STORE)
+    assert failure is not None
+    assert (failure.kind, failure.output) == (Kind.WRITE_OUTSIDE, "")
+    assert failure.message == (
+        "stores outside its own float32[4]: 2 elements before the start"
+    )
+    assert failure.accesses == (STORE,)
+    touch = Touch("z", "after", count=1, distance=1, itemsize=4)
+    failure = judged(LOAD, touches=(touch,))
+    assert failure is not None
+    assert (failure.kind, failure.output) == (Kind.WRITE_OUTSIDE, "z")
+    stray = AllocationTouch(0, (4,), "float32", "after", 1, 1)
+    failure = judged(LOAD, strays=(stray,))
+    assert failure is not None
+    assert failure.kind is Kind.WRITE_OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("access", "words"),
+    [
+        (
+            Access("atomic", "x", "x", "slack", distance=1, offset=1),
+            "has an atomic outside x: in a gap of its strides, 1 element from the "
+            "nearest",
+        ),
+        (
+            Access("load", "", "memory it was not given", "elsewhere", line="a.py:3"),
+            "loads outside everything that it was given, at a.py:3",
+        ),
+    ],
+)
+def test_the_other_places_have_words_of_their_own(access: Access, words: str) -> None:
+    failure = judged(access)
+    assert failure is not None
+    assert failure.message == words
+
+
+def test_unwritten_elements_and_races_are_no_access_outside() -> None:
+    unwritten = Access("load", "", "its own float32[4]", "unwritten")
+    race = Access("store", "", "its own float32[4]", "race")
+    inside = Touch("x", "element", count=1, distance=0, itemsize=4)
+    assert judged(unwritten, race, touches=(inside,)) is None

@@ -1,0 +1,348 @@
+"""K-MEM-04 and K-REF-01: what calls share, and what they remember."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from kfuzz import strategies as ks
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.language import SECOND_CALL_SHARE
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.probes.second_call import halved, is_due, turned
+from kfuzz.numerics.models.elementwise import elementwise
+from tests.contracts.test_attribution import judged, layer_norm_case, row_case, x_case
+
+CASE = x_case("randn", (4, 8))
+
+
+def charged(report: CaseReport) -> tuple[str, Kind]:
+    assert report.failure is not None, report
+    return report.failure.contract, report.failure.kind
+
+
+def failure(function: Callable[..., object], case: Case = CASE) -> Failure | None:
+    return judged(ops.relu, function, case).failure
+
+
+def pinned_row(data: Tensor) -> Case:
+    """A case of a reduction over one row of given values."""
+    dtype = str(data.dtype).removeprefix("torch.")
+    held = data.view(torch.uint8).numpy().tobytes()
+    spec = TensorSpec(tuple(data.shape), ("d0",), dtype, values=held)
+    return Case({"x": spec}, {"dim": -1})
+
+
+def test_a_buffer_that_two_calls_return_is_charged() -> None:
+    kept: dict[object, Tensor] = {}
+
+    def static(x: Tensor) -> Tensor:
+        y = kept.setdefault(x.shape, torch.empty_like(x))
+        return y.copy_(torch.relu(x))
+
+    report = judged(ops.relu, static, CASE)
+    assert charged(report) == ("K-MEM-04", Kind.ALIASES_OUTPUT)
+    assert report.failure is not None
+    assert report.failure.output == "y"
+
+
+def test_two_buffers_in_turn_are_charged_too() -> None:
+    kept, calls = [torch.empty(4, 8), torch.empty(4, 8)], iter(range(99))
+
+    def alternating(x: Tensor) -> Tensor:
+        return kept[next(calls) % 2].copy_(torch.relu(x))
+
+    made = failure(alternating)
+    assert made is not None
+    assert made.kind is Kind.ALIASES_OUTPUT
+
+
+def test_returning_the_input_is_charged_without_a_second_call() -> None:
+    def unchanged(x: Tensor) -> Tensor:
+        return x if bool((x >= 0).all()) else torch.relu(x)
+
+    case = x_case("ones", (4, 8))
+    report = judged(ops.relu, unchanged, case)
+    assert charged(report) == ("K-MEM-04", Kind.ALIASES_INPUT)
+    assert report.failure is not None
+    assert "the input x" in report.failure.message
+    assert failure(lambda x: unchanged(x).clone(), case) is None
+    assert failure(unchanged, x_case("ones", (0, 8))) is None
+
+
+def test_a_result_declared_in_place_may_be_its_argument() -> None:
+    report = judged(ops.relu, lambda x: x.clamp_(min=0), CASE, inplace="x")
+    assert report.failure is None
+    assert report.verdicts["K-MEM-04"] is Verdict.CONFORMS
+    assert report.verdicts["K-REF-01"] is Verdict.CONFORMS
+
+
+def slices(x: Tensor) -> Tensor:
+    wide = torch.empty(x.shape[0], 2 * x.shape[1])
+    return wide[:, ::2].copy_(torch.relu(x))
+
+
+def columns_in_turn() -> Callable[[Tensor], Tensor]:
+    """A large buffer whose columns are handed out one after the other."""
+    buffer, calls = torch.empty(4, 8, 64), iter(range(64))
+    return lambda x: buffer[:, :, next(calls)].copy_(torch.relu(x))
+
+
+def workspace() -> Callable[[Tensor], Tensor]:
+    kept: dict[object, Tensor] = {}
+
+    def with_workspace(x: Tensor) -> Tensor:
+        space = kept.setdefault(x.shape, torch.empty_like(x))
+        torch.clamp(x, min=0, out=space)
+        return space.clone()
+
+    return with_workspace
+
+
+def drawing(x: Tensor) -> Tensor:
+    """Uses the generator, for nothing that the result shows."""
+    order = torch.randperm(x.shape[0])
+    y = torch.empty_like(x)
+    y[order] = torch.relu(x[order])
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [slices, columns_in_turn(), workspace(), drawing],
+    ids=["slices", "columns", "workspace", "generator"],
+)
+def test_a_correct_kernel_with_memory_of_its_own_is_not(
+    function: Callable[[Tensor], Tensor],
+) -> None:
+    report = judged(ops.relu, function, CASE)
+    assert report.failure is None
+    assert report.verdicts["K-MEM-04"] is Verdict.CONFORMS
+    assert report.verdicts["K-REF-01"] is Verdict.CONFORMS
+
+
+def memo(key: Callable[[Tensor], object]) -> Callable[[Tensor], Tensor]:
+    kept: dict[object, Tensor] = {}
+    return lambda x: kept.setdefault(key(x), torch.relu(x)).clone()
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        (lambda x: (x.data_ptr(), x.shape), "at other addresses"),
+        (lambda x: id(x), "at other addresses"),
+        (lambda x: x.shape, "the first call with these shapes"),
+    ],
+)
+def test_a_memo_is_stale_whatever_its_key(
+    key: Callable[[Tensor], object], why: str
+) -> None:
+    for case in (CASE, x_case("ones", (1,))):
+        report = judged(ops.relu, memo(key), case)
+        assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
+        assert report.failure is not None
+        assert why in report.failure.message
+
+
+def remembers(function: Callable[..., Tensor], case: Case) -> Verdict:
+    """Return what K-REF-01 alone says of a sum: other classes see faults of values."""
+    bound = kernel(ops.sum, name=function.__name__)(function)
+    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01"}))
+    return bench.judge(case, Depth.FULL).verdicts["K-REF-01"]
+
+
+def test_a_result_that_comes_again_by_rounding_is_no_memory() -> None:
+    """2556 + 1 and 2554 + 1 are 2556 in float16, and only the first is right."""
+    data = torch.tensor([2047.0, 507, 0, 1, 1, 0, 0, 0], dtype=torch.float16)
+    case = pinned_row(data)
+
+    def one_too_many(x: Tensor, *, dim: int) -> Tensor:
+        return (x.sum(dim, dtype=torch.float32) + 1).half()
+
+    assert remembers(one_too_many, case) is Verdict.CONFORMS
+
+
+def test_a_memo_that_looks_at_some_elements_is_stale() -> None:
+    for key in (
+        lambda x: (x.shape, float(x.flatten()[0]), float(x.flatten()[-1])),
+        lambda x: (x.shape, round(float(x.sum()), 3)),
+    ):
+        report = judged(ops.relu, memo(key), CASE)
+        assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
+        assert report.failure is not None
+        assert "an earlier call, from which only" in report.failure.message
+
+
+def test_a_memo_filled_by_an_earlier_case_is_named_as_such() -> None:
+    """Then the base run is wrong already; elsewhere it is right."""
+    bound = kernel(ops.relu, name="remembers")(memo(lambda x: (x.data_ptr(), x.shape)))
+    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
+    bench.judge(CASE, Depth.BASE)
+    report = bench.judge(x_case("randn", (4, 8), seed=4), Depth.SEARCH)
+    assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
+
+
+def test_state_that_calls_leave_behind_is_charged() -> None:
+    sums = torch.zeros(4, 8)
+
+    def accumulating(x: Tensor) -> Tensor:
+        return sums.add_(torch.relu(x)).clone()
+
+    made = failure(accumulating)
+    assert made is not None
+    assert made.kind is Kind.STALE_RESULT
+    assert "right the first time" in made.message
+
+
+@pytest.mark.parametrize("shape", [(1,), (4, 8)])
+@pytest.mark.parametrize(
+    ("wrong", "family"),
+    [
+        (torch.zeros_like, "negative"),
+        (torch.abs, "ones"),
+        (lambda x: torch.where(x > 0.5, 0.0, torch.relu(x)), "negative"),
+    ],
+)
+def test_a_wrong_value_of_the_second_data_alone_is_not_staleness(
+    wrong: Callable[[Tensor], Tensor], family: str, shape: tuple[int, ...]
+) -> None:
+    """The base run conforms by luck; the case says nothing about memory."""
+    report = judged(ops.relu, wrong, x_case(family, shape))
+    assert report.failure is None
+    assert Verdict.VIOLATES not in report.verdicts.values()
+
+
+def order_of_the_generator(x: Tensor, dim: int) -> Tensor:
+    total = torch.zeros(x.shape[0])
+    for i in torch.randperm(x.shape[1]):
+        total = total + x[:, i]
+    return total
+
+
+def test_bits_that_follow_the_seed_are_charged_within_the_tolerance() -> None:
+    case = row_case("randn", (4, 64))
+    report = judged(ops.sum, order_of_the_generator, case)
+    assert charged(report) == ("K-REF-01", Kind.SEED_DEPENDENT)
+    assert report.ratio < 1
+    free = judged(ops.sum, order_of_the_generator, case, determinism="none")
+    assert free.failure is None
+
+
+def test_bits_that_differ_at_every_call_do_not_follow_the_seed() -> None:
+    calls = iter(range(999))
+
+    def unsteady(x: Tensor, dim: int) -> Tensor:
+        return x.roll(next(calls) % 61, dim).cumsum(dim)[:, -1]
+
+    report = judged(ops.sum, unsteady, row_case("randn", (4, 64)))
+    assert report.failure is None
+
+
+def test_the_generators_of_the_process_are_left_as_they_were() -> None:
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    judged(ops.relu, drawing, CASE)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+NAMES = (f"counted{i}" for i in itertools.count())
+
+
+def counted(case: Case, depth: Depth) -> int:
+    """Return how often a correct kernel is called for a case."""
+    calls = 0
+
+    def counting(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return torch.relu(x)
+
+    bound = kernel(ops.relu, name=next(NAMES))(counting)
+    classes = {"K-MEM-04", "K-REF-01"}
+    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    assert bench.judge(case, depth).failure is None
+    return calls
+
+
+def test_a_share_of_the_cases_gets_a_second_call() -> None:
+    def seeded(seed: int) -> Case:
+        spec = CASE.tensors["x"]
+        return Case({"x": replace(spec, fill=Fill("randn", seed))})
+
+    assert SECOND_CALL_SHARE == 16
+    due = [seed for seed in range(1, 3201) if is_due(seeded(seed))]
+    assert 100 < len(due) < 400
+    wider = [seed for seed in range(1, 3201) if is_due(seeded(seed), 1 / 4)]
+    assert 700 < len(wider) < 900
+    assert set(due) < set(wider)
+    with_it, without = seeded(due[0]), seeded(due[0] + 1)
+    assert not is_due(without)
+    assert counted(with_it, Depth.BASE) == counted(without, Depth.SEARCH) == 1
+    # The second call, the first data again, and with a part of it changed; then two
+    # shorter calls, each after one of the case's own shape.
+    assert counted(with_it, Depth.SEARCH) == 4 + 4
+    assert counted(without, Depth.FULL) == 5 + 4
+    values = bytes(4 * 32)
+    pinned = Case({"x": replace(CASE.tensors["x"], fill=None, values=values)})
+    assert counted(pinned, Depth.SEARCH) == 4 + 4  # zeros have no other order
+
+
+def test_the_other_data_keep_their_dtypes_and_indices() -> None:
+    values = {
+        "x": torch.tensor([[1.0, -2.0], [0.0, 4.0]], dtype=torch.bfloat16),
+        "small": torch.tensor([1.0, float("-inf")]).to(torch.float8_e5m2),
+        "indices": torch.tensor([0, 5, 9]),
+        "scalar": torch.tensor(3.0),
+        "variance": torch.tensor([0.0, 2.0]),
+        "mask": torch.tensor([0.0, float("-inf")]),
+    }
+    inputs = {name: ks.tensors("*") for name in values}
+    inputs["variance"] = ks.tensors("C", role="variance")
+    inputs["mask"] = ks.tensors("C", role="mask")
+    operator = Operator("all", inputs, torch.relu, elementwise(ulps=1))
+    second, third = turned(operator, values), halved(values)
+    assert second["x"].tolist() == [[-4.0, -0.0], [2.0, -1.0]]
+    assert second["small"].float().tolist() == [float("inf"), -1.0]
+    assert second["indices"].tolist() == [9, 5, 0]
+    assert second["scalar"].item() == -3.0
+    assert second["variance"].tolist() == [2.0, 0.0]
+    assert second["mask"].tolist() == [float("-inf"), 0.0]
+    assert third["x"].tolist() == [[0.5, -1.0], [0.0, 2.0]]
+    assert third["indices"] is values["indices"]
+    for name, x in values.items():
+        assert second[name].dtype == third[name].dtype == x.dtype
+
+
+def test_a_stride_of_zero_is_overwritten_as_well() -> None:
+    case = x_case("randn", (4, 8), strides=(0, 2), offset=3)
+    assert failure(torch.relu, case) is None
+    made = failure(memo(lambda x: x.data_ptr()), case)
+    assert made is not None
+    assert made.kind is Kind.STALE_RESULT
+
+
+def test_a_kernel_that_reshapes_its_argument_is_not_called_again() -> None:
+    report = judged(ops.relu, lambda x: torch.relu(x.t_()).t(), CASE)
+    assert report.failure is None
+    assert "K-REF-01" not in report.verdicts
+
+
+def test_several_arguments_are_overwritten_together() -> None:
+    case = layer_norm_case("randn", (4, 64))
+
+    def plain(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return torch.nn.functional.layer_norm(x, weight.shape, weight, bias, eps)
+
+    report = judged(ops.layer_norm, plain, case)
+    assert report.failure is None
+    assert report.verdicts["K-REF-01"] is Verdict.CONFORMS

@@ -1,0 +1,153 @@
+"""What a user without an error model is told of a kernel."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from tests.helpers.shadow_runs import operator_of
+
+CASE = Case({"x0": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 1))})
+COUNTER = iter(range(1000))
+
+
+def judged(
+    operator: Operator, function: object, *, case: Case = CASE, **claims: object
+) -> CaseReport:
+    bound = kernel(operator, name=f"shadow{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
+    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)
+    return Bench(bound, setting).judge(case, Depth.FULL)
+
+
+def swish(x0: Tensor) -> Tensor:
+    return x0 / (1 + torch.exp(-x0))
+
+
+def test_a_correct_kernel_conforms_and_a_wrong_one_violates() -> None:
+    operator = operator_of(swish)
+    for function in (swish, torch.nn.functional.silu):
+        report = judged(operator, function)
+        assert (report.failure, report.notes) == (None, ())
+        assert report.verdicts["K-VAL-01"] is Verdict.CONFORMS
+    wrong = judged(operator, lambda x0: x0 / (2 + torch.exp(-x0)))
+    assert wrong.failure is not None
+    assert wrong.failure.contract == "K-VAL-01"
+    half = judged(operator, lambda x0: swish(x0.half()).float())
+    assert half.failure is not None
+
+
+def test_beyond_the_bound_within_four_times_is_a_note() -> None:
+    def coarse(x0: Tensor) -> Tensor:
+        y = torch.exp(x0.double())
+        return (y * (1 + 12 * 2.0**-24)).float()
+
+    operator = operator_of(torch.exp)
+    report = judged(operator, coarse)
+    assert report.failure is None
+    (note,) = report.notes
+    assert note == "y0 lies beyond the running-error bound, within 4 times of it"
+    strict = judged(operator, coarse, algorithm="as_reference")
+    assert strict.failure is not None
+    assert judged(operator, torch.exp, algorithm="as_reference").failure is None
+
+
+def test_an_operator_without_a_rule_is_named_to_the_user() -> None:
+    report = judged(operator_of(torch.special.i0e), torch.special.i0e)
+    assert report.failure is None
+    assert report.notes == ("y0 is undecided: no error rule for aten.special_i0e",)
+    assert report.verdicts["K-VAL-01"] is Verdict.UNDER_SPECIFIED
+
+
+def masked_rows(x0: Tensor) -> Tensor:
+    square = x0[:, : len(x0)]
+    return (square.tril() + torch.eye(len(x0))) @ x0 + (x0 > 3) * x0
+
+
+def test_what_a_mask_takes_out_may_be_left_out_with_its_nan() -> None:
+    """Products with the zeros of a triangle or a mask are nothing to a kernel."""
+
+    def rows(x0: Tensor) -> Tensor:
+        """Each row from those up to it alone, products with a mask's zeros left out."""
+        made = [x0[i, : i + 1] @ x0[: i + 1] + x0[i] for i in range(len(x0))]
+        return torch.stack(made) + torch.where(x0 > 3, x0, 0.0)
+
+    def careless(x0: Tensor) -> Tensor:
+        return rows(torch.nan_to_num(x0))
+
+    data = torch.full((4, 4), 0.5)
+    data[2, 2] = float("nan")
+    values = data.numpy().tobytes()
+    spec = TensorSpec((4, 4), ("d0", "d1"), "float32", values=values)
+    operator = operator_of(masked_rows)
+    case = Case({"x0": spec})
+    assert judged(operator, masked_rows, case=case).failure is None
+    assert judged(operator, rows, case=case).failure is None
+    wrong = judged(operator, careless, case=case).failure
+    assert wrong is not None
+    assert wrong.contract == "C-EXC-01"
+
+
+def test_an_infinity_may_meet_a_product_that_has_vanished() -> None:
+    """A scan multiplies neighbours first: 1e-30 * 1e-30 * Inf is NaN or Inf."""
+
+    def scan(x0: Tensor) -> Tensor:
+        pairs = x0[:, :1] * (x0[:, 1:2] * x0[:, 2:])
+        return torch.cat([x0[:, :1], x0[:, :1] * x0[:, 1:2], pairs], -1)
+
+    def last(x0: Tensor) -> Tensor:
+        return scan(x0)[:, 2]
+
+    for small, decided in ((1e-30, False), (0.5, True)):
+        data = torch.tensor([[float("inf"), small, small]])
+        values = data.numpy().tobytes()
+        spec = TensorSpec((1, 3), ("d0", "d1"), "float32", values=values)
+        case = Case({"x0": spec})
+        for exact, kernel_of in (
+            (lambda x0: x0.cumprod(-1), scan),
+            (lambda x0: x0.prod(-1), last),
+        ):
+            operator = operator_of(exact)
+            assert judged(operator, kernel_of, case=case).failure is None
+            if decided:
+                wrong = judged(operator, lambda x, k=kernel_of: k(x) * 0.0, case=case)
+                assert wrong.failure is not None
+
+
+def test_several_results_are_judged_each() -> None:
+    def both(x0: Tensor) -> tuple[Tensor, Tensor]:
+        return x0 * 2, x0.sum(-1)
+
+    operator = operator_of(both, outputs=2)
+    assert judged(operator, both).failure is None
+    wrong = judged(operator, lambda x0: (x0 * 2, x0[..., :-1].sum(-1)))
+    assert wrong.failure is not None
+    assert wrong.failure.output == "y1"
+
+
+def test_an_oracle_of_other_results_than_declared_is_a_binding_error() -> None:
+    with pytest.raises(BindingError, match="1 results for the outputs y0, y1"):
+        judged(operator_of(swish, outputs=2), lambda x0: (x0, x0))
+    with pytest.raises(BindingError, match="not a tensor"):
+        judged(operator_of(lambda x0: 3), swish)
+
+
+def test_gates_that_one_product_gives_are_decided() -> None:
+    """Cells of recurrent networks split it without views."""
+
+    def gated(x0: Tensor) -> Tensor:
+        a, b, c = x0.unsafe_chunk(3, -1)
+        return torch.sigmoid(a) * b + torch.tanh(c)
+
+    operator = operator_of(gated)
+    right = judged(operator, gated)
+    assert (right.failure, right.notes) == (None, ())
+    assert right.verdicts["K-VAL-01"] is Verdict.CONFORMS
+    assert judged(operator, lambda x0: gated(x0 * (1 + 2**-10))).failure is not None

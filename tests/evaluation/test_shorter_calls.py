@@ -1,0 +1,209 @@
+"""K-REF-01's shorter calls: what a longer call leaves behind in the next one."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Failure, Kind, Verdict
+from kfuzz.evaluation.probes.shorter import shortened
+from tests.contracts.test_attribution import (
+    judged,
+    layer_norm_case,
+    row_case,
+    spec,
+    x_case,
+)
+
+NAMES = (f"cut{i}" for i in itertools.count())
+DATA = row_case("randn", (3, 20))
+
+
+def padded_to(block: int, *, clean: bool) -> Callable[[Tensor, int], Tensor]:
+    """Sums over whole blocks of a buffer that is kept for the next call."""
+    kept: dict[tuple[int, int], Tensor] = {}
+
+    def padded(x: Tensor, dim: int) -> Tensor:
+        rows, n = x.numel() // x.shape[-1], x.shape[-1]
+        key = rows, -(-n // block) * block
+        buffer = kept.setdefault(key, torch.zeros(key))
+        if clean:
+            buffer.zero_()
+        buffer[:, :n] = x.reshape(rows, n)
+        return buffer.sum(-1).reshape(x.shape[:-1])
+
+    return padded
+
+
+def test_what_a_longer_call_left_in_a_buffer_is_charged() -> None:
+    report = judged(ops.sum, padded_to(64, clean=False), DATA)
+    failure = report.failure
+    assert failure is not None
+    assert (failure.contract, failure.kind) == ("K-REF-01", Kind.STALE_RESULT)
+    assert "x of [3, 19], not [3, 20]" in failure.message
+    assert "other bits after a call on the larger shape" in failure.message
+
+
+def test_a_kept_buffer_that_each_call_clears_is_not() -> None:
+    report = judged(ops.sum, padded_to(64, clean=True), DATA)
+    assert report.failure is None
+    assert report.verdicts["K-REF-01"] is Verdict.CONFORMS
+
+
+def charge(function: Callable[..., object], **claims: object) -> Failure | None:
+    return judged(ops.sum, function, DATA, **claims).failure
+
+
+def test_what_is_wrong_whatever_came_before_is_no_matter_of_history() -> None:
+    def wrong_if_odd(x: Tensor, dim: int) -> Tensor:
+        return x.sum(dim) + x.shape[-1] % 2
+
+    assert charge(wrong_if_odd) is None
+
+
+def test_chance_is_no_matter_of_history() -> None:
+    """Wrong at every second shorter call, whatever came before it."""
+
+    def unsteady() -> Callable[[Tensor, int], Tensor]:
+        calls = itertools.count()
+        return lambda x, dim: x.sum(dim) + (x.shape[-1] == 19) * next(calls)
+
+    assert charge(unsteady()) is None
+    assert charge(padded_to(64, clean=False), determinism="none") is None
+
+
+def test_other_bits_alone_are_not_charged() -> None:
+    last: list[Tensor] = []
+
+    def order_of_the_last(x: Tensor, dim: int) -> Tensor:
+        """Sums in an order that the call before decides; each is admitted."""
+        flip = bool(last) and float(last[-1].flatten()[0]) > 0
+        last[:] = [x.clone()]
+        return (x.flip(dim) if flip else x).cumsum(dim)[..., -1]
+
+    assert charge(order_of_the_last) is None
+
+
+def test_a_kernel_that_refuses_the_shorter_shape_is_not_charged() -> None:
+    def even(x: Tensor, dim: int) -> Tensor:
+        if x.shape[-1] % 2:
+            raise ValueError("even sizes only")
+        return x.sum(dim)
+
+    assert charge(even) is None
+
+
+def shapes(
+    operator: Operator, case: Case, **claims: object
+) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes of the shorter case, none where nothing can be cut."""
+    bound = kernel(operator, name=next(NAMES), **claims)(torch.clone)  # type: ignore[arg-type]
+    values = {}
+    for name, given in case.tensors.items():
+        dtype = torch.int64 if given.below else torch.float32
+        values[name] = torch.arange(given.numel).to(dtype).reshape(given.shape)
+    part = shortened(bound.operator, bound.declaration, Derived(case, values))
+    if part is None:
+        return None
+    for name, x in part.values.items():
+        assert x.shape == part.case.tensors[name].shape
+        whole = values[name][tuple(slice(n) for n in x.shape)]
+        assert x.is_contiguous()
+        assert torch.equal(x, whole)
+    return {name: s.shape for name, s in part.case.tensors.items()}
+
+
+TILES = {"shape_class": "N % 16 == 0"}
+NORM = {"x": (2, 8), "weight": (8,), "bias": (8,)}
+MATRICES = Case(
+    {
+        "a": spec("randn", (3, 8), axes=("M", "K")),
+        "b": spec("randn", (8, 5), axes=("K", "N")),
+    }
+)
+ROTATED = Case(
+    {
+        "x": spec("randn", (2, 3, 1, 8), axes=("B", "S", "H", "D")),
+        "cos": spec("randn", (3, 4), axes=("S", "E")),
+        "sin": spec("randn", (3, 4), axes=("S", "E")),
+    },
+    {"repeats": 2},
+)
+LOOKUP = Case(
+    {
+        "weight": spec("randn", (5, 1), axes=("V", "D")),
+        "indices": replace(spec("index_uniform", (4,), "int64"), below="V"),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("operator", "case", "claims", "expected"),
+    [
+        (ops.relu, x_case("randn", (4, 8)), {}, {"x": (4, 7)}),
+        (ops.relu, x_case("randn", (4, 1)), {}, {"x": (3, 1)}),
+        (ops.relu, x_case("randn", (1, 1)), {}, None),
+        (ops.relu, x_case("randn", ()), {}, None),
+        (ops.sum, Case({"x": spec("randn", (4, 8))}, {"dim": 0}), {}, {"x": (3, 8)}),
+        (ops.sum, row_case("randn", (4, 48)), TILES, {"x": (4, 32)}),
+        (ops.layer_norm, layer_norm_case("randn", (2, 9)), {}, NORM),
+        (ops.matmul, MATRICES, {}, {"a": (3, 7), "b": (7, 5)}),
+        (ops.rope, ROTATED, {}, {"x": (2, 3, 1, 6), "cos": (3, 3), "sin": (3, 3)}),
+        (ops.embedding, LOOKUP, {}, {"weight": (5, 1), "indices": (3,)}),
+    ],
+)
+def test_the_dimension_that_is_reduced_is_cut_within_the_domain(
+    operator: Operator, case: Case, claims: dict[str, object], expected: object
+) -> None:
+    assert shapes(operator, case, **claims) == expected
+
+
+def inplace(x: Tensor) -> Tensor:
+    return x.clamp_(min=0)
+
+
+def given(x: Tensor, y: Tensor) -> None:
+    torch.clamp(x, min=0, out=y)
+
+
+PLAIN = x_case("randn", (4, 8))
+TRANSPOSED = x_case("randn", (4, 8), strides=(1, 4), offset=3)
+EXPANDED = x_case("randn", (4, 8), "bfloat16", strides=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("function", "claims", "case"),
+    [
+        (torch.relu, {}, PLAIN),
+        (torch.relu, {}, TRANSPOSED),
+        (torch.relu, {}, EXPANDED),
+        (inplace, {"inplace": "x"}, TRANSPOSED),
+        (given, {"out": "y"}, PLAIN),
+        (given, {"out": "y"}, EXPANDED),
+    ],
+)
+def test_a_right_kernel_gets_the_shorter_call_and_conforms(
+    function: Callable[..., object], claims: dict[str, object], case: Case
+) -> None:
+    seen = set()
+
+    def recorded(x: Tensor, *out: Tensor) -> object:
+        seen.add(tuple(x.shape))
+        return function(x, *out)
+
+    def named(x: Tensor, y: Tensor) -> object:
+        return recorded(x, y)
+
+    made = named if "out" in claims else recorded
+    report = judged(ops.relu, made, case, **claims)
+    assert report.failure is None
+    assert (4, 7) in seen
+    assert report.verdicts["K-REF-01"] is Verdict.CONFORMS

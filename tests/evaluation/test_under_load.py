@@ -1,0 +1,364 @@
+"""C-ORD-02 and K-LIV-01 on a GPU, judged on evidence made by hand."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.classes.c_ord_02 import unrepeatable
+from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.judge import judge, judge_alone
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.repeats import UNDER_LOAD
+from kfuzz.contracts.view import View
+from kfuzz.core.budget import SIZE_BUDGETS
+from kfuzz.core.depth import Depth
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import Kind, Verdict
+from kfuzz.evaluation import evaluator as bench_module
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.further_calls import FurtherCalls
+from kfuzz.evaluation.probes.under_load import (
+    _COMPANY,
+    ROUNDS,
+    THOROUGH_ROUNDS,
+    with_loads,
+)
+from kfuzz.execution.calls import run
+from kfuzz.execution.calls.run import Run
+from kfuzz.execution.device.launches import UncheckedLaunch
+from kfuzz.execution.device.surroundings import Company
+
+SHAPE = (4, 8)
+
+
+def case_of(seed: int) -> Case:
+    fill = Fill("randn", seed)
+    return Case({"x": TensorSpec(SHAPE, ("d0", "d1"), "float32", fill=fill)})
+
+
+CASE = case_of(2)
+_NUMBERS = itertools.count()
+HELD, COPIES = Probe.BESIDE_HELD, Probe.BESIDE_COPIES
+
+
+def viewed(case: Case = CASE, **claims: object) -> View:
+    """Return the base run of a kernel that is right."""
+    name = f"exp_{next(_NUMBERS)}"
+    bound = kernel(ops.exp, name=name, **claims)(lambda x: torch.exp(x))
+    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES))
+    bench = Bench(bound, setting)
+    view, _ = bench.caller(case).view(Derived(case, bench.values(case)))
+    return view
+
+
+def changed(run: Run, change: Callable[[Tensor], None]) -> Run:
+    y = run.outputs["y"].clone()
+    change(y)
+    return replace(run, outputs={"y": y})
+
+
+def another_bit(y: Tensor) -> None:
+    y.view(torch.int32)[0, 3] += 1
+
+
+def wrong(y: Tensor) -> None:
+    y[1, 2] = -7.0
+
+
+def with_runs(view: View, runs: Mapping[Probe, Run]) -> View:
+    every = dict.fromkeys(UNDER_LOAD, view.base)
+    return replace(view, runs={**view.runs, **every, **runs})
+
+
+def test_equal_repeats_conform() -> None:
+    verdicts, failure = judge(with_runs(viewed(), {}), CLASSES)
+    assert failure is None
+    assert verdicts["C-ORD-02"] is Verdict.CONFORMS
+
+
+def test_without_repeats_nothing_is_said() -> None:
+    view = viewed()
+    assert unrepeatable(view) is None
+    assert "C-ORD-02" not in judge(view, CLASSES)[0]
+
+
+def test_another_bit_under_load_is_charged() -> None:
+    view = viewed()
+    failure = judge_alone(with_runs(view, {HELD: changed(view.base, another_bit)}))
+    assert failure is not None
+    assert (failure.contract, failure.kind) == ("C-ORD-02", Kind.NONDETERMINISTIC)
+    assert (failure.output, failure.index, failure.elements) == ("y", (0, 3), 1)
+    assert "another kernel holds" in failure.message
+
+
+def test_other_bits_need_a_promise() -> None:
+    for claims in ({"determinism": "none"}, {"store": "stochastic"}):
+        view = viewed(**claims)
+        runs = {HELD: changed(view.base, another_bit)}
+        assert unrepeatable(with_runs(view, runs)) is None
+
+
+@pytest.mark.parametrize("determinism", ["bitwise", "run_to_run", "none"])
+def test_a_miss_at_times_is_charged_under_any_declaration(determinism: str) -> None:
+    view = viewed(determinism=determinism)
+    failure = judge_alone(with_runs(view, {COPIES: changed(view.base, wrong)}))
+    assert failure is not None
+    assert (failure.contract, failure.kind) == ("C-ORD-02", Kind.NONDETERMINISTIC)
+    assert failure.index == (1, 2)
+    assert "in 1 of 4 equal calls" in failure.message
+    assert "-7" in failure.message
+
+
+def test_a_base_run_that_alone_misses_is_a_race_too() -> None:
+    view = viewed()
+    runs = {Probe.BASE: changed(view.base, wrong)}
+    failure = judge_alone(with_runs(view, runs))
+    assert failure is not None
+    assert failure.contract == "C-ORD-02"
+
+
+def test_a_miss_of_every_call_is_another_contract_s() -> None:
+    view = viewed()
+    missing = changed(view.base, wrong)
+    # Some other bit besides: a wrong formula may add its terms in any order.
+    runs = dict.fromkeys((Probe.BASE, *UNDER_LOAD), missing)
+    runs[HELD] = changed(missing, another_bit)
+    grown = with_runs(view, runs)
+    assert grown.miss is not None
+    assert unrepeatable(grown) is None
+    failure = judge_alone(grown)
+    assert failure is not None
+    assert failure.contract != "C-ORD-02"
+
+
+def test_a_draw_of_a_stochastic_store_is_no_race() -> None:
+    view = viewed(store="stochastic")
+    assert unrepeatable(with_runs(view, {HELD: changed(view.base, wrong)})) is None
+
+
+def test_nans_are_equal_whatever_their_payload() -> None:
+    spec = TensorSpec(SHAPE, ("d0", "d1"), "float32", fill=Fill("nan_one", 2))
+    nans = torch.full(SHAPE, float("nan")).numpy().tobytes()
+    spec = replace(spec, fill=None, values=nans)
+    view = viewed(Case({"x": spec}))
+    assert bool(view.base.outputs["y"].isnan().all())
+    runs = {HELD: changed(view.base, another_bit)}
+    assert unrepeatable(with_runs(view, runs)) is None
+
+
+def test_a_kernel_that_promises_nothing_cannot_conform() -> None:
+    verdicts, failure = judge(with_runs(viewed(determinism="none"), {}), CLASSES)
+    assert failure is None
+    assert "C-ORD-02" not in verdicts
+
+
+@pytest.mark.parametrize(("thorough", "rounds"), [(0, ROUNDS), (1, THOROUGH_ROUNDS)])
+def test_repeats_are_made_in_each_company(thorough: int, rounds: int) -> None:
+    view, asked = viewed(), []
+
+    def repeat(company: Company) -> Run:
+        asked.append(company)
+        return view.base
+
+    grown = with_loads(view, repeat, thorough=bool(thorough))
+    assert asked == [Company.NONE, Company.HELD, Company.STIRRED] * rounds
+    assert set(UNDER_LOAD) <= set(grown.runs)
+
+
+def test_repeats_end_with_the_first_that_differs() -> None:
+    view, asked = viewed(), []
+
+    def repeat(company: Company) -> Run:
+        asked.append(company)
+        differs = len(asked) == 5
+        return changed(view.base, another_bit) if differs else view.base
+
+    failure = judge_alone(with_loads(view, repeat, thorough=True))
+    assert failure is not None
+    assert failure.kind is Kind.NONDETERMINISTIC
+    assert len(asked) == 5
+
+
+def test_a_repeat_without_a_result_ends_them() -> None:
+    view, asked = viewed(), []
+
+    def repeat(company: Company) -> Run:
+        asked.append(company)
+        return Run(poison=view.base.poison)
+
+    grown = with_loads(view, repeat, thorough=True)
+    assert len(asked) == 1
+    assert judge(grown, CLASSES)[1] is None
+
+
+def left(name: str, *, certain: bool) -> UncheckedLaunch:
+    return UncheckedLaunch(name, "what it means", certain)
+
+
+def test_a_launch_that_failed_is_charged_though_the_result_is_right() -> None:
+    view = viewed()
+    run = replace(view.base, unchecked=left("cudaErrorX", certain=True))
+    failure = judge_alone(replace(view, runs={Probe.BASE: run}))
+    assert failure is not None
+    assert (failure.contract, failure.kind) == ("K-LIV-01", Kind.UNCHECKED_LAUNCH)
+    assert failure.detail == "cudaErrorX"
+    assert "what it means" in failure.message
+
+
+def test_an_invalid_argument_is_charged_with_a_wrong_result_only() -> None:
+    view = viewed()
+    query = left("cudaErrorInvalidValue", certain=False)
+    right = replace(view.base, unchecked=query)
+    assert judge_alone(replace(view, runs={Probe.BASE: right})) is None
+    failure = judge_alone(replace(view, runs={Probe.BASE: changed(right, wrong)}))
+    assert failure is not None
+    assert failure.kind is Kind.UNCHECKED_LAUNCH
+
+
+class Met:
+    """The surroundings of a device, as a list of what was asked of them."""
+
+    def __init__(self, unchecked: UncheckedLaunch | None = None) -> None:
+        self.lacking = {"shared memory is not poisoned: no compiler": None}
+        self.asked: list[str] = []
+        self.unchecked = unchecked
+
+    def poison(self, poison: object) -> None:
+        self.asked.append("poison")
+
+    def begin(self, company: Company, poison: object) -> bool:
+        self.asked.append(company)
+        return True
+
+    def forget_errors(self) -> None:
+        self.asked.append("forget")
+
+    def take_unchecked(self) -> UncheckedLaunch | None:
+        self.asked.append("take")
+        return self.unchecked
+
+
+def benched(
+    monkeypatch: pytest.MonkeyPatch,
+    met: Met,
+    function: Callable[[Tensor], Tensor] = lambda x: torch.exp(x),
+) -> Bench:
+    """Return a bench on the CPU whose device has surroundings."""
+    monkeypatch.setattr(run, "surroundings_of", lambda device: met)
+    monkeypatch.setattr(bench_module, "surroundings_of", lambda device: met)
+    bound = kernel(ops.exp, name=f"exp_{next(_NUMBERS)}")(function)
+    return Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
+
+
+def test_a_call_meets_its_surroundings_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met = Met()
+
+    def called(x: Tensor) -> Tensor:
+        met.asked.append("call")
+        return torch.exp(x)
+
+    benched(monkeypatch, met, called).judge(CASE, Depth.FULL)
+    assert met.asked[:5] == ["poison", Company.NONE, "forget", "call", "take"]
+
+
+def test_stale_memory_is_poisoned_for_a_share_of_the_cases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met, poisoned = Met(), 0
+    bench = benched(monkeypatch, met)
+    for seed in range(1, 65):
+        met.asked.clear()
+        report = bench.judge(case_of(seed), Depth.SEARCH)
+        poisoned += "poison" in met.asked
+        # Where it was to be looked for, what could not be done is said.
+        assert bool(report.notes) == ("poison" in met.asked)
+    assert 0 < poisoned < 16
+    met.asked.clear()
+    bench.judge(CASE, Depth.FULL)
+    assert "poison" in met.asked
+
+
+def test_a_call_that_raised_leaves_nothing_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met = Met(left("cudaErrorX", certain=True))
+
+    def raising(x: Tensor) -> Tensor:
+        raise ValueError("its launch failed, and it looked")
+
+    bench = benched(monkeypatch, met, raising)
+    report = bench.judge(CASE, Depth.BASE)
+    assert report.failure is not None
+    assert report.failure.kind is Kind.RAISES
+    assert met.asked[-1] == "forget"
+    assert "take" not in met.asked
+    assert not bench.spent  # the CPU is well
+
+
+def test_a_launch_that_failed_reaches_the_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met = Met(left("cudaErrorX", certain=True))
+    report = benched(monkeypatch, met).judge(CASE, Depth.BASE)
+    assert report.failure is not None
+    assert report.failure.kind is Kind.UNCHECKED_LAUNCH
+
+
+def test_a_device_lost_in_a_further_run_is_no_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = itertools.count()
+
+    def lose(calls: FurtherCalls, view: View) -> View:
+        raise RuntimeError("CUDA error: an illegal memory access\nmore")
+
+    def called(x: Tensor) -> Tensor:
+        next(calls)
+        return torch.exp(x)
+
+    bench = benched(monkeypatch, Met(), called)
+    monkeypatch.setattr(FurtherCalls, "with_other_calls", lose)
+    with pytest.raises(RuntimeError):
+        bench.judge(CASE, Depth.FULL)  # the device is well: kfuzz is at fault
+    monkeypatch.setattr(bench_module, "is_lost", lambda device: True)
+    report = bench.judge(CASE, Depth.FULL)
+    assert bench.spent
+    assert (report.failure, report.verdicts) == (None, {})
+    assert "an illegal memory access" in str(report.error)
+
+
+def test_a_device_that_ails_after_an_exception_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def raising(x: Tensor) -> Tensor:
+        raise ValueError("no")
+
+    bench = benched(monkeypatch, Met(), raising)
+    monkeypatch.setattr(bench_module, "ailment", lambda device: "it does nothing")
+    bench.judge(CASE, Depth.BASE)
+    assert bench.spent
+
+
+def test_company_that_cannot_be_had_decides_nothing() -> None:
+    view, asked = viewed(), []
+
+    def repeat(company: Company) -> Run:
+        asked.append(company)
+        if company is Company.HELD:
+            return Run(poison=view.base.poison, unreliable="no compiler")
+        return view.base
+
+    grown = with_loads(view, repeat, thorough=False)
+    assert asked == list(_COMPANY.values())
+    assert HELD not in grown.runs
+    assert COPIES in grown.runs
+    assert "C-ORD-02" not in judge(grown, CLASSES)[0]

@@ -1,0 +1,315 @@
+"""Fenced memory of a device, by a driver that maps the machine's own."""
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.errors import HarnessError
+from kfuzz.core.recipe import Case, Edge
+from kfuzz.execution.device import pages
+from kfuzz.execution.device.driver import DriverError, driver_for
+from kfuzz.execution.device.pages import Pool, fenced_memory, sparse_memory
+from kfuzz.execution.memory import buffers as rooms
+from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.buffers import Room
+from kfuzz.execution.memory.own_edges import EDGE_ALIGNMENT
+from kfuzz.execution.memory.pages import NoAddressSpace
+from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.touches import Touch
+from tests.execution.test_pages import dies, ends, load, spec_of, store
+from tests.helpers.fake_driver import FENCE, GRAIN, FakeDriver, install
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def machine_memory(monkeypatch):
+    install(monkeypatch)
+
+
+@pytest.fixture
+def driver():
+    return FakeDriver()
+
+
+def test_memory_lies_between_addresses_without_memory(driver):
+    made = fenced_memory(1, CPU, driver=driver)
+    assert driver.calls == ["reserve", "create", "map", "release", "set_access"]
+    assert list(driver.reserved.values()) == [GRAIN + 2 * FENCE]
+    assert list(driver.mapped.values()) == [GRAIN]
+    memory = made.memory
+    assert (memory.numel(), made.start, made.stop) == (GRAIN, 0, GRAIN)
+    memory.fill_(7)
+    assert memory.eq(7).all()
+    start, stop = memory.data_ptr(), memory.data_ptr() + GRAIN
+    assert start % GRAIN == 0
+    for outside in (start - 1, stop, stop + FENCE - 1):
+        assert dies(load(outside))
+        assert dies(store(outside))
+
+
+def test_readable_fences_are_memory_like_the_rest(driver):
+    made = fenced_memory(GRAIN + 1, CPU, readable=True, driver=driver)
+    assert list(driver.mapped.values()) == [2 * GRAIN + 2 * FENCE]
+    assert made.memory.numel() == 2 * GRAIN + 2 * FENCE
+    assert (made.start, made.stop) == (FENCE, FENCE + 2 * GRAIN)
+    made.memory.fill_(3)
+
+
+def test_a_range_is_given_back_once_when_its_last_tensor_goes(driver):
+    memory = fenced_memory(1, CPU, driver=driver).memory
+    view = memory[8:16].view(torch.float32)
+    del memory
+    gc.collect()
+    assert not driver.empty
+    view.fill_(1)
+    del view
+    gc.collect()
+    assert driver.empty
+    assert driver.calls[-2:] == ["unmap", "free"]
+
+
+@pytest.mark.parametrize("call", ["reserve", "create", "map", "set_access"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("CUDA_ERROR_OUT_OF_MEMORY", NoAddressSpace),
+        ("hipErrorOutOfMemory", NoAddressSpace),
+        ("CUDA_ERROR_NOT_SUPPORTED", DriverError),
+    ],
+)
+def test_what_fails_half_way_holds_nothing(call, name, kind):
+    driver = FakeDriver({call: name})
+    with pytest.raises(kind, match=name):
+        fenced_memory(1, CPU, driver=driver)
+    assert driver.empty
+
+
+def test_a_later_window_that_fails_gives_the_earlier_ones_back():
+    driver = FakeDriver()
+    wanted = [(0, 8), (8 * GRAIN, 8 * GRAIN + 8)]
+    create = driver.create
+
+    def once(nbytes):
+        driver.create = FakeDriver({"create": "CUDA_ERROR_OUT_OF_MEMORY"}).create
+        return create(nbytes)
+
+    driver.create = once
+    with pytest.raises(NoAddressSpace, match="GiB on the device"):
+        sparse_memory(10 * GRAIN, wanted, CPU, driver=driver)
+    assert driver.empty
+
+
+def test_a_lost_context_is_no_error_when_memory_goes(driver):
+    memory = fenced_memory(1, CPU, driver=driver).memory
+    driver.refuses = {"unmap": "CUDA_ERROR_ILLEGAL_ADDRESS"}
+    del memory
+    gc.collect()
+    assert driver.calls.count("unmap") == 1
+
+
+def test_an_interpreter_that_ends_makes_no_calls():
+    code = (
+        "from tests.helpers.fake_driver import FakeDriver, install\n"
+        "import pytest, torch\n"
+        "from kfuzz.execution.device.pages import Pool, fenced_memory\n"
+        "install(pytest.MonkeyPatch())\n"
+        "class Loud(FakeDriver):\n"
+        "    def _note(self, name):\n"
+        "        print(name)\n"
+        "driver = Loud()\n"
+        "cpu = torch.device('cpu')\n"
+        "memory = fenced_memory(1, cpu, driver=driver).memory\n"
+        "other = Pool(cpu, driver).take(1, readable=False).memory\n"
+        "memory.keeps_itself = memory\n"
+    )
+    path = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "unmap" not in done.stdout
+
+
+def test_a_pool_uses_memory_again_once_no_tensor_lies_in_it(driver):
+    pool = Pool(CPU, driver)
+    first = pool.take(GRAIN, readable=False)
+    second = pool.take(GRAIN, readable=False)
+    addresses = {first.memory.data_ptr(), second.memory.data_ptr()}
+    assert len(addresses) == 2
+    view = first.memory[:4]
+    del first
+    third = pool.take(GRAIN, readable=False)
+    assert third.memory.data_ptr() not in addresses
+    last = view.data_ptr()
+    del view
+    assert pool.take(5, readable=False).memory.data_ptr() == last
+    assert len(driver.reserved) == 3
+    # Another size and a fence that can be read are other memory.
+    larger = pool.take(GRAIN + 1, readable=False)
+    assert larger.stop == 2 * GRAIN
+    readable = pool.take(1, readable=True)
+    assert readable.start == FENCE
+    assert len(driver.reserved) == 5
+
+
+def test_a_pool_that_goes_gives_its_memory_back(driver):
+    pool = Pool(CPU, driver)
+    held = pool.take(1, readable=False)
+    pool.take(2 * GRAIN, readable=False)
+    del pool
+    gc.collect()
+    assert len(driver.reserved) == 1
+    del held
+    gc.collect()
+    assert driver.empty
+
+
+def test_sparse_memory_exists_in_its_windows(driver):
+    far = 40 * GRAIN
+    windows = [(far, far + 10), (5, GRAIN + 1), (GRAIN + 9, 2 * GRAIN)]
+    memory = sparse_memory(far + 11, windows, CPU, driver=driver)
+    assert memory.numel() == far + GRAIN
+    base = memory.data_ptr()
+    assert driver.mapped == {base: 2 * GRAIN, base + far: GRAIN}
+    memory[far + 3] = 1
+    memory[7] = 1
+    assert dies(load(base + 3 * GRAIN))
+    del memory
+    gc.collect()
+    assert driver.empty
+
+
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_own_allocations_end_or_begin_at_a_fence(driver, side):
+    pool = Pool(CPU, driver)
+    mode = GuardedAllocations(CPU, Poison.NAN, edge=Edge(side), pool=pool)
+    with mode:
+        flush = torch.empty(EDGE_ALIGNMENT // 2, dtype=torch.float32)
+        odd = torch.empty(5, 5)
+    for made in (flush, odd):
+        assert is_poison(made, Poison.NAN).all()
+        first, stop = ends(made)
+        assert first % EDGE_ALIGNMENT == 0
+        # At the end what the alignment leaves comes first.
+        gap = 0 if side == "start" else -made.nbytes % EDGE_ALIGNMENT
+        outside = first - 1 if side == "start" else stop + gap
+        assert dies(load(outside))
+        assert not dies(load(stop if side == "start" else first - 1))
+    assert mode.touches() == []
+    other = ends(odd)[1] if side == "start" else ends(odd)[0] - 4
+    ctypes.c_float.from_address(other).value = 1.5
+    [touch] = mode.touches()
+    where = "after" if side == "start" else "before"
+    assert (touch.allocation, touch.where, touch.distance) == (1, where, 1)
+
+
+def test_one_allocation_alone_lies_at_a_fence_and_is_named(driver):
+    edge = Edge("end", allocation=1)
+    mode = GuardedAllocations(CPU, Poison.NAN, edge=edge, pool=Pool(CPU, driver))
+    with mode:
+        torch.empty(64)
+        assert mode.beside() is None
+        named = torch.empty(16, 8, dtype=torch.float64)
+        torch.empty(64)
+    assert len(driver.reserved) == 1
+    assert dies(load(ends(named)[1]))
+    beside = mode.beside()
+    assert beside.memory == "its own float64[16, 8]"
+    assert (beside.elements, beside.itemsize) == (128, 8)
+
+
+def test_an_argument_alone_at_a_fence_leaves_allocations_as_they_are(driver):
+    mode = GuardedAllocations(
+        CPU, Poison.NAN, edge=Edge("end", "x"), pool=Pool(CPU, driver)
+    )
+    with mode:
+        torch.empty(64)
+    assert driver.empty
+
+
+def test_a_write_into_a_fence_that_can_be_read_is_seen(driver):
+    edge = Edge("end", allocation=0, readable=True)
+    mode = GuardedAllocations(CPU, Poison.FINITE, edge=edge, pool=Pool(CPU, driver))
+    with mode:
+        made = torch.empty(64)
+    ctypes.c_float.from_address(ends(made)[1] + 40 * 4).value = 1.5
+    [touch] = mode.touches()
+    assert (touch.where, touch.distance, touch.count) == ("after", 41, 1)
+
+
+def test_memory_that_cannot_be_had_leaves_an_allocation_in_its_block():
+    driver = FakeDriver({"create": "CUDA_ERROR_OUT_OF_MEMORY"})
+    mode = GuardedAllocations(CPU, Poison.NAN, edge=Edge("end"), pool=Pool(CPU, driver))
+    with mode:
+        made = torch.empty(64)
+    assert is_poison(made, Poison.NAN).all()
+    assert mode.touches() == []
+    assert driver.empty
+
+
+def test_so_many_allocations_and_no_more_lie_at_fences(driver, monkeypatch):
+    monkeypatch.setattr("kfuzz.execution.memory.own_edges.EDGE_ALLOCATIONS", 2)
+    mode = GuardedAllocations(
+        CPU, Poison.NAN, edge=Edge("start"), pool=Pool(CPU, driver)
+    )
+    with mode:
+        made = [torch.empty(8) for _ in range(4)]
+    assert [ends(t)[0] % GRAIN == 0 for t in made[:2]] == [True, True]
+    assert len(driver.reserved) == 2
+    assert mode.touches() == []
+
+
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_writes_beyond_an_argument_into_a_readable_fence_are_located(driver, side):
+    made = fenced_memory(4 * GRAIN, CPU, readable=True, driver=driver)
+    room = Room(made.memory, torch.empty_like(made.memory), True, made.start, made.stop)
+    arena = Arena("cpu")
+    arena.rooms.room = lambda number, nbytes, *, readable: room
+    x = torch.arange(32.0).reshape(4, 8)
+    placement = place(
+        {"x": spec_of(4, 8)}, {"x": x}, device="cpu", alignment=16,
+        poison=Poison.NAN, arena=arena, edge=Edge(side, "x", readable=True),
+    )  # fmt: skip
+    assert torch.equal(placement.tensors["x"], x)
+    first, stop = ends(placement.tensors["x"])
+    base = made.memory.data_ptr()
+    fence = first - base if side == "start" else base + made.stop - stop
+    assert fence == (FENCE if side == "start" else 0)
+    at = first - 4 * 3000 if side == "start" else stop + 4 * 2999
+    ctypes.c_float.from_address(at).value = 1.5
+    where = "before" if side == "start" else "after"
+    assert placement.touches() == [Touch("x", where, 1, 3000, 4)]
+
+
+def test_no_fences_are_known_where_the_driver_refuses(monkeypatch):
+    refusing = FakeDriver({"create": "CUDA_ERROR_NOT_SUPPORTED"})
+    monkeypatch.setattr(pages, "_driver_of", lambda device: refusing)
+    pages.unavailable.cache_clear()
+    assert "CUDA_ERROR_NOT_SUPPORTED" in pages.unavailable(CPU)
+    monkeypatch.setattr(pages, "_driver_of", lambda device: FakeDriver())
+    pages.unavailable.cache_clear()
+    assert pages.unavailable(CPU) == ""
+    pages.unavailable.cache_clear()
+    assert rooms.unavailable(CPU) == ""
+
+
+def test_a_device_without_a_driver_is_told():
+    with pytest.raises(HarnessError, match="meta"):
+        driver_for(torch.device("meta"))
+
+
+def test_an_edge_is_stored_without_an_allocation_unless_it_names_one():
+    case = Case({"x": spec_of(4)}, edge=Edge("end", "x"))
+    assert "allocation" not in encode(case)["edge"]
+    named = Case({"x": spec_of(4)}, edge=Edge("end", allocation=0))
+    assert decode(Case, encode(named)) == named

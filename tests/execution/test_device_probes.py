@@ -1,0 +1,304 @@
+"""What kfuzz asks of a GPU beyond torch, as far as that needs no GPU."""
+
+import ctypes
+from typing import Any
+
+import pytest
+import torch
+
+from kfuzz.core.errors import HarnessError
+from kfuzz.execution.device import health, nvrtc, surroundings
+from kfuzz.execution.device.launches import (
+    LAUNCH_ERRORS,
+    forget_errors,
+    take_unchecked,
+)
+from kfuzz.execution.device.runtime import Runtime, find_runtime, runtime_of
+from kfuzz.execution.device.stale import POISON_BYTES, free_ranges, word_of
+from kfuzz.execution.device.surroundings import Company, Surroundings, surroundings_of
+from kfuzz.execution.memory.poison import Poison
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+INVALID_VALUE, INVALID_CONFIGURATION, NOT_READY = 1, 9, 600
+FORMATS = (
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.float8_e5m2,
+    torch.float8_e4m3fn,
+)
+
+
+class Function:
+    """A function of a ctypes library."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+    def __call__(self, *args: Any) -> Any:
+        return self.call(*args)
+
+
+class Library:
+    """A runtime with one pending error."""
+
+    def __init__(self, prefix: str = "cuda", pending: int = 0) -> None:
+        self.pending, self.fills = pending, []
+        for name, call in {
+            "PeekAtLastError": lambda: self.pending,
+            "GetLastError": self._take,
+            "GetErrorName": lambda code: f"error{code}".encode(),
+            "GetErrorString": lambda code: f"means {code}".encode(),
+            "MemsetAsync": self._fill,
+        }.items():
+            setattr(self, prefix + name, Function(call))
+
+    def _take(self) -> int:
+        pending, self.pending = self.pending, 0
+        return pending
+
+    def _fill(self, *args: int) -> int:
+        self.fills.append(args)
+        return INVALID_VALUE if args[2] > 100 else 0
+
+
+def maps(*paths: str) -> str:
+    return "".join(
+        f"7f00-7f10 r-xp 00000000 08:01 42  {p}\n7f-8f rw-p\n" for p in paths
+    )
+
+
+def test_the_runtime_is_the_one_that_torch_depends_on() -> None:
+    paths = ("/other/libcudart.so.12", "/torch/lib/libtorch_cuda.so", "/a/libc.so.6")
+    opened = []
+
+    def load(path: str) -> Library:
+        opened.append(path)
+        return Library()
+
+    assert find_runtime(maps(*paths), load) is not None
+    assert opened == ["/torch/lib/libtorch_cuda.so"]
+
+
+def test_a_library_without_the_functions_is_passed_over() -> None:
+    libraries = {"/t/libtorch_hip.so": object(), "/r/libamdhip64.so.7": Library("hip")}
+    found = find_runtime(maps(*libraries), libraries.__getitem__)
+    assert found is not None
+    assert found.last_error() == 0
+    assert find_runtime(maps("/r/libcudart.so.13"), lambda path: object()) is None
+    assert find_runtime(maps("/lib/libc.so.6"), lambda path: Library()) is None
+
+
+def test_the_cpu_has_no_runtime() -> None:
+    assert runtime_of(CPU) is None
+    assert surroundings_of(CPU) is None
+
+
+@pytest.mark.parametrize("code", sorted(LAUNCH_ERRORS))
+def test_a_failed_launch_is_taken_once(code: int) -> None:
+    runtime = Runtime(Library(pending=code), "cuda")
+    left = take_unchecked(runtime)
+    assert left is not None
+    assert (left.name, left.text) == (f"error{code}", f"means {code}")
+    assert left.certain
+    assert take_unchecked(runtime) is None
+
+
+def test_an_invalid_argument_may_be_a_query_s() -> None:
+    left = take_unchecked(Runtime(Library(pending=INVALID_VALUE), "cuda"))
+    assert left is not None
+    assert not left.certain
+
+
+def test_what_is_no_launch_is_cleared_and_not_charged() -> None:
+    runtime = Runtime(Library(pending=NOT_READY), "cuda")
+    assert take_unchecked(runtime) is None
+    assert runtime.last_error() == 0
+
+
+def test_what_an_earlier_call_left_is_forgotten() -> None:
+    runtime = Runtime(Library(pending=INVALID_CONFIGURATION), "cuda")
+    forget_errors(runtime)
+    assert take_unchecked(runtime) is None
+    forget_errors(None)
+    assert take_unchecked(None) is None
+
+
+def test_a_refused_fill_leaves_no_error_behind() -> None:
+    library = Library()
+    runtime = Runtime(library, "cuda")
+    runtime.fill(4096, 0xFF, 64, 0)
+    assert library.fills == [(4096, 0xFF, 64, 0)]
+    library.pending = INVALID_VALUE
+    with pytest.raises(HarnessError, match="error1"):
+        runtime.fill(4096, 0xFF, 128, 0)
+    assert library.pending == 0
+
+
+def segment(*blocks: tuple[int, int, str], device: int = 0, pool: int = 0) -> Any:
+    return {
+        "device": device,
+        "segment_pool_id": (0, pool),
+        "blocks": [{"address": a, "size": n, "state": s} for a, n, s in blocks],
+    }
+
+
+SNAPSHOT = [
+    segment((0, 4096, "inactive"), (4096, 512, "active_allocated")),
+    segment((10_000, 512, "inactive"), (10_512, 512, "active_awaiting_free")),
+    segment((20_000, 1024, "inactive"), device=1),
+    segment((30_000, 1024, "inactive"), pool=3),
+]
+
+
+def test_free_memory_is_what_the_allocator_has_inactive() -> None:
+    assert free_ranges(SNAPSHOT, 0) == [(10_000, 512), (0, 4096)]
+    assert free_ranges(SNAPSHOT, 1) == [(20_000, 1024)]
+    assert free_ranges([], 0) == []
+
+
+def test_free_memory_is_poisoned_up_to_a_limit_from_the_start_of_blocks() -> None:
+    assert free_ranges(SNAPSHOT, 0, 1024) == [(10_000, 512), (0, 512)]
+    assert free_ranges(SNAPSHOT, 0, 512) == [(10_000, 512)]
+    many = [segment(*((i * 512, 512, "inactive") for i in range(2000)))]
+    assert len(free_ranges(many, 0)) < 2000
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_bytes_of_poison_are_poison_in_every_format(dtype: torch.dtype) -> None:
+    def read(poison: Poison) -> float:
+        raw = torch.full((dtype.itemsize,), POISON_BYTES[poison], dtype=torch.uint8)
+        return float(raw.view(dtype).to(torch.float64))
+
+    assert read(Poison.NAN) != read(Poison.NAN)
+    assert 100 < read(Poison.FINITE) < float("inf")
+
+
+def test_a_word_of_poison_is_a_c_int() -> None:
+    assert word_of(Poison.NAN) == -1
+    assert word_of(Poison.FINITE) == 0x71717171
+
+
+def test_without_a_compiler_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise HarnessError("cuda-bindings are not installed")
+
+    monkeypatch.setattr(nvrtc, "_bindings", missing)
+    around = Surroundings(GPU, Runtime(Library(), "cuda"))
+    around.prepare()
+    around.prepare()
+    assert around.begin(Company.NONE, Poison.NAN)
+    assert not around.begin(Company.HELD, Poison.NAN)
+    [line] = around.lacking
+    assert "shared memory is not poisoned" in line
+    assert "cuda-bindings" in line
+
+
+def test_an_allocator_that_tells_nothing_is_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = []
+
+    def refuse(*args: object) -> int:
+        calls.append(args)
+        raise RuntimeError("cudaMallocAsync does not support this")
+
+    monkeypatch.setattr(surroundings, "poison_free", refuse)
+    monkeypatch.setattr(surroundings, "poison_shared", lambda *args: None)
+    monkeypatch.setattr(surroundings, "is_lost", lambda device: False)
+    around = Surroundings(GPU, Runtime(Library(), "cuda"))
+    around.poison(Poison.NAN)
+    around.poison(Poison.NAN)
+    assert len(calls) == 1
+    assert len(around.lacking) == 1
+    monkeypatch.setattr(surroundings, "is_lost", lambda device: True)
+    with pytest.raises(RuntimeError):  # a lost device is no peculiarity of one
+        Surroundings(GPU, Runtime(Library(), "cuda")).poison(Poison.NAN)
+
+
+def test_without_a_runtime_that_is_said() -> None:
+    around = Surroundings(GPU, None)
+    around.forget_errors()
+    assert around.take_unchecked() is None
+    [line] = around.lacking
+    assert "failed launches" in line
+
+
+def test_arguments_become_c_values() -> None:
+    x = torch.zeros(3)
+    assert nvrtc.packed(x).value == x.data_ptr()
+    assert isinstance(nvrtc.packed(True), ctypes.c_bool)
+    assert isinstance(nvrtc.packed(7), ctypes.c_int)
+    assert isinstance(nvrtc.packed(0.5), ctypes.c_float)
+    wide = ctypes.c_longlong(1 << 40)
+    assert nvrtc.packed(wide) is wide
+    with pytest.raises(HarnessError, match="32-bit"):
+        nvrtc.packed(1 << 31)
+    with pytest.raises(HarnessError, match="str"):
+        nvrtc.packed("x")
+
+
+class Compiler:
+    """NVRTC that prints a log and refuses, or gives four bytes."""
+
+    class nvrtcResult:
+        NVRTC_SUCCESS = 0
+
+    def __init__(self, log: bytes) -> None:
+        self.log, self.destroyed = log, 0
+
+    def nvrtcCreateProgram(self, *args: object) -> tuple[int, str]:
+        return 0, "program"
+
+    def nvrtcCompileProgram(self, program: str, n: int, flags: list[bytes]) -> Any:
+        assert n == len(flags)
+        assert flags[0] == b"--gpu-architecture=sm_90"
+        return [6 if self.log else 0]
+
+    def nvrtcGetProgramLogSize(self, program: str) -> tuple[int, int]:
+        return 0, len(self.log)
+
+    def nvrtcGetProgramLog(self, program: str, text: bytes) -> tuple[int]:
+        ctypes.memmove(text, self.log, len(self.log))
+        return (0,)
+
+    def nvrtcGetCUBINSize(self, program: str) -> tuple[int, int]:
+        return 0, 4
+
+    def nvrtcGetCUBIN(self, program: str, code: bytes) -> tuple[int]:
+        ctypes.memmove(code, b"\x7fELF", 4)
+        return (0,)
+
+    def nvrtcDestroyProgram(self, program: str) -> tuple[int]:
+        self.destroyed += 1
+        return (0,)
+
+
+def test_a_compile_error_carries_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(b"kernel.cu(1): error: what is this\n\0")
+    monkeypatch.setattr(nvrtc, "_bindings", lambda: (None, compiler))
+    with pytest.raises(nvrtc.CompileError) as caught:
+        nvrtc.cubin("nonsense", "sm_90")
+    assert caught.value.log == "kernel.cu(1): error: what is this"
+    assert "what is this" in str(caught.value)
+    assert compiler.destroyed == 1
+
+
+def test_a_program_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(b"")
+    monkeypatch.setattr(nvrtc, "_bindings", lambda: (None, compiler))
+    assert nvrtc.cubin("", "sm_90", ("--std=c++17",)) == b"\x7fELF"
+    assert compiler.destroyed == 1
+
+
+def test_the_cpu_is_never_ailing() -> None:
+    assert health.ailment(CPU) is None
+
+
+def test_a_device_that_does_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: object) -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure\nmore lines")
+
+    monkeypatch.setattr(torch.cuda, "device", refuse)
+    assert health.ailment(GPU) == "CUDA error: unspecified launch failure"

@@ -1,0 +1,452 @@
+import hashlib
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, number_to_bits
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.families import (
+    BOOL_FAMILIES,
+    FAMILIES,
+    INDEX_FAMILIES,
+    INTEGER_FAMILIES,
+)
+from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.execution.values.fills import logical_values
+from kfuzz.execution.values.generator import (
+    Grid,
+    bell,
+    bell_on_host,
+    mixed,
+    mixed_on_host,
+    narrow,
+)
+from kfuzz.numerics.formats import FORMATS, round_to
+
+CPU = torch.device("cpu")
+FLOATS = [name for name, d in DTYPES.items() if d.kind == "float"]
+GOLDEN = Path(__file__).parents[1] / "data" / "fills_golden.json"
+INTEGERS = ("int64", "int32")
+CODES = ("int8", "uint8", "int16", "int32", "int64")
+BOUNDS = (1, 2, 37, 1025)
+SHAPES = [((), -1), ((1,), -1), ((3, 37), -1), ((5, 4, 3), -2), ((300, 2), -2)]
+EXACT = [f.name for f in FAMILIES.values() if f.group == "exact"]
+WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def case_of(family, shape, dtype="float32", *, seed=1, axis=-1, **rest):
+    axes = tuple(f"d{i}" for i in range(len(shape)))
+    source = "a" if family == "transpose_of" else None
+    fill = Fill(family, seed, axis, source)
+    other = TensorSpec(shape, axes, dtype, fill=Fill("randn", 99, axis))
+    return Case({"a": other, "x": TensorSpec(shape, axes, dtype, fill=fill, **rest)})
+
+
+def make(family, shape, dtype="float32", **rest):
+    return logical_values(case_of(family, shape, dtype, **rest), "x", CPU)
+
+
+def raw_bytes(tensor):
+    view = tensor.view(WIDTHS[tensor.element_size()])
+    return view.cpu().numpy().tobytes()
+
+
+def checksum(family, dtype, device):
+    digest = hashlib.sha256()
+    for seed in (1, 2, 2**63 + 5):
+        for shape, axis in SHAPES:
+            case = case_of(family, shape, dtype, seed=seed, axis=axis)
+            digest.update(raw_bytes(logical_values(case, "x", device)))
+    return digest.hexdigest()[:16]
+
+
+def make_indices(family, shape, bound, dtype="int64", *, seed=1, axis=-1):
+    axes = tuple(f"d{i}" for i in range(len(shape)))
+    table = TensorSpec((bound,), ("V",), "float32", fill=Fill("randn"))
+    fill = Fill(family, seed, axis)
+    x = TensorSpec(shape, axes, dtype, fill=fill, below="V")
+    return logical_values(Case({"table": table, "x": x}), "x", CPU)
+
+
+def index_checksum(family, dtype):
+    digest = hashlib.sha256()
+    for seed in (1, 2, 2**63 + 5):
+        for shape, axis in SHAPES:
+            for bound in BOUNDS:
+                made = make_indices(family, shape, bound, dtype, seed=seed, axis=axis)
+                digest.update(raw_bytes(made))
+    return digest.hexdigest()[:16]
+
+
+def test_bits_of_every_family_are_those_recorded():
+    # Written by this very loop: whoever changes a family on purpose replaces
+    # the file, and with it every stored recipe changes its meaning.
+    golden = json.loads(GOLDEN.read_text())
+    found = {f: {d: checksum(f, d, CPU) for d in FLOATS} for f in FAMILIES}
+    for family in INDEX_FAMILIES:
+        found[family] = {d: index_checksum(family, d) for d in INTEGERS}
+    for family in INTEGER_FAMILIES:
+        found[family] = {d: checksum(family, d, CPU) for d in CODES}
+    for family in BOOL_FAMILIES:
+        found[family] = {"bool": checksum(family, "bool", CPU)}
+    assert found == golden
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_integers_take_the_range_of_their_dtype(dtype):
+    ends = torch.iinfo(getattr(torch, dtype))
+    assert make("int_zeros", (3, 5), dtype).unique().tolist() == [0]
+    assert make("int_ends", (8, 64), dtype).unique().tolist() == [ends.min, ends.max]
+    small = make("int_small", (64, 64), dtype).unique().tolist()
+    assert small == list(range(max(-8, ends.min), max(-8, ends.min) + 16))
+    uniform = make("int_uniform", (64, 64), dtype).double()
+    for quarter in (0.0, 0.25, 0.5, 0.75):
+        low = ends.min + quarter * (ends.max - ends.min)
+        high = low + (ends.max - ends.min) / 4
+        share = ((uniform >= low) & (uniform <= high)).double().mean()
+        assert 0.2 < share < 0.3
+
+
+def test_masks_of_every_kind():
+    made = {f: make(f, (64, 32), "bool") for f in BOOL_FAMILIES}
+    share = {f: float(m.double().mean()) for f, m in made.items()}
+    assert all(m.dtype is torch.bool for m in made.values())
+    assert share["bool_all_true"] == 1
+    assert share["bool_all_false"] == 0
+    assert 0.4 < share["bool_random"] < 0.6
+    assert 0.9 < share["bool_mostly_true"] < 1
+    assert 0 < share["bool_mostly_false"] < 0.1
+    assert made["bool_one_true"].sum(-1).tolist() == [1] * 64
+    assert made["bool_tail"].nonzero().tolist() == [[i, 31] for i in range(64)]
+    turns = made["bool_alternating"]
+    assert bool((turns[:, 1:] != turns[:, :-1]).all())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_are_finite_unless_special(family, dtype):
+    for shape, axis in [*SHAPES, ((2, 5000), -1), ((0, 4), -1), ((4, 0), -1)]:
+        for seed in range(4):
+            x = make(family, shape, dtype, seed=seed, axis=axis)
+            assert x.shape == shape
+            assert x.dtype == getattr(torch, dtype)
+            assert x.is_contiguous()
+            if FAMILIES[family].group != "special":
+                assert torch.isfinite(x.double()).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_seed_matters_where_values_vary(family):
+    drawn = {raw_bytes(make(family, (8, 64), seed=s)) for s in range(12)}
+    fixed = family in ("ones", "zeros", "transpose_of")
+    assert len(drawn) == 1 if fixed else len(drawn) > 1
+
+
+def test_high_seed_bits_matter():
+    assert not torch.equal(make("randn", (64,)), make("randn", (64,), seed=1 + 2**40))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("scale", [0, -12, -20, -130, 5])
+def test_narrowing_agrees_with_correct_rounding(dtype, scale):
+    fmt = FORMATS[dtype]
+    x = Grid(64, 64, fmt, 3, CPU).normal(0) * 2.0**scale
+    assert torch.equal(narrow(x, fmt).double(), round_to(x, fmt))
+
+
+def test_randn_looks_normal_and_fills_the_significand():
+    x = make("randn", (256, 256), "float64")
+    assert abs(x.mean()) < 0.02
+    assert 1.1 < x.std() < 1.2
+    assert x.abs().max() > 3.5
+    lag = (x[:, 1:] * x[:, :-1]).mean() / x.var()
+    rows = (x[1:] * x[:-1]).mean() / x.var()
+    assert abs(lag) < 0.02
+    assert abs(rows) < 0.02
+    for dtype, bits in (("float32", 24), ("float64", 53)):
+        mantissa, _ = torch.frexp(make("randn", (4096,), dtype).double())
+        scaled = mantissa * 2.0 ** (bits - 1)
+        assert (scaled != scaled.round()).float().mean() > 0.4
+
+
+@pytest.mark.parametrize("family", EXACT)
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 1025, 40000])
+def test_exact_families_sum_exactly_in_float32_in_any_order(family, n):
+    for seed in range(6):
+        x = make(family, (2, n), seed=seed).double()
+        if family in ("balanced", "powers"):
+            x = x * 16
+        assert torch.equal(x, x.round())
+        assert x.abs().sum(dim=1).max() <= 2**24
+
+
+def test_exact_int_products_sum_exactly():
+    for n in (1, 100, 4096, 1 << 20):
+        for seed in range(4):
+            x = make("exact_int", (1, n), seed=seed).double()
+            assert (x * x).sum() <= 2**24
+
+
+def test_exact_walk_returns_from_large_partial_sums():
+    x = make("exact_walk", (4, 4097), "bfloat16").double()
+    assert (x.sum(dim=1) <= 3).all()
+    assert (x.sum(dim=1) >= 0).all()
+    assert (x.cumsum(dim=1).amax(dim=1) > 2**17).all()
+
+
+def test_balanced_has_mean_zero_and_an_exact_variance():
+    x = make("balanced", (8, 64)).double()
+    assert (x.sum(dim=1) == 0).all()
+    square = (x * x).mean(dim=1, keepdim=True)
+    assert torch.equal(square.expand_as(x), x * x)
+    assert (make("balanced", (8, 65)).double().sum(dim=1) == 0).all()
+
+
+def test_ties_repeat_the_maximum_and_sometimes_as_zeros_of_both_signs():
+    signs = set()
+    for seed in range(12):
+        x = make("ties", (4, 64), seed=seed)
+        top = x.amax(dim=1, keepdim=True)
+        assert ((x == top).sum(dim=1) > 8).all()
+        if (top == 0).all():
+            signs |= set(torch.signbit(x[x == 0]).tolist())
+    assert signs == {True, False}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_absorb_stops_an_accumulator_of_its_own_precision(dtype):
+    stuck = 0
+    for seed in range(8):
+        x = make("absorb", (1, 300), dtype, seed=seed)[0]
+        total = x[0]
+        for value in x[1:]:
+            total = total + value
+        stuck += total.double() != x.double().sum()
+    assert stuck == 8
+
+
+def test_cancel_leaves_a_small_sum_of_large_terms():
+    x = make("cancel", (4, 1001)).double()
+    assert x.abs().amax() >= 2**12
+    assert x.abs().sum(dim=1).min() > 1000 * x.sum(dim=1).abs().max()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_offset_families_have_a_mean_far_above_their_spread(dtype):
+    for seed in range(8):
+        x = make("offset", (4, 256), dtype, seed=seed).double()
+        assert (x.mean(dim=1).abs() > 3 * x.std(dim=1)).all()
+        assert (x.std(dim=1) > 0).all()
+        y = make("offset_ulp", (4, 256), dtype, seed=seed).double()
+        spread = (y - y.amin(dim=1, keepdim=True)).amax(dim=1)
+        assert (spread <= 6 * FORMATS[dtype].unit * y.amax(dim=1)).all()
+        assert (spread > 0).all()
+
+
+def test_one_sided_families_keep_their_side():
+    for seed in range(6):
+        assert (make("negative", (4, 64), seed=seed) < -0.9).all()
+        assert (make("neg_logits", (4, 64), seed=seed) <= -104).all()
+        x = make("uniform01", (4, 64), seed=seed)
+        assert ((x >= 0) & (x <= 1)).all()
+        assert (make("big_logits", (4, 64), seed=seed).abs() >= 96).all()
+        assert (make("ramp", (4, 64), seed=seed).diff(dim=1) > 0).all()
+
+
+def test_tail_families_put_the_weight_on_the_last_element():
+    for axis in (-1, -2):
+        x = make("onehot_tail", (33, 35), axis=axis).movedim(axis, -1)
+        assert (x[:, -1] > 0).all()
+        assert (x[:, :-1] == 0).all()
+        y = make("tail_big", (33, 35), axis=axis).movedim(axis, -1)
+        assert (y[:, -1].abs() > y[:, :-1].abs().amax(dim=1)).all()
+    edge = make("onehot_edge", (64, 200)) != 0
+    assert (edge.sum(dim=1) == 1).all()
+    places = set(edge.int().argmax(dim=1).tolist())
+    assert {0, 16, 127, 128, 199} <= places
+    large = make("edge_big", (64, 200)).abs()
+    assert (large.sort(dim=1).values[:, -2] < 10).all()
+    assert {0, 16, 127, 128, 199} <= set(large.argmax(dim=1).tolist())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_small_and_large_magnitudes_meet_the_formats_limits(dtype):
+    fmt = FORMATS[dtype]
+    x = make("subnormal", (64, 64), dtype).double().abs()
+    assert ((x > 0) & (x < fmt.min_normal)).all()
+    y = make("minnormal", (64, 64), dtype).double().abs()
+    assert (y < fmt.min_normal).any()
+    assert (y >= fmt.min_normal).any()
+    assert (y <= 2 * fmt.min_normal).all()
+    z = make("nearmax", (4, 8), dtype, seed=0).double().abs()
+    assert (z >= fmt.max_finite / 17).all()
+    assert (z <= fmt.max_finite / 8 * 1.1).all()
+    spread = make("expspread", (64, 64), dtype).double().abs()
+    assert spread.max() / spread.min() >= 2 ** min(44, -fmt.emin)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_halfway_values_lie_between_neighbours_of_a_narrower_format(dtype):
+    for seed in range(6):
+        x = make("halfway", (64, 64), dtype, seed=seed).double()
+        distances = []
+        for name in ("float16", "bfloat16"):
+            fmt = FORMATS[name]
+            down, up = round_to(x, fmt, "rd"), round_to(x, fmt, "ru")
+            distances.append(((x - down == up - x) & (x != down)).all())
+        assert any(distances)
+
+
+def test_a_nan_has_the_greatest_payload_or_the_least():
+    found = set()
+    for seed in range(40):
+        x = make("nan1", (3, 5), seed=seed)
+        found.add(int(x.view(torch.int32)[x.isnan()]) & 0xFFFFFFFF)
+    assert found == {0x7FC00000, 0xFFC00000, 0x7FFFFFFF, 0xFFC00001}
+
+
+def test_specials_are_where_the_families_say():
+    nans, infs, negative_nans = set(), set(), 0
+    for seed in range(40):
+        x = make("nan1", (5, 200), "float16", seed=seed)
+        assert x.isnan().sum() == 1
+        nans.add(int(x.isnan().int().argmax()) % 200)
+        negative_nans += int((x.view(torch.int16)[x.isnan()] < 0).any())
+        y = make("inf1", (5, 200), seed=seed)
+        assert y.isinf().sum() == 1
+        infs.add(float(y[y.isinf()]))
+    assert {0, 199, 127, 128} <= nans
+    assert infs == {math.inf, -math.inf}
+    assert 0 < negative_nans < 40
+    mixed = make("infmix", (16, 64))
+    assert (mixed[0] == math.inf).any()
+    assert (mixed[0] == -math.inf).any()
+    assert torch.isfinite(mixed).all(dim=1).any()
+    for seed in range(9):
+        masked = make("ninf_mask", (16, 64), seed=seed)
+        assert (masked == -math.inf).any()
+        assert torch.isfinite(masked).any(dim=1).all()
+        gone = (make("ninf_all", (16, 64), seed=seed) == -math.inf).all(dim=1)
+        assert gone.any()
+        assert gone[0]
+    zeros = make("signed_zeros", (64,))
+    assert (zeros == 0).all()
+    assert set(torch.signbit(zeros).tolist()) == {True, False}
+    assert not torch.signbit(make("zeros", (64,))).any()
+
+
+def test_matrices_have_their_structure():
+    for n in (1, 7, 16, 33):
+        p = make("permutation", (n, n), seed=n, axis=-2).double()
+        assert torch.equal(p @ p.T, torch.eye(n, dtype=torch.float64))
+    moved = [make("permutation", (16, 16), seed=s).trace() < 16 for s in range(4)]
+    assert any(moved)
+    h = make("hadamard", (32, 32)).double()
+    assert torch.equal(h @ h.T, 32 * torch.eye(32, dtype=torch.float64))
+
+
+def test_transpose_of_copies_its_source_with_plants_and_leaves_it_alone():
+    plant = Plant((0, 1), canonical_nan("float32"))
+    a = TensorSpec(
+        (3, 4), ("M", "K"), "float32", fill=Fill("randn", 5), plants=(plant,)
+    )
+    fill = Fill("transpose_of", 1, -2, "a")
+    b = TensorSpec((4, 5), ("K", "N"), "float32", fill=fill)
+    case = Case({"a": a, "b": b})
+    left = logical_values(case, "a", CPU)
+    right = logical_values(case, "b", CPU)
+    assert right[1, 0].isnan()
+    assert raw_bytes(right[:, :3].T.contiguous()) == raw_bytes(left)
+    assert raw_bytes(right[:, 3:].contiguous()) == raw_bytes(left.T[:, :2].contiguous())
+    # What is taken from a tall source is never as wide as the source is tall.
+    tall = TensorSpec((1 << 20, 2), ("M", "K"), "float32", fill=Fill("randn", 5))
+    wide = TensorSpec((1 << 20, 3), ("K", "N"), "float32", fill=fill)
+    assert logical_values(Case({"a": tall, "b": wide}), "b", CPU).shape == wide.shape
+    # An empty source has nothing to copy.
+    empty = TensorSpec((0, 4), ("M", "K"), "float32", fill=Fill("randn", 5))
+    assert torch.isfinite(logical_values(case.with_tensor("a", empty), "b", CPU)).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_plants_are_the_very_bits(dtype):
+    d = DTYPES[dtype]
+    top = 1 << (8 * d.itemsize - 1)
+    patterns = [1, top, canonical_nan(dtype) | top, number_to_bits(1.5, dtype)]
+    plants = tuple(Plant((1, i), bits) for i, bits in enumerate(patterns))
+    x = make("ones", (3, 4), dtype, plants=plants)
+    size = d.itemsize
+    data = raw_bytes(x[1].contiguous())
+    found = [
+        int.from_bytes(data[i : i + size], "little") for i in range(0, 4 * size, size)
+    ]
+    assert found == patterns
+    assert bits_to_number(found[3], dtype) == 1.5
+    assert (x[0].double() == 1).all()
+
+
+def test_an_expanded_dimension_repeats_its_first_index():
+    spec = dict(strides=(0, 1), plants=(Plant((4, 2), canonical_nan("float32")),))
+    x = make("randn", (6, 8), **spec)
+    assert all(raw_bytes(row) == raw_bytes(x[0]) for row in x)
+    assert x[0].isnan().tolist() == [i == 2 for i in range(8)]
+    # Plants apart, index 0 holds what it holds without the expansion.
+    assert torch.equal(x[0, 3:], make("randn", (6, 8))[0, 3:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pinned_values_come_back(dtype):
+    data = bytes([1, 0] * 3 * DTYPES[dtype].itemsize)
+    spec = TensorSpec((3, 2), ("d0", "d1"), dtype, values=data)
+    x = logical_values(Case({"x": spec}), "x", CPU)
+    assert x.dtype == getattr(torch, dtype)
+    assert raw_bytes(x.view(torch.uint8) if dtype == "bool" else x) == data
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (TensorSpec((2,), ("d0",), "int32", fill=Fill("randn")), "integer family"),
+        (TensorSpec((2,), ("d0",), "bool", fill=Fill("randn")), "bool family"),
+        (TensorSpec((2,), ("d0",), "float32", fill=Fill("rand")), "'randn'"),
+        (
+            TensorSpec((2,), ("d0",), "float32", fill=Fill("ones", axis=0)),
+            "fill axis 0",
+        ),
+        (TensorSpec((2,), ("d0",), "float32", fill=Fill("ones", axis=-2)), "rank-1"),
+        (
+            TensorSpec((2,), ("d0",), "float32", fill=Fill("transpose_of", source="x")),
+            "copies from itself",
+        ),
+        (
+            TensorSpec((2,), ("d0",), "float32", fill=Fill("transpose_of", source="q")),
+            "no argument",
+        ),
+        (TensorSpec((2,), ("d0",), "float32", fill=Fill("transpose_of")), "no source"),
+        (TensorSpec((2, 2), ("d0",), "float32", fill=Fill("ones")), "axis names"),
+    ],
+)
+def test_impossible_recipes_are_refused_with_the_cause(spec, words):
+    with pytest.raises(KfuzzError, match=words):
+        logical_values(Case({"x": spec}), "x", CPU)
+
+
+def test_the_host_and_a_device_compute_the_same_words_and_numbers():
+    counter = torch.cat((torch.arange(5000), 2**33 + torch.arange(-2, 5000)))
+    halves = torch.tensor([0, 1, 0x9E3779B9, 2**31, 2**32 - 1])
+    low, high = (h.view(-1, 1) for h in (halves, halves.flip(0)))
+    on_device = mixed(counter, low, high)
+    keys = (h.numpy().astype(np.uint32) for h in (low, high))
+    on_host = mixed_on_host(counter, *keys)
+    assert torch.equal(on_device, torch.from_numpy(on_host.astype(np.int64)))
+    centre = torch.tensor([[0xFFFF0000, 0, 0], [0xFFFF8000, 0, 2**32 - 1]])
+    for both in (on_device[:2], on_device[3:], centre):
+        numbers = bell_on_host(both.numpy().astype(np.uint32))
+        assert torch.equal(bell(both).view(torch.int64), bits_of(numbers))
+
+
+def bits_of(numbers):
+    return torch.from_numpy(numbers).view(torch.int64)

@@ -1,0 +1,134 @@
+"""What is kept of Triton's interpreter's lookups, and patches that are made again."""
+
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.errors import InterpreterError
+
+from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.interpreter.watch import watch
+
+module: Any = sys.modules["triton.runtime.interpreter"]
+LOOKED_THROUGH = (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base)
+
+
+@triton.jit
+def largest(x, y):
+    return tl.maximum(x, y)
+
+
+@triton.jit
+def of_chunks(x, out, n, CHUNK: tl.constexpr):
+    best = tl.full((CHUNK,), float("-inf"), tl.float32)
+    total = 0.0
+    for start in range(0, n, CHUNK):
+        i = start + tl.arange(0, CHUNK)
+        chunk = tl.load(x + i, mask=i < n, other=0.0)
+        best = largest(best, chunk)
+        total += tl.sum(chunk)
+    tl.store(out, tl.max(best) + total)
+
+
+@triton.jit
+def refuses(x, out):
+    tl.store(out, tl.sum(tl.load(x + tl.arange(0, 4))))
+    tl.static_assert(False)
+
+
+def called() -> float:
+    x, out = torch.arange(10, dtype=torch.float32), torch.zeros(1)
+    of_chunks[(2,)](x, out, 10, CHUNK=4)
+    return out.item()
+
+
+def builtins() -> list[dict[str, bool]]:
+    """Return what triton.language has, and what of it is as it is imported."""
+    is_builtin = tl.core.is_builtin
+    return [{n: is_builtin(f) for n, f in vars(o).items()} for o in LOOKED_THROUGH]
+
+
+def test_functions_that_call_others_give_what_they_give_without() -> None:
+    assert called() == 9 + 45
+    left = builtins()
+    with watch():
+        assert [called(), called()] == [9 + 45] * 2
+    assert builtins() == left
+    assert called() == 9 + 45
+
+
+def test_a_launch_that_raises_leaves_nothing_behind() -> None:
+    called()
+    left = builtins()
+    with watch():
+        for _ in range(2):
+            with pytest.raises(InterpreterError):
+                refuses[(1,)](torch.ones(4), torch.zeros(1))
+        assert called() == 9 + 45
+    assert builtins() == left
+
+
+@pytest.fixture
+def doubled() -> Iterator[None]:
+    @tl.core.builtin
+    def doubled(x, _semantic=None):
+        return tl.core.add(x, x, _semantic=_semantic)
+
+    yield doubled
+    del tl.doubled
+
+
+@triton.jit
+def doubles(x, out):
+    tl.store(out, tl.doubled(tl.load(x)))
+
+
+def test_a_builtin_that_is_added_later_is_found(doubled: Any) -> None:
+    out = torch.zeros(1)
+    with watch():
+        called()
+        tl.doubled = doubled
+        doubles[(1,)](torch.full((1,), 3.0), out)
+    assert out.item() == 6
+
+
+def test_types_are_those_of_the_interpreter() -> None:
+    scalars = (tl.int1, tl.uint8, tl.int32, tl.int64, tl.float16, tl.float32)
+    kinds = [t for s in scalars for t in (s, tl.block_type(s, [4]), tl.pointer_type(s))]
+    kinds.append(tl.block_type(tl.pointer_type(tl.bfloat16), [8]))
+    plain = [module._get_np_dtype(t) for t in kinds]
+    with watch():
+        assert [module._get_np_dtype(t) for t in kinds] == plain
+        assert [module._get_np_dtype(t) for t in kinds] == plain
+
+
+def test_sizes_that_do_not_fit_are_refused_each_time() -> None:
+    with watch():
+        for _ in range(2):
+            module.TensorHandle(np.zeros(2, np.float32), tl.float32)
+            with pytest.raises(ValueError, match="exceeds"):
+                module.TensorHandle(np.zeros(2, np.float64), tl.float32)
+
+
+def test_patches_are_made_again_where_all_is_as_it_was() -> None:
+    owner = SimpleNamespace(kept=1)
+    patches = Patches()
+    patches.set(owner, "kept", 2)
+    patches.set(owner, "kept", 3)
+    patches.set(owner, "added", 4)
+    again = patches.again()
+    patches.undo()
+    assert vars(owner) == {"kept": 1}
+    assert again.make(patches)
+    assert vars(owner) == {"kept": 3, "added": 4}
+    patches.undo()
+    assert vars(owner) == {"kept": 1}
+    owner.kept = 5
+    assert not again.make(patches)
+    assert vars(owner) == {"kept": 5}

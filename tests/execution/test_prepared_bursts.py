@@ -1,0 +1,238 @@
+"""Bursts: memory that is prepared for what kernels allocate, and kept."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kfuzz.core.recipe import TensorSpec
+from kfuzz.execution.calls import batches as bursts
+from kfuzz.execution.calls.batches import BurstArena
+from kfuzz.execution.memory import prepared
+from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.poison import Poison, is_poison
+from tests.helpers import burst_kernels as kernels
+from tests.helpers.burst_runs import (
+    FILL,
+    MEMBERS,
+    PLAIN,
+    RIGHT,
+    marked,
+    run,
+    suspects,
+    touched,
+    values_of,
+)
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+
+def test_a_recording_waits_for_a_call_that_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made_for = spied(monkeypatch)
+    x = marked(1, 2)
+    made = run(kernels.raises, x)
+    assert made_for == [(n, MEMBERS - n) for n in (1, 2, 3)]
+    assert set(made.failed) == {1, 2}
+    assert suspects(made, x) == {1, 2}
+
+
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return what will hold the first member and the number of those prepared for."""
+    made_for: list[tuple[int, int]] = []
+
+    class Spied(prepared.Prepared):
+        def __init__(self, arena: Any, first: int, members: int, *more: Any) -> None:
+            made_for.append((first, members))
+            super().__init__(arena, first, members, *more)
+
+    monkeypatch.setattr(bursts, "Prepared", Spied)
+    return made_for
+
+
+@pytest.mark.parametrize("kernel", RIGHT, ids=lambda k: k.__name__)
+def test_allocations_are_prepared_where_all_can_be_seen(
+    kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_for = spied(monkeypatch)
+    guards: list[None] = []
+
+    class Counted(GuardedAllocations):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            guards.append(None)
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(bursts, "GuardedAllocations", Counted)
+    run(kernel, values_of(PLAIN))
+    unseen = (kernels.relu_default, kernels.relu_resized, kernels.relu_grown)
+    assert made_for == [(1, MEMBERS - 1)]
+    if kernel is not kernels.relu_table:  # it allocates as the data say
+        assert len(guards) == (MEMBERS if kernel in unseen else 1)
+
+
+def test_what_another_structure_allocates_otherwise_is_guarded() -> None:
+    def relu(x: Tensor) -> Tensor:
+        small = x.shape[1] < 6
+        return kernels.relu(x) if small else kernels.past_captured(x)
+
+    arena = BurstArena("cpu")
+    for columns in (4, 5, 6):
+        spec = TensorSpec((4, columns), ("a", "b"), "float32", fill=FILL)
+        x = values_of(spec, 20)
+        x[[0, 3, 17], 0, 0] = 7
+        made = run(relu, x, spec, arena=arena)
+        assert touched(made) == ([0, 3, 17] if columns == 6 else [])
+
+
+@pytest.mark.parametrize("bad", ["thread", "limit", "gradient"])
+def test_what_cannot_be_prepared_is_guarded(
+    bad: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call(x: Tensor) -> Tensor:
+        if bad == "thread":
+            aside = threading.Thread(target=torch.empty, args=(3,))
+            aside.start()
+            aside.join()
+        if bad == "gradient":
+            torch.empty(3, requires_grad=True)
+        return kernels.past_own(x)
+
+    if bad == "limit":
+        monkeypatch.setattr(prepared, "TOTAL_BYTES", 1000)
+    x, arena = marked(0, 1, 5), BurstArena("cpu")
+    for number in range(2):
+        made = run(call, x, arena=arena)
+        assert touched(made) == [0, 1, 5], number
+
+
+def test_little_is_kept_of_what_kernels_allocate() -> None:
+    arena = BurstArena("cpu")
+    before = arena.own(0, 1000).data_ptr()
+    arena.shed(1024)
+    assert arena.own(0, 1000).data_ptr() == before
+    arena.own(1, 10)
+    arena.shed(1024)
+    assert arena.own(1, 10).numel() == 64
+
+
+def test_what_only_first_calls_allocate_costs_one_burst(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made_for = spied(monkeypatch)
+    arena = BurstArena("cpu")
+    for columns in range(3, 7):  # the kernel has a workspace for each shape
+        spec = TensorSpec((4, columns), ("a", "b"), "float32", fill=FILL)
+        x = values_of(spec, 20)
+        made = run(kernels.relu_kept, x, spec, arena=arena)
+        assert suspects(made, x) == set()
+    assert [first for first, _ in made_for] == [1, 0, 1, 1]
+    made_for.clear()
+    arena = BurstArena("cpu")
+    for _ in range(3):
+        run(kernels.relu, values_of(PLAIN), arena=arena)
+    assert [first for first, _ in made_for] == [1, 0, 0]
+
+
+def test_prepared_memory_is_as_torch_gives_it() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def look(x: Tensor) -> Tensor:
+        tall = torch.empty((5, 3), dtype=torch.float16)
+        like = torch.empty_like(x.t())
+        permuted = torch.empty_permuted((2, 3, 4), (2, 0, 1))
+        new = x.new_empty_strided((2, 3), (1, 2), dtype=torch.int32)
+        flags = torch.empty(9, dtype=torch.bool)
+        none = torch.empty(0, 3)
+        zeros = torch.zeros(4)
+        every = (tall, like, permuted, new, flags, none)
+        seen.append(tuple((t.shape, t.stride(), t.dtype, t.device) for t in every))
+        assert not any(zeros)
+        poison = Poison.NAN if len(seen) % 2 else Poison.FINITE
+        for made in every:
+            assert made.data_ptr() % 64 == 0
+            assert is_poison(made, poison).all()
+        return torch.empty_like(x).copy_(x).clamp_(min=0)
+
+    x = values_of(PLAIN)
+    made = run(look, x)
+    assert made.failed == {}
+    assert suspects(made, x) == set()
+    assert len(seen) == MEMBERS
+    assert len(set(seen)) == 1
+
+
+def test_torch_s_functions_are_restored() -> None:
+    names = ("empty", "empty_like", "empty_strided", "empty_permuted")
+    before = [getattr(torch, name) for name in names]
+    run(kernels.relu, values_of(PLAIN))
+    run(kernels.raises_always, values_of(PLAIN))
+    assert [getattr(torch, name) for name in names] == before
+    assert "new_empty" not in vars(Tensor)
+
+
+def test_a_call_that_allocates_otherwise_is_made_again() -> None:
+    x = marked(4, 6)
+    called: list[float] = []
+
+    def count(given: Tensor) -> Tensor:
+        called.append(float(given[0, 0]))
+        out = kernels.relu_extra(given)
+        given.mul_(1)
+        return out
+
+    made = run(count, x)
+    assert suspects(made, x) == set()
+    assert called[MEMBERS:] == [float(x[4, 0, 0]), float(x[6, 0, 0])]
+
+
+def test_a_call_that_is_made_again_gets_its_arguments_again() -> None:
+    x = marked(4, 6)
+
+    def clamp(given: Tensor) -> Tensor:
+        kernels.relu_extra(given)
+        return given.sub_(1)
+
+    made = run(clamp, x, inplace=("x",))
+    assert torch.equal(made.outputs["y"], x - 1)
+
+
+def test_many_calls_that_allocate_otherwise() -> None:
+    x = values_of(PLAIN, 40)
+    x[5:, 0, 0] = 7
+    made = run(kernels.relu_extra, x)
+    assert suspects(made, x) == set()
+    made = run(kernels.past_extra, x)
+    assert touched(made) == list(range(5, 40))
+
+
+def test_memory_that_a_kernel_keeps_stays_as_it_is() -> None:
+    kept: list[tuple[Tensor, Tensor]] = []
+
+    def keep(x: Tensor) -> Tensor:
+        out = kernels.relu(x)
+        kept.append((out, out.clone()))
+        return out
+
+    arena = BurstArena("cpu")
+    for seed in range(3):
+        run(keep, values_of(PLAIN, seed=seed), arena=arena)
+    assert len(kept) == 3 * MEMBERS
+    assert all(torch.equal(now, then) for now, then in kept)
+
+
+def test_memory_that_nobody_keeps_is_used_again() -> None:
+    addresses = []
+    arena = BurstArena("cpu")
+
+    def look(x: Tensor) -> Tensor:
+        out = kernels.relu(x)
+        addresses.append(out.data_ptr())
+        return out
+
+    for _ in range(3):
+        run(look, values_of(PLAIN), arena=arena)
+    assert addresses[MEMBERS + 1] == addresses[2 * MEMBERS + 1]

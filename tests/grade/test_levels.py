@@ -1,0 +1,120 @@
+"""Conformance levels: what a statement is worth, and why not more."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfuzz.contracts.classes import CLASSES as EVERY_CLASS
+from kfuzz.core.calibration import Soundness
+from kfuzz.core.statement import Graded, Instrument, KernelStatement
+from kfuzz.core.verdict import Verdict
+from kfuzz.grade.levels import LEVELS, standing_of, weakest
+from tests.helpers.statements import CLASSES, WELL, but, kernel, statement
+
+VIOLATED = Graded(Verdict.VIOLATES, 20_000, 0, Soundness.SOUND)
+UNDECIDED = Graded(Verdict.UNDER_SPECIFIED, 0, 900, Soundness.SOUND)
+UNEXERCISED = Graded(Verdict.NOT_APPLICABLE, calibration=Soundness.SOUND)
+FAILED = Graded(Verdict.ERROR, 900, 0, Soundness.SOUND)
+FEW = replace(WELL, decided=9)
+
+
+def level_of(made: KernelStatement, *, trusting: bool = False, **changes: Any) -> int:
+    return standing_of(statement(made, **changes), made, trusting=trusting).level
+
+
+def test_every_class_belongs_to_exactly_one_level() -> None:
+    assert len(set(CLASSES)) == len(CLASSES)
+    assert set(EVERY_CLASS) <= set(CLASSES)
+    assert all(level.core <= set(level.classes) for level in LEVELS)
+
+
+def test_all_evidence_but_instruments_is_the_third_level() -> None:
+    standing = standing_of(statement(), kernel())
+    assert standing.level == 3
+    assert standing.lacks == ("no page guards", "no race check", "no sanitizer")
+
+
+def test_the_fourth_level_needs_instruments_and_a_long_search() -> None:
+    every = tuple(Instrument)
+    assert level_of(kernel(), instruments=every) == 4
+    assert level_of(kernel(cases=9_999), instruments=every) == 3
+    shallow = but(kernel(), C_EXC_01=replace(WELL, decided=299))
+    assert level_of(shallow, instruments=every) == 3
+
+
+@pytest.mark.parametrize("bad", [VIOLATED, UNDECIDED, UNEXERCISED, FAILED, FEW])
+@pytest.mark.parametrize(
+    ("name", "level"), [("K_VAL_01", 0), ("C_EXC_01", 1), ("C_ORD_01", 2)]
+)
+def test_one_class_without_support_holds_its_level_back(
+    name: str, level: int, bad: Graded
+) -> None:
+    made = but(kernel(), **{name: bad})
+    standing = standing_of(statement(made), made)
+    assert standing.level == level
+    assert [lack.split()[0] for lack in standing.lacks] == [name.replace("_", "-")]
+
+
+def test_a_class_that_a_share_of_cases_bears_on_needs_a_third_of_them() -> None:
+    for name, least in (("C_EXC_01", 30), ("C_PRC_04", 10)):
+        enough, lacking = (replace(WELL, decided=n) for n in (least, least - 1))
+        assert level_of(but(kernel(), **{name: enough})) == 3
+        assert level_of(but(kernel(), **{name: lacking})) == 1
+
+
+@pytest.mark.parametrize(("cases", "level"), [(99, 0), (299, 1), (999, 2), (1_000, 3)])
+def test_a_level_needs_a_number_of_cases(cases: int, level: int) -> None:
+    assert level_of(kernel(cases=cases)) == level
+
+
+def test_what_was_left_out_of_the_run_is_not_granted() -> None:
+    made = but(kernel(), C_EXC_01=None)
+    judged = tuple(name for name in CLASSES if name != "C-EXC-01")
+    assert level_of(made, classes=judged) == 1
+    # In force, it does not bind this kernel, and demands nothing.
+    assert level_of(made) == 3
+
+
+def test_a_kernel_without_configurations_owes_no_evidence_about_them() -> None:
+    assert level_of(but(kernel(), C_CMP_02=UNEXERCISED)) == 3
+    assert level_of(but(kernel(), C_CMP_02=UNDECIDED)) == 2
+
+
+def test_a_run_of_no_case_grants_nothing() -> None:
+    idle = kernel(cases=0, contracts=dict.fromkeys(CLASSES, UNEXERCISED))
+    assert level_of(idle) == 0
+    assert level_of(kernel(contracts={})) == 0
+    assert weakest(replace(statement(), kernels=())) is None
+
+
+def test_without_calibration_nothing_counts() -> None:
+    raw = replace(WELL, calibration=Soundness.UNCALIBRATED)
+    made = kernel(contracts=dict.fromkeys(CLASSES, raw))
+    standing = standing_of(statement(made), made)
+    assert standing.level == 0
+    assert "K-VAL-01 is uncalibrated" in standing.lacks
+    assert level_of(made, trusting=True) == 3
+
+
+def test_an_uncalibrated_contract_neither_grants_nor_costs_a_level() -> None:
+    raw = Graded(Verdict.UNDER_SPECIFIED, 0, 9)
+    made = but(kernel(), C_PRC_04=raw)
+    standing = standing_of(statement(made), made)
+    assert standing.level == 3
+    assert standing.left_out == ("C-PRC-04",)
+    # A finding is confirmed by itself.
+    broken = but(kernel(), C_PRC_04=Graded(Verdict.VIOLATES, 9))
+    assert level_of(broken) == 1
+
+
+def test_an_unsound_contract_costs_its_level() -> None:
+    unsound = replace(WELL, calibration=Soundness.UNSOUND)
+    assert level_of(but(kernel(), C_PRC_01=unsound)) == 1
+
+
+def test_a_platform_is_worth_its_weakest_kernel() -> None:
+    weak = but(kernel("weak"), K_REF_01=VIOLATED)
+    made = weakest(statement(kernel(), weak))
+    assert made is not None
+    assert made.name == "KL-2"

@@ -1,0 +1,50 @@
+"""A stand-in for the engine, an empty project, and bursts as of compiled kernels."""
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.helpers.command_line import Engine
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    fake = Engine()
+    parts = {
+        "search.campaign": SimpleNamespace(run=fake.run),
+        "replay.replayer": SimpleNamespace(replay=fake.replay),
+        "reduce.shrink": SimpleNamespace(shrink=fake.shrink),
+        "script.script": SimpleNamespace(script=lambda found, _: f"# {found.id}\n"),
+    }
+    for name, module in parts.items():
+        home, _, last = f"kfuzz.engine.{name}".rpartition(".")
+        monkeypatch.setattr(import_module(home), last, module, raising=False)
+        monkeypatch.setitem(sys.modules, f"{home}.{last}", module)
+    return fake
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty project."""
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As where kernels are compiled and nothing traces torch's functions."""
+    # Not all tests of this folder need torch.
+    from kfuzz.execution.calls import batches as bursts
+    from tests.helpers import burst_kernels
+
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.setattr(bursts, "is_delicate", lambda: False)
+    monkeypatch.setattr(bursts, "APART", 2)  # of so few
+    burst_kernels.KEPT.clear()
+    yield
+    burst_kernels.KEPT.clear()

@@ -1,0 +1,288 @@
+"""What people see of accesses at fault: words, and the memory around an argument."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfuzz.core.recipe import Case, Edge, Fill, TensorSpec, contiguous_strides
+from kfuzz.core.verdict import Access, Failure, Kind
+from kfuzz.report.accesses import access_words, draw_accesses
+from kfuzz.report.pages import finding_page
+from kfuzz.report.terminal import TerminalReport
+from tests.helpers.events import saved
+from tests.helpers.findings import finding
+
+
+def spec(*shape: int, strides: tuple[int, ...] | None = None, offset: int = 0) -> Any:
+    axes = tuple("ABC"[: len(shape)])
+    return TensorSpec(shape, axes, "float32", strides, offset, fill=Fill("randn"))
+
+
+def at(offset: int, where: str, access: str = "load", **changes: Any) -> Access:
+    """Return an access to x at an offset from its first element."""
+    made = Access(access, "x", "x", where, 1, offset, 1, (0, 0, 0), None, "sum.py:41")
+    return replace(made, **changes)
+
+
+def drawn(view: TensorSpec, *accesses: Access) -> str:
+    """Return the grid alone: without words and heading."""
+    lines = draw_accesses(accesses, Case({"w": spec(7), "x": view}))
+    return "\n".join(line.removeprefix("  ") for line in lines[len(accesses) + 1 :])
+
+
+GRIDS = {
+    "tail over-read by one": (
+        spec(1, 3), [at(3, "after")],
+        "0 1 2 3\n"
+        ". . . R\n"
+        ". element   R offending load",
+    ),
+    "store past a padded view": (
+        spec(2, 3, strides=(4, 1)), [at(8, "after", "store", distance=2)],
+        "  +0 +1 +2 +3\n"
+        "0  .  .  .  -\n"
+        "4  .  .  .  _\n"
+        "8  W\n"
+        ". element   - gap between elements   _ outside   W offending store",
+    ),
+    "atomic in the gap": (
+        spec(2, 3, strides=(4, 1)), [at(3, "slack", "atomic")],
+        "  +0 +1 +2 +3\n"
+        "0  .  .  .  A\n"
+        "4  .  .  .\n"
+        ". element   A offending atomic",
+    ),
+    "read before the start, by storage offset": (
+        spec(3, offset=2), [at(-1, "before")],
+        "1 2 3 4\n"
+        "R . . .\n"
+        ". element   R offending load",
+    ),
+    "read before a matrix": (
+        spec(2, 3), [at(-1, "before")],
+        "   +0 +1 +2\n"
+        "-3        R\n"
+        " 0  .  .  .\n"
+        " 3  .  .  .\n"
+        ". element   R offending load",
+    ),
+    "transposed": (
+        spec(3, 2, strides=(1, 3)), [at(6, "after")],
+        "  +0 +1 +2\n"
+        "0  .  .  .\n"
+        "3  .  .  .\n"
+        "6  R\n"
+        ". element   R offending load",
+    ),
+    "stride 0": (
+        spec(2, 3, strides=(0, 1)), [at(3, "after", count=3)],
+        "0 1 2 3\n"
+        ". . . R\n"
+        ". element   R offending load",
+    ),
+    "int32 overflow": (
+        spec(3, 1, strides=(2**30 + 1, 1)),
+        [at(-(2**31) + 2, "before", distance=2**31 - 2)],
+        "R <-- 2147483646 elements before the start\n"
+        "           +0 …\n"
+        "         0  . …\n"
+        "1073741825  . …\n"
+        "2147483650  .\n"
+        ". element   R offending load",
+    ),
+    "far past the end": (
+        spec(2), [at(10**12, "elsewhere", "store", distance=10**12 - 1)],
+        "0 1\n"
+        ". .\n"
+        "W --> 999999999999 elements past the end\n"
+        ". element   W offending store",
+    ),
+    "race": (
+        spec(1, 3), [at(1, "race", "store", other=(1, 0, 0))],
+        "0 1 2\n"
+        ". ! .\n"
+        ". element   ! race",
+    ),
+    "what nothing wrote": (
+        spec(3), [at(2, "unwritten")],
+        "0 1 2\n"
+        ". . U\n"
+        ". element   U load of what nothing wrote",
+    ),
+    "a store shows over a load": (
+        spec(2), [at(2, "after", "store"), at(2, "after"), at(-1, "before")],
+        "-1 0 1 2\n"
+        " R . . W\n"
+        ". element   R offending load   W offending store",
+    ),
+    "one element": (
+        spec(), [at(1, "after", "access", line="", program=None)],
+        "0 1\n"
+        ". X\n"
+        ". element   X offending access",
+    ),
+    "no element": (spec(0, 3), [at(0, "after")], "0\nR\nR offending load"),
+    "nothing near": (
+        spec(0, 3), [at(10**9, "after")],
+        "R --> 1000000001 elements past the end\nR offending load",
+    ),
+    "slow axes that continue each other": (
+        spec(2, 2, 3), [at(12, "after")],
+        "   +0 +1 +2\n"
+        " 0  .  .  .\n"
+        " 3  .  .  .\n"
+        " 6  .  .  .\n"
+        " 9  .  .  .\n"
+        "12  R\n"
+        ". element   R offending load",
+    ),
+    "a gap left out": (
+        spec(2, 2, strides=(1000, 1)), [at(998, "slack", distance=2)],
+        "     +0 +1 … +997 +998 +999\n"
+        "   0  .  . …    -    R    -\n"
+        "1000  .  .\n"
+        ". element   - gap between elements   R offending load",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_offending_cells_are_drawn_among_the_elements(name: str) -> None:
+    view, accesses, grid = GRIDS[name]
+    assert drawn(view, *accesses) == grid
+
+
+@pytest.mark.parametrize("shape", [(500, 700), (100_000,), (1 << 20, 1 << 20)])
+@pytest.mark.parametrize("side", ["before", "middle", "after"])
+def test_a_large_view_is_elided_around_the_access(
+    shape: tuple[int, ...], side: str
+) -> None:
+    strides = (shape[-1] + 9, 1)[-len(shape) :]
+    view = spec(*shape, strides=strides, offset=50)
+    offset = {"before": -1, "middle": view.span // 2, "after": view.span}[side]
+    grid = drawn(view, at(offset, side)).splitlines()
+    assert len(grid) < 20
+    assert max(map(len, grid)) <= 90
+    [row] = [line for line in grid[:-1] if "R" in line]
+    start = int(row.split()[0])
+    heads = grid[0][: row.index("R") + 1].split()
+    assert start + int(heads[-1]) == 50 + offset
+    assert any("…" in line for line in grid)
+
+
+def test_cells_tell_elements_from_gaps() -> None:
+    for shape, strides in [
+        ((3, 2, 2), (2, 7, 1)), ((2, 2), (2, 3)), ((2, 3), (1, 5)), ((4,), (3,)),
+    ]:  # fmt: skip
+        view = spec(*shape, strides=strides)
+        offsets = {0}
+        for n, step in zip(shape, strides, strict=True):
+            offsets = {o + i * step for o in offsets for i in range(n)}
+        grid = drawn(view, at(view.span, "after")).splitlines()
+        heads = 1 if "+" in grid[0] else 0
+        cells = "".join("".join(row.split()[heads:]) for row in grid[1:-1])
+        expected = "".join("." if o in offsets else "-" for o in range(view.span))
+        assert cells == expected + "R"
+
+
+@pytest.mark.parametrize(
+    ("access", "words"),
+    [
+        (
+            at(3, "after"),
+            "load at sum.py:41, program (0, 0, 0): 1 element past the end of x",
+        ),
+        (
+            at(9, "after", "store", distance=7, count=4),
+            "store at sum.py:41, program (0, 0, 0): 7 elements past the end of x "
+            "(4 elements in all)",
+        ),
+        (
+            at(-1, "before", "access", line="", program=None),
+            "access: 1 element or more before the start of x",
+        ),
+        (
+            at(3, "slack", "atomic", line=""),
+            "atomic in program (0, 0, 0): in a gap of x, 1 element from the nearest of "
+            "its own",
+        ),
+        (
+            at(5, "unwritten", argument="", memory="its own float32[4, 4]"),
+            "load at sum.py:41, program (0, 0, 0): element at offset 5 of its own "
+            "float32[4, 4], which nothing wrote",
+        ),
+        (
+            at(0, "race", "store", argument="", memory="its own int8[1]",
+               program=(1, 0, 0), other=(0, 0, 0)),
+            "store at sum.py:41, program (1, 0, 0): element at offset 0 of its own "
+            "int8[1], where program (0, 0, 0) stored another value",
+        ),
+        (
+            at(0, "elsewhere", argument="", memory=""),
+            "load at sum.py:41, program (0, 0, 0): memory that the launch was not "
+            "given",
+        ),
+        (
+            at(-9, "elsewhere", distance=9),
+            "load at sum.py:41, program (0, 0, 0): memory that the launch was not "
+            "given, 9 elements before the start of x",
+        ),
+    ],
+)  # fmt: skip
+def test_an_access_reads_as_a_sentence(access: Access, words: str) -> None:
+    assert access_words(access) == words
+
+
+def test_memory_of_its_own_has_no_grid() -> None:
+    access = at(4, "after", argument="", memory="its own float32[4]")
+    case = Case({"x": spec(3)})
+    assert draw_accesses([access], case) == [access_words(access)]
+    many = draw_accesses([access] * 30, case)
+    assert many[-1] == "… and 18 more"
+
+
+def test_the_page_shows_them_and_strangers_cannot_drive_the_terminal(
+    tmp_path: Path,
+) -> None:
+    hostile = at(3, "after", line="a\x1b[31m\n.py:1", memory="x\x07")
+    failure = Failure("K-MEM-01", Kind.READ_OUTSIDE, "loads", accesses=(hostile,))
+    page = finding_page(finding(failure=failure), tmp_path)
+    start = page.index("accesses")
+    assert page[start + 1].startswith("  load at a\\x1b[31m .py:1, program (0, 0, 0)")
+    assert page[start + 2 : start + 5] == [
+        "  x: float32[1, 3] contiguous", "    0 1 2 3", "    . . . R",
+    ]  # fmt: skip
+    assert "accesses" not in finding_page(finding(), tmp_path)
+
+
+def test_the_page_tells_where_a_page_that_faults_lies(tmp_path: Path) -> None:
+    beside = replace(finding().case, edge=Edge("end", "x"))
+    page = finding_page(finding(case=beside), tmp_path)
+    assert "  a page that faults lies at the end of x" in page
+
+
+@pytest.mark.parametrize(
+    ("message", "access", "said"),
+    [
+        ("loads outside x", at(3, "after"), 1),
+        ("loads outside x: at sum.py:41 in program (0, 0, 0)", at(3, "after"), 0),
+        ("reads outside x", at(3, "after", "access", line="", program=None), 0),
+    ],
+)
+def test_a_run_names_the_line_once(message: str, access: Access, said: int) -> None:
+    out = io.StringIO()
+    failure = Failure("K-MEM-01", Kind.READ_OUTSIDE, message, accesses=(access,))
+    with TerminalReport(out) as report:
+        report.feed(saved(finding(failure=failure), "done"))
+    shown = out.getvalue()
+    assert shown.count("  load at sum.py:41, program (0, 0, 0)\n") == said
+    assert f"  {message}\n" in shown
+
+
+def test_contiguous_views_of_any_rank_are_rows_of_the_last_axis() -> None:
+    view = spec(2, 3, 20, strides=contiguous_strides((2, 3, 20)))
+    heads = [row.split()[0] for row in drawn(view, at(120, "after")).splitlines()]
+    assert heads[1:-1] == ["0", "20", "40", "60", "80", "100", "120"]

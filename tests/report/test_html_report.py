@@ -1,0 +1,245 @@
+"""The HTML page: it shows what was found, loads nothing, and escapes everything."""
+
+import base64
+import hashlib
+import re
+import struct
+import zlib
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from kfuzz.core.error_map import ErrorMap
+from kfuzz.core.event import Event
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import State
+from kfuzz.report import html
+from kfuzz.report.html import findings as finding_views
+from kfuzz.report.html.grades import SIGNS
+from kfuzz.report.html.maps import LEVELS, map_view
+from tests.helpers.events import campaign, progress, saved
+from tests.helpers.findings import finding
+from tests.helpers.reported import COMMAND, HOSTILE, cut_off, gathered, hostile, mixed
+
+VOID = {"meta", "link", "br", "img", "input", "line", "polyline"}
+
+
+class Page(HTMLParser):
+    """Reads a page strictly: every element is closed where it should be."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, n, value in self.attributes if n == name]
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def page(events: list[Event], options: str = "") -> Page:
+    return Page(html.document(gathered(events), options=options))
+
+
+def test_a_run_is_shown_from_grades_to_notes() -> None:
+    shown = page(mixed(), " --corpus found")
+    for text in (
+        "1 violation", "1 known", "1 not confirmed", COMMAND, "off by 3",
+        f"kfuzz replay {finding().id} --corpus found", "n = 4 passes", "needs: tail",
+        "known: by design", "slow", "note: reads twice",
+        "cases per second", "Greatest error over tolerance", "postcondition",
+    ):  # fmt: skip
+        assert text in shown.words
+    assert "C-PRC-01 violates (40 decided, 2 undecided)" in shown.values("aria-label")
+    assert "Not applicable to any kernel: C-ORD-03." in shown.words
+
+
+def test_errors_are_shown_by_sizes_and_family() -> None:
+    shown = page(mixed())
+    told = shown.values("title")
+    for label in (
+        "9 cases, at most 0.5 of the tolerance",
+        "1 case, at most 0 of the tolerance",
+        "4 cases, 2 failing, at most 64 of the tolerance",
+        "1 case, 1 failing",
+    ):
+        assert label in told
+    assert "huge ✗ ✗64 randn 0.5 zeros 0" in shown.words
+
+
+def test_verdicts_differ_by_sign_and_not_by_colour_alone() -> None:
+    signs = [sign for sign, _ in SIGNS.values()]
+    assert len(set(signs)) == len(signs)
+    inside = {sign for name, _, sign, _ in LEVELS if name.startswith("w")}
+    outside = {sign for name, _, sign, _ in LEVELS if name.startswith("x")}
+    assert not inside & outside
+
+
+def test_every_state_of_a_finding_is_shown() -> None:
+    assert set(finding_views.STATES) == set(State)
+    told = [
+        saved(finding(kernel=f"k{i}", state=s), "done") for i, s in enumerate(State)
+    ]
+    shown = page(told)
+    assert "2 violations 1 known 3 not confirmed 1 fixed" in shown.words
+    first = shown.words.index("regressed: it was fixed")
+    assert first < shown.words.index("confirmed in fresh processes")
+
+
+def test_links_lead_somewhere_and_ids_are_unique() -> None:
+    twice = [saved(finding(), "done"), replace(saved(finding(), "done"), kernel="b")]
+    shown = page([*mixed(), *twice])
+    ids = shown.values("id")
+    assert len(set(ids)) == len(ids)
+    targets = [href[1:] for href in shown.values("href") if href.startswith("#")]
+    assert set(targets) <= set(ids)
+    assert finding().id in targets
+    assert set(shown.values("data-from")) <= set(ids)
+    assert set(shown.values("aria-labelledby")) <= set(ids)
+
+
+def test_nothing_is_loaded_and_nothing_but_the_page_itself_may_run() -> None:
+    text = html.document(gathered(mixed()))
+    shown = Page(text)
+    loaded = shown.values("src") + shown.values("href")
+    assert all(url.startswith(("#", "data:")) for url in loaded)
+    assert not re.search(r"url\(|@import|https?://", text)
+    assert not shown.values("style")
+    assert not [n for _, n, _ in shown.attributes if n.startswith("on")]
+    (policy,) = [v for v in shown.values("content") if "default-src" in v]
+    assert "default-src 'none'" in policy
+    for tag in ("style", "script"):
+        (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def test_hostile_texts_are_shown_as_text() -> None:
+    told = [*campaign(hostile()), *mixed()[-2:]]
+    tame = finding(failure=replace(finding().failure, trace="no markup"))
+    shown, plain = page(told), page([*campaign(tame), *mixed()[-2:]])
+    assert shown.tags["script"] == plain.tags["script"] == 1
+    assert set(shown.tags) == set(plain.tags)
+    assert HOSTILE.replace("\x1b", "\\x1b") in shown.words
+    assert "\x1b" not in html.document(gathered(told))
+
+
+def test_an_early_end_is_said_at_the_top() -> None:
+    assert "ended by: internal error: OSError: no" in page(cut_off()).words
+    assert "interrupted" in page(campaign(interrupted=True)).words
+    assert "no finding" in page([]).words
+
+
+def test_special_values_of_the_input_are_marked() -> None:
+    values = struct.pack("<6f", 1.5, float("nan"), float("inf"), -0.0, 1e-40, 3e38)
+    spec = TensorSpec((2, 3), ("M", "N"), "float32", values=values)
+    long = TensorSpec((999,), ("K",), "float16", values=b"\0<" * 998 + b"\0~")
+    open_ = TensorSpec((4,), ("K",), "float32", fill=Fill("randn", 3))
+    case = Case({"x": spec, "w": long, "v": open_}, {"dim": -1})
+    shown = page([saved(finding(case=case), "done")])
+    marks = [v for tag, n, v in shown.attributes if tag == "td" and n == "class"]
+    marked = [mark for mark in marks if mark.startswith("n-")]
+    assert marked == ["n-nan", "n-inf", "n-zero", "n-sub"]
+    assert "w: float16[999] contiguous = 1 everywhere except [998] = nan" in shown.words
+    assert "1 NaN, 998 ordinary" in shown.words
+    assert "filled with randn" in shown.words
+    assert "dim = -1" in shown.words
+
+
+def of_errors(rows: int, columns: int, codes: bytes) -> ErrorMap:
+    text = base64.b64encode(codes).decode()
+    return ErrorMap("out", (rows, columns), rows, columns, text)
+
+
+def test_a_small_map_has_its_numbers() -> None:
+    made = map_view(of_errors(2, 3, bytes([0, 1, 128, 124, 132, 255])))
+    cells = [(cell.text, cell.level) for row in made.rows for cell in row]
+    assert cells == [
+        ("?", "u"), ("0", "w0"), ("1", "w3"),
+        ("0.5", "w3"), ("✗2", "x1"), ("✗", "xn"),
+    ]  # fmt: skip
+    assert made.summary == "2 of 6 cells miss"
+
+
+def test_a_large_map_is_an_image_of_one_pixel_a_cell() -> None:
+    codes = bytes([128] * 63 + [200]) * 20
+    made = map_view(of_errors(20, 64, codes))
+    assert (made.width, made.height, made.rows) == (320, 100, ())
+    image = base64.b64decode(made.image)
+    assert image.startswith(b"\x89PNG\r\n\x1a\n")
+    start = image.index(b"IDAT")
+    (length,) = struct.unpack(">I", image[start - 4 : start])
+    pixels = zlib.decompress(image[start + 4 : start + 4 + length])
+    names = [LEVELS[p][0] for p in pixels[1:65]]
+    assert names == ["w3"] * 63 + ["x3"]
+    found = finding(first_errors=of_errors(20, 64, codes))
+    shown = page([saved(found, "done")])
+    alternatives = shown.values("alt")
+    assert alternatives == ["out[20, 64]: 20 of 1280 cells miss"]
+
+
+def test_the_page_and_the_images_have_the_same_colours() -> None:
+    style = (Path(html.__file__).parent / "style.css").read_text()
+    for name, _, _, rgb in LEVELS:
+        assert re.search(rf"\.{name} {{ background: #{bytes(rgb).hex()};", style)
+
+
+def test_a_thousand_findings_fit_ten_megabytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noise = hashlib.shake_256(b"kfuzz").digest(64 * 64)
+    big = ErrorMap("out", (64, 64), 64, 64, base64.b64encode(noise).decode())
+    one = finding()
+    failure = replace(one.failure, errors=big, trace="x" * 4000)
+    many = [
+        finding(
+            kernel=f"kernel_{i}", n=200, failure=failure, first_errors=replace(
+                big, output="first"
+            ), state=State.CONFIRMED if i % 2 else State.KNOWN,
+        )
+        for i in range(html.MAX_FINDINGS + 2)
+    ]  # fmt: skip
+    monkeypatch.setattr(finding_views, "MAX_IMAGE_BYTES", 200_000)
+    text = html.document(gathered(saved(f, "done") for f in many))
+    assert len(text.encode()) < 10e6 - (3e6 - 200_000)
+    shown = Page(text)
+    assert "2 further findings are left out here" in shown.words
+    assert "a map is left out" in shown.words
+    details = [v for t, n, v in shown.attributes if (t, n) == ("details", "class")]
+    assert details.count("finding") == html.MAX_FINDINGS
+    # Said once for all findings that break it.
+    assert details.count("contract") == 1
+
+
+def test_curves_of_runs_that_end_at_once_are_left_out() -> None:
+    assert "svg" not in page([progress(0.0), progress(0.0)]).tags
+    assert "svg" in page([progress(1.0), progress(2.0)]).tags

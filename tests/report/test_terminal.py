@@ -1,0 +1,406 @@
+"""What people see of a campaign, a finding and its input."""
+
+import io
+import math
+import struct
+from dataclasses import replace
+
+import pytest
+
+from kfuzz.core.dtypes import number_to_bits, pack_bits
+from kfuzz.core.event import (
+    ContractTally,
+    Event,
+    Note,
+    Notice,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.finding import Mark
+from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.verdict import Failure, Kind, State, Verdict
+from kfuzz.report.drawing import draw_case, draw_failure, draw_grid, draw_tensor, number
+from kfuzz.report.pages import finding_page
+from kfuzz.report.terminal import TerminalReport
+from tests.helpers.events import (
+    NODE,
+    REFUSAL,
+    UNDECIDED,
+    campaign,
+    finished,
+    progress,
+    saved,
+)
+from tests.helpers.findings import finding
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def text_of(events: list[Event], out: io.StringIO | None = None, **how: object) -> str:
+    out = out or io.StringIO()
+    with TerminalReport(out, **how) as report:
+        for event in events:
+            report.feed(event)
+    return out.getvalue()
+
+
+def floats(*values: float) -> bytes:
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def test_a_whole_run_reads_like_this() -> None:
+    found = finding(failure=Failure("C-PRC-01", Kind.VALUE, "off by 3", "y", ratio=41.0,
+                                    got=4.0, expected=1.0, low=0.5, high=1.5,
+                                    index=(0, 2), elements=2))  # fmt: skip
+    shown = text_of(campaign(found), repeat="kfuzz run mine.py --max-time 60s")
+    assert (
+        shown
+        == f"""\
+1 kernel on cpu, seed 7
+violates C-PRC-01 {NODE}: off by 3 (saved; now confirming and reducing)
+
+violates C-PRC-01/softmax: the declared accumulator, operand and intermediate \
+formats are really used
+  kernel: {NODE}
+  off by 3
+  minimal input (3 elements, 3 non-zero):
+    x: float32[1, 3] contiguous = [[1, 1, 1]]
+    dim = -1
+  admissible: 0.5 to 1.5
+  error / tolerance: 41
+  2 elements fail; this is the worst
+  needs: tail
+    n = 4 passes
+  state: confirmed in fresh processes
+  stored: corpus/{found.folder}
+  replay: kfuzz replay {found.id}
+4 s  400 cases (100/s)  0/1 kernels done  worst ratio 0.5  findings 1
+7 s  750 cases (100/s)  0/1 kernels done  worst ratio 0.5  findings 1
+
+kernel                    operator  cases  cases/s  findings  worst ratio
+{NODE}  softmax     412     88.1         1          0.5
+
+{NODE}
+  violates         C-PRC-01 (40 decided, 2 undecided)
+  conforms         K-VAL-01 (400 decided, 12 undecided)
+  under_specified  K-MEM-02 (0 decided, 7 undecided)
+  not_applicable   C-EXC-01
+  256 of 412 cases ran in bursts of 2 structures, held to what is always on
+
+1 finding in 412 cases, 12.3 s on cpu, seed 7
+repeat: kfuzz run mine.py --max-time 60s --seed 7
+""".replace("7 s  750", "8 s  750")
+    )
+
+
+def test_refusals_say_what_to_declare() -> None:
+    shown = text_of([finished(refusals=(REFUSAL,)), RunFinished(1.0, False, 7, "cpu")])
+    assert (
+        "refuses non-contiguous input (31 cases); to make it explicit declare "
+        'layouts="contiguous"; it raised ValueError: no' in shown
+    )
+
+
+def test_notes_are_told_once_for_each_kernel() -> None:
+    notes = (Note("loads what nothing wrote (k.py:3)", 31), Note("races", 1))
+    shown = text_of([finished(notes=notes), RunFinished(1.0, False, 7, "cpu")])
+    assert shown.count("note: loads what nothing wrote (k.py:3) (31 cases)") == 1
+    assert "note: races (1 case)" in shown
+
+
+def test_a_failure_that_was_not_confirmed_is_told_beside_its_contract() -> None:
+    open_, closed = finding(state=State.UNREPRODUCED), finding()
+    tallies = {
+        open_.signature.contract: ContractTally(Verdict.UNDER_SPECIFIED, 3, 1),
+        "K-MEM-02": ContractTally(Verdict.UNDER_SPECIFIED, 0, 7),
+    }
+    end = RunFinished(1.0, False, 7, "cpu")
+    shown = text_of([finished(open_, contracts=tallies), end])
+    told = "C-PRC-01 (3 decided, 1 undecided; a failure was not confirmed)"
+    assert f"under_specified  {told}, K-MEM-02 (0 decided, 7 undecided)" in shown
+    assert "was not confirmed" not in text_of([finished(closed), end])
+
+
+def test_nothing_decided_never_conforms() -> None:
+    events = [finished(contracts=UNDECIDED), RunFinished(1.0, False, 7, "cpu")]
+    shown = text_of(events)
+    assert "conforms" not in shown
+    assert "nothing was decided" in shown
+
+
+def test_quiet_keeps_findings_and_drops_progress_and_notes() -> None:
+    events = [*campaign(finding()), Notice("", "a note")]
+    loud, quiet = text_of(events), text_of(events, quiet=True)
+    assert "kernels done" in loud
+    assert "note: a note" in loud
+    assert "kernels done" not in quiet
+    assert "a note" not in quiet
+    assert f"kfuzz replay {finding().id}" in quiet
+
+
+def test_a_traceback_is_for_those_who_ask() -> None:
+    trace = "Traceback (most recent call last):\n  in \x1b[1mstrategy\n"
+    events = [*campaign(), Notice(NODE, "given up", trace=trace)]
+    assert "Traceback" not in text_of(events)
+    shown = text_of(events, verbose=True)
+    told = f"note: {NODE}: given up\n  Traceback (most recent call last):\n"
+    assert f"{told}    in \\x1b[1mstrategy\n" in shown
+
+
+def test_a_finding_cut_off_before_its_end_is_still_drawn() -> None:
+    early = finding(state=State.NEW, explanation=None)
+    last = RunFinished(1.0, True, 7, "cpu")
+    shown = text_of([saved(early, "found"), finished(early), last])
+    assert f"replay: kfuzz replay {early.id}" in shown
+    assert "not confirmed: the time ran out" in shown
+    assert "(interrupted; everything is saved)" in shown
+
+
+def test_one_bug_found_twice_is_drawn_once() -> None:
+    found = finding()
+    shown = text_of([saved(found, "done"), saved(found, "done", is_new=False)])
+    assert shown.count("replay: kfuzz replay") == 1
+    assert f"the same bug as {found.id}, above" in shown
+
+
+def test_a_bug_that_the_corpus_had_is_said_to_be_old() -> None:
+    shown = text_of([saved(finding(), "done", is_new=False)])
+    assert "the corpus had it already" in shown
+
+
+def test_commands_name_a_corpus_that_is_not_the_default() -> None:
+    found = finding()
+    shown = text_of([saved(found, "done")], corpus="my corpus")
+    assert f"kfuzz replay {found.id} --corpus 'my corpus'\n" in shown
+
+
+def test_traces_are_for_verbose_runs() -> None:
+    failure = replace(finding().failure, trace="Traceback:\n  boom")
+    events = [saved(finding(failure=failure), "done")]
+    assert "boom" not in text_of(events)
+    assert "    boom" in text_of(events, verbose=True)
+
+
+def test_what_kernels_say_cannot_drive_the_terminal() -> None:
+    failure = replace(finding().failure, message="a\x1b[31mb\nc", trace="\x1b]0;t\x07")
+    shown = text_of([saved(finding(failure=failure), "done")], verbose=True)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "a\\x1b[31mb c" in shown
+
+
+def test_markup_in_messages_is_text() -> None:
+    failure = replace(finding().failure, message="[red]y[0][/nope] :smile:")
+    shown = text_of([saved(finding(failure=failure), "done")])
+    assert "[red]y[0][/nope] :smile:" in shown
+
+
+def test_a_terminal_gets_colour_and_a_live_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = text_of(campaign(finding()), Terminal())
+    assert "\x1b[1;31mviolates\x1b[0m" in shown
+    assert "starting" in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = text_of(campaign(finding()), Terminal())
+    assert "violates" in shown
+    assert not _escapes(shown)
+
+
+def _escapes(text: str) -> list[int]:
+    """Return where colours begin: an escape, "[", digits, "m"."""
+    starts = [i for i, c in enumerate(text) if c == "\x1b"]
+    return [
+        i
+        for i in starts
+        if text[i + 2 : i + 8].partition("m")[1]
+        and text[i + 2 : i + 8].partition("m")[0].replace(";", "").isdigit()
+    ]
+
+
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in text_of(campaign(finding()), Terminal())
+
+
+def test_the_live_line_is_taken_away_when_the_run_breaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+
+    def breaks() -> None:
+        with TerminalReport(out) as report:
+            report.feed(RunStarted(7, "cpu", (NODE,)))
+            report.feed(progress(1.0))
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        breaks()
+    assert out.getvalue().count("\x1b[?25h") == 1
+
+
+def test_a_reader_that_left_is_not_overlooked() -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    report = TerminalReport(Closed())
+    with pytest.raises(BrokenPipeError):
+        report.feed(RunStarted(7, "cpu", (NODE,)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "drawn"),
+    [
+        (
+            TensorSpec((1, 3), ("M", "N"), "float32", values=floats(0, 0.1, math.nan)),
+            "x: float32[1, 3] contiguous = [[0, 0.1, nan]]",
+        ),
+        (
+            TensorSpec((2, 2), ("M", "N"), "float32", (1, 2), 3, values=floats(1, 2,
+                                                                              3, 4)),
+            "x: float32[2, 2] strides (1, 2), offset 3 = [[1, 2], [3, 4]]",
+        ),
+        (
+            TensorSpec((), (), "float32", values=floats(-math.inf)),
+            "x: float32[] contiguous = -inf",
+        ),
+        (
+            TensorSpec((0, 3), ("M", "N"), "float16", values=b""),
+            "x: float16[0, 3] contiguous, no element",
+        ),
+        (
+            TensorSpec((2,), ("N",), "bool", values=b"\x00\x01"),
+            "x: bool[2] contiguous = [False, True]",
+        ),
+        (
+            TensorSpec((2,), ("N",), "int8", values=b"\xff\x01"),
+            "x: int8[2] contiguous = [-1, 1]",
+        ),
+        (
+            TensorSpec((40, 40), ("M", "N"), "float32", (0, 1),
+                       values=floats(*[0.0] * 81, -0.0, *[0.0] * 1518)),
+            "x: float32[40, 40] strides (0, 1) = 0 everywhere except [2, 1] = -0",
+        ),
+        (
+            TensorSpec((100,), ("N",), "float32", values=floats(*range(100))),
+            "x: float32[100] contiguous = 0, 1, 2, 3, 4, 5, … , 99 (100 values)",
+        ),
+        (
+            TensorSpec((9, 9), ("M", "N"), "bfloat16", fill=Fill("randn", 5),
+                       plants=(Plant((0, 8), 0x7F80),)),
+            "x: bfloat16[9, 9] contiguous, filled with randn (seed 5) "
+            "except [0, 8] = inf",
+        ),
+    ],
+)  # fmt: skip
+def test_a_tensor_is_drawn_on_one_line(spec: TensorSpec, drawn: str) -> None:
+    assert draw_tensor("x", spec) == drawn
+
+
+def test_scalars_follow_the_tensors() -> None:
+    case = Case({"x": finding().case.tensors["x"]}, {"eps": 1e-5, "causal": True})
+    assert draw_case(case)[1:] == ["eps = 1e-05", "causal = True"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_drawn_numbers_are_short_and_tell_neighbours_apart(dtype: str) -> None:
+    one = number_to_bits(1.0, dtype)
+    spec = TensorSpec((2,), ("N",), dtype, values=pack_bits([one, one + 1], dtype))
+    low, high = draw_tensor("x", spec).partition("= [")[2].rstrip("]").split(", ")
+    assert low == "1"
+    assert float(high) > 1.0
+
+
+def test_a_float32_is_drawn_as_people_write_it() -> None:
+    (stored,) = struct.unpack("<f", struct.pack("<f", 0.1))
+    assert number(stored, "float32") == "0.1"
+    assert number(stored) == "0.10000000149011612"
+    assert number(1.5, "bfloat16") == "1.5"
+
+
+def test_small_tensors_become_a_grid() -> None:
+    values = floats(1, -20, 3, 4)
+    spec = TensorSpec((2, 1, 2), ("A", "M", "N"), "float32", values=values)
+    assert draw_grid(spec) == ["[0, 0]   1 -20", "[1, 0]   3   4"]
+    wide = TensorSpec((100,), ("N",), "float32", values=floats(*range(100)))
+    assert draw_grid(wide) == []
+
+
+def test_bounds_are_left_out_where_a_nan_is_due() -> None:
+    failure = Failure(
+        "C-EXC-01",
+        Kind.NAN_MISSING,
+        "y[1] = 0, expected nan",
+        "y",
+        index=(1,),
+        got=0.0,
+        expected=math.nan,
+        low=0.4,
+        high=0.6,
+    )
+    assert draw_failure(failure) == ["y[1] is 0, expected nan"]
+
+
+def test_the_page_of_a_finding_tells_everything(tmp_path: object) -> None:
+    found = finding()
+    page = "\n".join(finding_page(found, tmp_path, options=" --corpus c"))  # type: ignore[arg-type]
+    for part in (
+        f"{found.id}: confirmed",
+        "violates C-PRC-01/softmax: the declared accumulator",
+        "off by 3",
+        "kernels/mine.py::softmax",
+        "minimal input (3 elements, 3 non-zero)",
+        "[0] 1 1 1",
+        "dim = -1",
+        "n = 4 passes",
+        "needs: tail",
+        "reduced in 12 runs; stopped by: minimal",
+        "x: float32[4, 70] contiguous, filled with randn (seed 7)",
+        "tolerance       interval: exp(d - log S",
+        "protocol ",
+        "signature       kinds: value",
+        "python          3.11",
+        "2026-01-01T00:00:00Z new",
+        str(tmp_path),
+        f"kfuzz replay {found.id} --corpus c",
+        f"kfuzz shrink {found.id} --corpus c",
+        "--script repro.py",
+    ):
+        assert part in page
+
+
+def test_a_page_needs_no_contract_of_ours(tmp_path: object) -> None:
+    page = finding_page(finding(operator="own_rope"), tmp_path)  # type: ignore[arg-type]
+    assert any("C-PRC-01/own_rope" in line for line in page)
+    assert "promise" not in page
+
+
+def test_a_known_finding_takes_one_line() -> None:
+    mark = Mark("upstream bug", "https://example.com/7")
+    known = replace(finding(), state=State.KNOWN, mark=mark)
+    text = text_of([RunStarted(7, "cpu", (NODE,)), saved(known, "done", is_new=False),
+                  finished(known), RunFinished(1.0, False, 7, "cpu")])  # fmt: skip
+    line = f"known {known.id} (upstream bug https://example.com/7): off by 3"
+    assert text.count(known.id) == text.splitlines().count(line) == 1
+    assert "1 finding (1 of them known) in 412 cases" in text
+
+
+def test_a_finding_that_a_mark_covers_is_not_announced() -> None:
+    early = replace(finding(), state=State.NEW, explanation=None)
+    assert "saved" in text_of([saved(early, "found")])
+    assert text_of([saved(early, "found", is_new=False)]) == ""

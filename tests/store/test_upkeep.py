@@ -1,0 +1,335 @@
+"""Upkeep of a corpus: marks, corpora merged, what is over dropped; nothing lost."""
+
+import json
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from kfuzz.app import main
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.core.finding import Change, Explanation, Finding, Mark
+from kfuzz.core.verdict import Feature, State
+from kfuzz.engine.confirm.stored import FiledFinding
+from kfuzz.store import strict_json
+from kfuzz.store.corpus import Corpus, Stored
+from kfuzz.store.entry import attach, summary_of
+from kfuzz.store.life import MARKS, enter, marked
+from tests.helpers.command_line import paragraph, stored
+from tests.helpers.findings import finding, findings
+
+NAN = Explanation((Feature.NAN,))
+CASES = ("1", "2", "3", "4")
+
+
+def held(folder: Path) -> dict[str, Finding]:
+    entries = list(Corpus(folder).entries())
+    assert all(isinstance(e, Stored) for e in entries), entries
+    return {e.finding.id: e.finding for e in entries if isinstance(e, Stored)}
+
+
+def state_of(project: Path, one: Finding) -> State:
+    return held(project / "corpus")[one.id].state
+
+
+def test_a_mark_is_kept_with_reason_link_and_history(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    words = ["corpus", "mark", one.id, "known", "--reason", "upstream bug"]
+    assert main([*words, "--link", "https://example.com/7"]) == 0
+    assert f"marked    {one.id} (confirmed -> known)" in capsys.readouterr().out
+    known = held(project / "corpus")[one.id]
+    assert known.mark == Mark("upstream bug", "https://example.com/7")
+    assert known.history[-1].marked
+    assert main(["corpus", "list"]) == 0
+    assert "known: upstream bug https://example.com/7" in capsys.readouterr().out
+    assert main(["show", one.id]) == 0
+    assert "known upstream bug (https://example.com/7)" in capsys.readouterr().out
+    assert main(["corpus", "mark", one.id, "fixed", "--format", "json"]) == 0
+    [entry] = strict_json.loads(capsys.readouterr().out)["entries"]
+    assert (entry["before"], entry["after"]) == ("known", "fixed")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["known"], "needs a reason"),
+        (["solved"], "valid: fixed, known, new"),
+        (["known", "--reason", "x", "--features", "tial"], "did you mean 'tail'"),
+        (["known", "--reason", "x", "--features", "tail,nan"], "does not need nan"),
+        (["known", "--reason", "x", "--link", "javascript:alert(1)"], "http"),
+        (["fixed", "--features", "tail"], "only a known"),
+        (["known", "--reason", "\x1b[2J"], "control"),
+    ],
+)
+def test_a_mark_that_says_nothing_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    one = stored(project)
+    assert main(["corpus", "mark", one.id, *words]) == ExitCode.USAGE
+    assert said in paragraph(capsys)
+    assert state_of(project, one) is State.CONFIRMED
+
+
+def test_one_id_that_is_not_there_leaves_the_others_alone(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    assert main(["corpus", "mark", one.id, "nothing", "fixed"]) == ExitCode.USAGE
+    assert "no finding 'nothing'" in paragraph(capsys)
+    assert state_of(project, one) is State.CONFIRMED
+
+
+def test_findings_of_the_signature_follow_a_mark_there_and_back(project: Path) -> None:
+    one, other = stored(project), stored(project, explanation=NAN)
+    apart = stored(project, kernel="other")
+    mark = ["corpus", "mark", one.id]
+    assert main([*mark, "known", "--reason", "x", "--features", "tail"]) == 0
+    assert state_of(project, other) is State.CONFIRMED
+    assert main([*mark, "known", "--reason", "x"]) == 0
+    assert state_of(project, other) is State.KNOWN
+    assert main([*mark, "fixed"]) == 0
+    assert {state_of(project, f) for f in (one, other)} == {State.FIXED}
+    assert state_of(project, apart) is State.CONFIRMED
+
+
+def test_a_run_learns_of_marks_and_of_fixes(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path)
+    corpus.save(marked(finding(), State.KNOWN, mark=Mark("why")))
+    for features, state in (((Feature.NAN,), State.KNOWN), ((Feature.TAIL,), None)):
+        new = finding(state=State.NEW, explanation=None)
+        entry = FiledFinding(corpus, new)
+        assert entry.is_known
+        entry.save(finding(explanation=Explanation(features)))
+        assert entry.settle().state is (state or State.KNOWN)
+    fixed = replace(finding(kernel="other"), state=State.FIXED)
+    corpus.save(fixed)
+    entry = FiledFinding(corpus, replace(fixed, state=State.NEW, explanation=None))
+    assert not entry.is_known
+    found = Change(State.CONFIRMED, "2026-02-02T00:00:00Z")
+    entry.save(replace(fixed, state=State.CONFIRMED, history=(found,)))
+    assert entry.settle().state is State.REGRESSED
+
+
+def test_a_mark_that_comes_while_a_run_reduces_is_kept(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path)
+    new = finding(n=9, state=State.NEW, explanation=None)
+    entry = FiledFinding(corpus, new)
+    mark = Mark("why")
+    corpus.change(new, lambda now: now and marked(now, State.KNOWN, mark=mark))
+    entry.save(finding(n=5, explanation=None))
+    entry.save(finding())
+    final = entry.settle()
+    assert (final.state, final.mark, final.input_elements) == (State.KNOWN, mark, 3)
+    assert list(held(tmp_path).values()) == [final]
+
+
+@pytest.mark.parametrize(
+    ("before", "news", "after"),
+    [
+        (State.KNOWN, State.CONFIRMED, State.KNOWN),
+        (State.KNOWN, State.FLAKY, State.KNOWN),
+        (State.FIXED, State.CONFIRMED, State.REGRESSED),
+        (State.FIXED, State.UNREPRODUCED, State.FIXED),
+        (State.CONFIRMED, State.UNREPRODUCED, State.CONFIRMED),
+        (State.UNREPRODUCED, State.CONFIRMED, State.CONFIRMED),
+    ],
+)
+def test_a_case_found_again_that_nobody_explained_keeps_what_was_told_of_it(
+    tmp_path: Path, before: State, news: State, after: State
+) -> None:
+    corpus = Corpus(tmp_path)
+    found = finding(state=State.NEW, explanation=None, history=())
+    old = enter(enter(found, State.NEW), State.CONFIRMED)
+    if before in MARKS:
+        mark = Mark("why") if before is State.KNOWN else None
+        old = marked(old, before, mark=mark)
+    else:
+        old = enter(found, before)
+    past = tuple(replace(c, when="2026-01-01T00:00:00Z") for c in old.history)
+    old = replace(old, history=past)
+    corpus.save(old)
+    entry = FiledFinding(corpus, enter(found, State.NEW))
+    assert list(held(tmp_path).values()) == [old]  # should the run be killed now
+    entry.save(enter(found, news))
+    final = entry.settle()
+    assert (final.id, final.state, final.mark) == (old.id, after, old.mark)
+    assert final.history[: len(old.history)] == old.history
+    assert not entry.is_new
+
+
+def test_a_mark_does_not_hold_where_its_case_fails_another_way(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path)
+    found = finding(state=State.NEW, explanation=None)
+    corpus.save(marked(found, State.KNOWN, mark=Mark("why")))
+    other = replace(found, signature=replace(found.signature, output="other"))
+    entry = FiledFinding(corpus, other)
+    assert not entry.is_known
+    entry.save(enter(other, State.CONFIRMED))
+    final = entry.settle()
+    assert (final.id, final.signature) == (found.id, other.signature)
+    assert final.state is State.CONFIRMED
+
+
+def test_merging_takes_what_is_missing_and_keeps_the_smaller_minimum(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project, n=9)
+    nightly = Corpus(tmp_path / "nightly")
+    for f in (finding(n=3), finding(kernel="other"), finding(kernel="third")):
+        path = nightly.save(f)
+    attach(path, "sanitizer-memcheck.txt", b"0 errors")
+    broken = nightly.root / finding(kernel="other").folder
+    (broken / "first.json").write_text("{")
+    merge = ["corpus", "merge", str(nightly.root)]
+    assert main(merge) == ExitCode.VIOLATION  # one could not be taken in
+    out = capsys.readouterr().out
+    assert "a minimum of 3 elements for 9" in out
+    assert "1 added, 1 joined, 1 skipped" in out
+    mine = held(project / "corpus")
+    assert sorted(f.signature.kernel for f in mine.values()) == ["softmax", "third"]
+    assert mine[one.id].input_elements == 3
+    third = finding(kernel="third").folder
+    assert (project / "corpus" / third / "sanitizer-memcheck.txt").is_file()
+    assert main([*merge, "--format", "json"]) == ExitCode.VIOLATION
+    document = strict_json.loads(capsys.readouterr().out)
+    assert [e["did"] for e in document["entries"]] == ["skipped", "same", "same"]
+    assert main(["corpus", "merge", "corpus"]) == ExitCode.USAGE
+    assert "corpus itself" in paragraph(capsys)
+
+
+def test_a_mark_from_elsewhere_holds_here_and_a_fix_is_not_forgotten(
+    project: Path, tmp_path: Path
+) -> None:
+    one, other = stored(project), stored(project, explanation=NAN)
+    elsewhere = Corpus(tmp_path / "elsewhere")
+    elsewhere.save(marked(one, State.KNOWN, mark=Mark("why")))
+    assert main(["corpus", "merge", str(elsewhere.root)]) == 0
+    assert state_of(project, one) is state_of(project, other) is State.KNOWN
+    assert main(["corpus", "mark", one.id, "fixed"]) == 0
+    assert main(["corpus", "merge", str(elsewhere.root)]) == 0
+    assert state_of(project, one) is State.FIXED  # the later of the two marks
+
+
+def test_an_entry_of_a_newer_format_is_never_merged_over(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    file = project / "corpus" / one.folder / "finding.json"
+    file.write_text(json.dumps({"format": 2}))
+    Corpus(tmp_path / "other").save(one)
+    assert main(["corpus", "merge", str(tmp_path / "other")]) == ExitCode.VIOLATION
+    assert "will not be overwritten" in capsys.readouterr().out
+    assert json.loads(file.read_text()) == {"format": 2}
+
+
+def test_an_entry_of_a_newer_format_is_not_replayed_unless_it_is_named(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project / "corpus" / stored(project).folder / "finding.json"
+    file.write_text(json.dumps({"format": 2}))
+    assert main(["replay"]) == ExitCode.NOTHING_TO_RUN
+    assert "kfuzz: skipped: format: " in capsys.readouterr().err
+    assert main(["replay", str(file)]) == ExitCode.INTERNAL
+
+
+def test_a_link_in_the_corpus_is_told_once(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = project / "corpus" / stored(project).folder
+    (tmp_path / "elsewhere").mkdir()
+    (folder.parent / "C-EXC-01-00000000").symlink_to(tmp_path / "elsewhere")
+    assert main(["corpus", "check"]) == ExitCode.VIOLATION
+    assert "1 readable, 1 problem\n" in capsys.readouterr().out
+
+
+def test_pruning_says_first_and_does_it_with_yes(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = stored(project)
+    old = (Change(State.FIXED, "2026-01-01T00:00:00Z"),)
+    new = marked(finding(kernel="new"), State.FIXED)
+    Corpus(project / "corpus").save(new)
+    gone = [
+        stored(project, kernel="old", state=State.FIXED, history=old),
+        stored(project, kernel="once", state=State.UNREPRODUCED),
+    ]
+    assert main(["corpus", "prune"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"would be dropped  {f.id}" in out for f in gone)
+    assert "--yes does it" in out
+    assert len(held(project / "corpus")) == 4
+    assert main(["corpus", "prune", "--yes", "--format", "json"]) == 0
+    document = strict_json.loads(capsys.readouterr().out)
+    assert document["done"]
+    assert {e["id"] for e in document["entries"]} == {f.id for f in gone}
+    assert set(held(project / "corpus")) == {kept.id, new.id}
+    assert not (project / "corpus" / "old").exists()
+    assert main(["corpus", "prune", "--yes"]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert main(["corpus", "prune", "--older-than", "soon"]) == ExitCode.USAGE
+
+
+def test_of_a_bucket_one_entry_stays_with_the_history_of_all(project: Path) -> None:
+    cut_short = Explanation(complete=False)
+    one = stored(project, explanation=cut_short)
+    early = stored(project, n=9, explanation=None, state=State.NEW)
+    corpus = Corpus(project / "corpus")
+    corpus.save(marked(early, State.KNOWN, mark=Mark("why")))
+    assert main(["corpus", "prune", "--yes"]) == 0
+    [left] = held(project / "corpus").values()
+    assert (left.id, left.input_elements, left.state) == (one.id, 3, State.KNOWN)
+    assert left.mark == Mark("why")
+
+
+def _mark_each(root: Path, names: list[str]) -> None:
+    for name in names:
+        corpus = Corpus(root)
+        corpus.change(
+            finding(),
+            lambda now, name=name: now and marked(now, State.NEW, name),
+        )
+
+
+def _find_again(root: Path, times: int) -> None:
+    for number in range(times):
+        corpus = Corpus(root)
+        new = finding(n=9 + number, state=State.NEW, explanation=None)
+        entry = FiledFinding(corpus, new)
+        entry.save(finding(n=9 + number))
+        entry.settle()
+
+
+def test_marks_and_finds_of_several_processes_lose_nothing(tmp_path: Path) -> None:
+    Corpus(tmp_path).save(finding())
+    spawn = multiprocessing.get_context("fork")
+    work: list[tuple[Any, Any]] = [
+        (_mark_each, [f"{who}{n}" for n in CASES]) for who in "ab"
+    ]
+    work.append((_find_again, 4))
+    processes = [spawn.Process(target=f, args=(tmp_path, a)) for f, a in work]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    [made] = held(tmp_path).values()
+    notes = [change.note for change in made.history if change.marked]
+    for who in "ab":
+        assert [n for n in notes if n.startswith(who)] == [f"{who}{n}" for n in CASES]
+    assert Corpus(tmp_path).check() == []
+
+
+@settings(max_examples=30, deadline=None)
+@given(findings())
+def test_a_list_says_what_the_whole_entry_says(
+    tmp_path_factory: pytest.TempPathFactory, value: Finding
+) -> None:
+    corpus = Corpus(tmp_path_factory.mktemp("corpus"))
+    path = corpus.save(value)
+    [listed] = corpus.summaries()
+    assert repr(listed) == repr((path, summary_of(value)))  # a ratio may be NaN

@@ -1,0 +1,501 @@
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import DTYPES, bits_to_number
+from kfuzz.core.errors import BindingError, UsageError
+from kfuzz.core.families import FAMILIES
+from kfuzz.core.recipe import TensorSpec
+from kfuzz.core.shape_class import ShapeClass
+from kfuzz.core.tiles import TILES, edges
+from kfuzz.strategies import layouts
+from kfuzz.strategies.cases import cases
+from kfuzz.strategies.layouts import layout_name
+from kfuzz.strategies.parameters import ScalarParameter, dim, scalar, tensors
+from kfuzz.strategies.sizes import Range, candidates
+from tests.helpers.strategies_draws import OPERATORS, drawn, strategy
+
+N = 900
+# Draws follow the constants of whatever modules the process has imported: three
+# seeds make what must appear appear in every process.
+SEEDS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return {
+        name: [
+            case
+            for seed in SEEDS
+            for case in drawn(name, N, from_seed=seed, phases=[Phase.generate])
+        ]
+        for name in OPERATORS
+    }
+
+
+def first(case):
+    return next(iter(case.tensors.values()))
+
+
+def reduced_axis(operator, case):
+    spec = first(case)
+    if "dim" in case.scalars:
+        axis = case.scalars["dim"]
+        return axis if axis < 0 else axis - len(spec.shape)
+    return -1
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_case_is_possible_and_sizes_are_shared(operator, plain):
+    for case in plain[operator]:
+        sizes = {}
+        for spec in case.tensors.values():
+            assert spec.problem() is None
+            for axis, n in zip(spec.axes, spec.shape, strict=True):
+                assert sizes.setdefault(axis, n) == n
+            rank = len(spec.shape)
+            assert -max(rank, 1) <= spec.fill.axis < 0
+        assert len({spec.dtype for spec in case.tensors.values()}) == 1
+
+
+def test_names_and_axes_of_the_operators(plain):
+    for case in plain["softmax"]:
+        spec = case.tensors["x"]
+        assert spec.axes == tuple(f"d{i}" for i in range(len(spec.shape)))
+        assert spec.fill.axis == reduced_axis("softmax", case)
+    for case in plain["layer_norm"]:
+        assert tuple(case.tensors) == ("x", "weight", "bias")
+        assert case.tensors["x"].axes[-1] == "N"
+        assert case.tensors["bias"].axes == ("N",)
+        assert case.scalars["eps"] in (1e-5, 1e-6, 0.1)
+    for case in plain["matmul"]:
+        assert (case.tensors["a"].fill.axis, case.tensors["b"].fill.axis) == (-1, -2)
+    ranks = {op: {len(first(c).shape) for c in found} for op, found in plain.items()}
+    assert ranks["relu"] == {0, 1, 2, 3, 4}
+    assert ranks["softmax"] == ranks["layer_norm"] == {1, 2, 3, 4}
+    dims = {(len(first(c).shape), c.scalars["dim"]) for c in plain["softmax"]}
+    # Draws follow the constants of whatever modules the process has imported, so
+    # one rare pair may stay away; no rank and no sign does.
+    every = {(r, d) for r in range(1, 5) for d in range(-r, r)}
+    assert dims <= every
+    assert len(dims) >= len(every) - 3
+    assert {(r, d < 0) for r, d in dims} == {(r, d < 0) for r, d in every}
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("backend", SIZE_BUDGETS)
+def test_budgets_are_kept(operator, backend):
+    budget = SIZE_BUDGETS[backend]
+    for case in drawn(operator, 300, backend=backend):
+        for spec in case.tensors.values():
+            assert spec.numel <= budget.elements
+            if layout_name(spec) == "huge":
+                assert spec.span * DTYPES[spec.dtype].itemsize <= budget.span
+            else:
+                # Every third element, or padded rows.
+                rows = math.prod(max(n, 1) for n in spec.shape[:-1])
+                padded = rows * ((spec.shape or (1,))[-1] + max(layouts._PADS))
+                assert spec.span <= max(3 * spec.numel, padded)
+        if operator == "matmul":
+            m, n = case.dims["M"], case.dims["N"]
+            assert m * n <= budget.elements
+            assert math.ceil(m / 16) * math.ceil(n / 16) <= budget.rows
+        elif operator != "relu":
+            shape = list(first(case).shape)
+            if shape:
+                del shape[reduced_axis(operator, case)]
+            assert math.prod(shape) <= budget.rows
+
+
+def test_sizes_of_every_class_appear(plain):
+    for operator in ("softmax", "layer_norm", "matmul"):
+        seen = Counter()
+        for case in plain[operator]:
+            seen[first(case).shape[reduced_axis(operator, case)]] += 1
+        tiles = [t for t in TILES if t <= 1024]
+        for near in (0, 1, -1):
+            assert sum(seen[t + near] > 0 for t in tiles) >= len(tiles) - 2
+        assert any(seen[2 * t - 1] for t in tiles)
+        assert seen[1]
+        assert seen[2]
+        assert any(seen[p] for p in (127, 257, 509, 1009))
+        assert any(n >= 4095 for n in seen)
+
+
+def test_zero_sizes_appear_now_and_then_but_not_where_nothing_reduces_them(plain):
+    for operator, found in plain.items():
+        empty = sum(first(case).numel == 0 for case in found) / len(found)
+        assert 0 < empty < 0.2, operator
+    assert any(c.dims["K"] == 0 and c.dims["M"] > 0 for c in plain["matmul"])
+    for operator in ("amax", "layer_norm"):
+        for case in plain[operator]:
+            assert first(case).shape[reduced_axis(operator, case)] > 0
+
+
+def test_every_family_dtype_and_layout_appears(plain):
+    for operator in ("softmax", "relu", "matmul"):
+        specs = [s for case in plain[operator] for s in case.tensors.values()]
+        families = {s.fill.family for s in specs}
+        expected = set(FAMILIES)
+        if operator != "matmul":
+            expected -= {"transpose_of"}
+        assert families == expected
+        assert {s.dtype for s in specs} == {"float32", "float16", "bfloat16"}
+        names = Counter(layout_name(s) for s in specs)
+        kinds = {"contiguous", "offset", "odd_size1", "expanded", "transposed"}
+        assert kinds | {"stepped", "padded"} <= set(names)
+        assert 0.35 < names["contiguous"] / len(specs) < 0.75
+    assert "0-d" in {layout_name(first(case)) for case in plain["relu"]}
+
+
+def test_weights_are_mostly_tame_and_always_finite(plain):
+    families = Counter()
+    for case in plain["layer_norm"]:
+        for name in ("weight", "bias"):
+            families[case.tensors[name].fill.family] += 1
+            assert not case.tensors[name].plants
+    tame = ("randn", "ones", "exact_int", "powers", "zeros")
+    assert sum(families[f] for f in tame) > 0.6 * sum(families.values())
+    assert len(families) > 15
+    assert not {f for f in families if FAMILIES[f].group == "special"}
+
+
+def test_variances_are_mostly_not_negative_and_always_finite():
+    found = Counter()
+    parameters = {"x": tensors("C L"), "var": tensors("C", role="variance")}
+
+    @settings(max_examples=300, phases=(Phase.generate,), database=None, deadline=None)
+    @seed(3)
+    @given(cases(parameters, declaration=Declaration(), budget=SIZE_BUDGETS["cpu"]))
+    def draw(case):
+        found[case.tensors["var"].fill.family] += 1
+        assert not case.tensors["var"].plants
+
+    draw()
+    positive = ("uniform01", "ones", "zeros")
+    assert sum(found[f] for f in positive) > 0.6 * sum(found.values())
+    assert len(found) > 8
+    assert not {f for f in found if FAMILIES[f].group == "special"}
+
+
+def test_large_means_are_drawn_more_often_where_they_are_taken_out():
+    def share(subtracts_mean):
+        found = Counter()
+        domain = cases(
+            {"x": tensors("*")},
+            declaration=Declaration(),
+            budget=SIZE_BUDGETS["cpu"],
+            subtracts_mean=subtracts_mean,
+        )
+
+        @settings(
+            max_examples=300, phases=(Phase.generate,), database=None, deadline=None
+        )
+        @seed(3)
+        @given(domain)
+        def draw(case):
+            found[first(case).fill.family] += 1
+
+        draw()
+        assert len(found) > 25
+        return (found["offset"] + found["offset_ulp"]) / sum(found.values())
+
+    assert share(True) > 2 * share(False) > 0
+
+
+def test_plants_are_specials_at_interesting_places(plain):
+    values, places = Counter(), Counter()
+    planted = 0
+    for case in plain["softmax"]:
+        spec = first(case)
+        planted += bool(spec.plants)
+        assert len(spec.plants) <= 3
+        for plant in spec.plants:
+            values[repr(bits_to_number(plant.bits, spec.dtype))] += 1
+            along = plant.at[spec.fill.axis]
+            places[along in edges(spec.shape[spec.fill.axis])] += 1
+    assert 0.05 < planted / len(plain["softmax"]) < 0.5
+    assert {"nan", "inf", "-inf", "-0.0"} <= set(values)
+    assert any(0 < float(v) < 1e-7 for v in values)
+    assert any(1e4 < float(v) < math.inf for v in values)
+    assert places[True] > places[False]
+
+
+def test_correlated_operands_appear(plain):
+    pairs = Counter()
+    for case in plain["matmul"]:
+        a, b = case.tensors["a"].fill, case.tensors["b"].fill
+        assert a.family != "transpose_of"
+        pairs[b.family] += 1
+        assert (b.source == "a") == (b.family == "transpose_of")
+        pairs["both exact"] += (
+            FAMILIES[a.family].group == FAMILIES[b.family].group == "exact"
+        )
+    assert pairs["transpose_of"] > 20
+    assert pairs["both exact"] > 40
+
+
+def test_seeds_differ_between_arguments(plain):
+    for case in plain["matmul"]:
+        assert case.tensors["a"].fill.seed != case.tensors["b"].fill.seed
+    found = drawn("matmul", 400, phases=[Phase.generate])
+    assert len({repr(c) for c in found}) > 390
+
+
+def test_undefined_nonfinite_excludes_nan_and_infinities():
+    for operator in ("softmax", "matmul"):
+        for case in drawn(operator, 500, nonfinite="undefined"):
+            for spec in case.tensors.values():
+                special = FAMILIES[spec.fill.family].group == "special"
+                assert not special or spec.fill.family == "signed_zeros"
+                for plant in spec.plants:
+                    assert math.isfinite(bits_to_number(plant.bits, spec.dtype))
+
+
+def test_declared_layouts_are_kept():
+    for operator in OPERATORS:
+        for case in drawn(operator, 200, layouts="contiguous"):
+            for spec in case.tensors.values():
+                assert spec.strides is None
+                assert spec.offset == 0
+    names = Counter()
+    for case in drawn("softmax", 800, layouts="inner_contiguous", alignment=32):
+        spec = first(case)
+        names[layout_name(spec)] += 1
+        assert not spec.shape or spec.element_strides[-1] == 1
+        assert spec.offset * DTYPES[spec.dtype].itemsize % 32 == 0
+        assert not overlapping(spec)
+    assert {"contiguous", "padded", "transposed", "stepped", "offset"} <= set(names)
+    for case in drawn("relu", 500, inplace=("x",)):
+        assert not overlapping(first(case))
+
+
+def test_expanded_views_are_also_expanded_twice_stepped_and_offset(plain):
+    found = [s for cases in plain.values() for c in cases for s in c.tensors.values()]
+    expanded = [s for s in found if layout_name(s) == "expanded"]
+    kept = [
+        [step for n, step in zip(s.shape, s.strides, strict=True) if n > 1 and step]
+        for s in expanded
+    ]
+    wide = [sum(n > 1 for n in s.shape) for s in expanded]
+    assert {n - len(k) for n, k in zip(wide, kept, strict=True)} == {1, 2}
+    assert any(s.offset for s in expanded)
+    assert any(k and min(k) > 1 for k in kept)
+    for spec in expanded:
+        assert spec.problem() is None
+        assert spec.offset + spec.span <= 3 * spec.numel + 31
+
+
+def test_a_few_views_reach_past_2_31_elements_where_that_costs_no_memory(plain):
+    found = [s for cases in plain.values() for c in cases for s in c.tensors.values()]
+    huge = [s for s in found if layout_name(s) == "huge"]
+    assert 0.005 < len(huge) / len(found) < 0.04
+    for spec in huge:
+        [axis] = [i for i, s in enumerate(spec.strides) if s > 2**30]
+        # The stride is a 32-bit number, the last index lies beyond any.
+        assert spec.strides[axis] < 2**31 <= (spec.shape[axis] - 1) * spec.strides[axis]
+        rest = [n for i, n in enumerate(spec.shape) if i != axis]
+        assert spec.span - 1 == math.prod(rest) - 1 + (
+            (spec.shape[axis] - 1) * spec.strides[axis]
+        )
+    assert {len(s.shape) for s in huge} >= {1, 2, 3}
+    inner = drawn("softmax", 900, layouts="inner_contiguous")
+    assert "huge" in {layout_name(first(c)) for c in inner}
+    for claims in ({"backend": "cuda"}, {"layouts": "contiguous"}):
+        for case in drawn("softmax", 300, **claims):
+            assert layout_name(first(case)) != "huge"
+
+
+def overlapping(spec):
+    if spec.numel == 0:
+        return False
+    reach = 0
+    steps = zip(spec.element_strides, spec.shape, strict=True)
+    for stride, n in sorted((s, n) for s, n in steps if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (n - 1)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [
+        ("softmax", "N % 16 == 0 and N <= 4096"),
+        ("softmax", "N == 1000"),
+        ("softmax", "17 <= N and N < 300 and N % 7 == 3"),
+        ("softmax", "M <= 8 and N > 100"),
+        ("softmax", "M % 4 == 0 and M > 0"),
+        ("softmax", "M * N <= 4096 and N > 2"),
+        ("softmax", "d1 % 32 == 0 and d0 >= 3"),
+        ("softmax", "N % 2 == 0 or N > 1000"),
+        ("relu", "N % 8 == 0 and M <= 4"),
+        ("layer_norm", "N >= 64 and N % 64 == 0"),
+        ("matmul", "K % 64 == 0 and M >= 64 and N >= 64"),
+        ("matmul", "M == N"),
+        ("matmul", "M == N and K == N"),
+        ("matmul", "M > 2 * K"),
+        ("matmul", "not K % 16"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["interpret", "cpu"])
+def test_shape_classes_hold_with_few_rejections(operator, text, backend):
+    shape_class = ShapeClass.parse(text)
+    calls, found = [0], []
+
+    @seed(3)
+    @settings(
+        max_examples=100, phases=[Phase.generate], database=None, deadline=None,
+        derandomize=False, suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(counting(strategy(operator, shape_class=text, backend=backend), calls))
+    def record(case):
+        found.append(case)
+
+    record()
+    assert len(found) > 0.5 * calls[0]
+    shapes = set()
+    for case in found:
+        spec = first(case)
+        axis = reduced_axis(operator, case) if spec.shape else 0
+        others = [n for i, n in enumerate(spec.shape) if i != axis + len(spec.shape)]
+        names = {"N": spec.shape[axis] if spec.shape else 1, "M": math.prod(others)}
+        assert shape_class.admits({**names, **case.dims})
+        assert spec.numel <= SIZE_BUDGETS[backend].elements
+        shapes.add(spec.shape)
+    assert len(shapes) > 5
+
+
+def counting(cases_, calls):
+    from hypothesis import strategies as st
+
+    @st.composite
+    def counted(draw):
+        calls[0] += 1
+        return draw(cases_)
+
+    return counted()
+
+
+def test_declared_dims_and_omitted_arguments():
+    for case in drawn("softmax", 200, dims=(-1,)):
+        assert case.scalars == {"dim": -1}
+    ranks = {len(first(c).shape) for c in drawn("softmax", 200, dims=(1,))}
+    assert ranks == {2, 3, 4}
+    for case in drawn("softmax", 200, omitted=frozenset({"dim"})):
+        assert case.scalars == {}
+        assert first(case).fill.axis == -1
+    for case in drawn("layer_norm", 100, omitted=frozenset({"bias", "eps"})):
+        assert tuple(case.tensors) == ("x", "weight")
+        assert case.scalars == {}
+
+
+def test_families_can_be_restricted():
+    found = drawn("softmax", 200, families=("ones", "nan1"))
+    assert {first(c).fill.family for c in found} == {"ones", "nan1"}
+    with pytest.raises(UsageError, match="did you mean 'randn'"):
+        strategy("softmax", families=("rand",))
+    with pytest.raises(UsageError, match="no value family is left"):
+        strategy("softmax", families=("nan1",), nonfinite="undefined")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"shape_class": "N >= 100000"},
+        {"shape_class": "N > 5 and N < 3"},
+        {"shape_class": "N % 4 == 1 and N % 2 == 0"},
+        {"shape_class": "d5 > 1"},
+        {"shape_class": "M == 1000003 * N"},
+        {"dims": (7,)},
+    ],
+)
+def test_a_declaration_that_leaves_nothing_is_an_error(claims):
+    with pytest.raises(BindingError, match="admits no shape"):
+        strategy("softmax", **claims)
+
+
+def test_the_same_seed_gives_the_same_cases_in_every_process():
+    script = str(Path(__file__).parents[1] / "helpers" / "strategies_draws.py")
+    root = str(Path(__file__).parents[2])
+    digests = set()
+    for hash_seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": root}
+        run = [sys.executable, script, "5"]
+        out = subprocess.run(run, env=env, capture_output=True, text=True, check=True)
+        digests.add(out.stdout.strip())
+    assert len(digests) == 1
+    other = drawn("softmax", 30, from_seed=6)
+    assert drawn("softmax", 30, from_seed=5) != other
+
+
+def test_ranges():
+    assert candidates(4096, Range(1, 4096, 16, 0), large=True)[0] == 16
+    assert (Range(0, None, 4, 1) & Range(3, 90, 6, 3)) == Range(3, 90, 12, 9)
+    assert (Range(0, None, 4, 1) & Range(0, None, 2, 0)).smallest(0) is None
+    assert Range(5, 9).smallest(1) == 5
+    for cap in (1, 2, 5, 63, 4096, 1 << 16):
+        assert max(candidates(cap, Range(), large=True)) <= cap
+        assert min(candidates(cap, Range(), large=False)) >= 1
+
+
+def test_parameters_say_what_they_take_and_refuse_nonsense():
+    assert tensors("* N").names == ("N",)
+    assert tensors("* N").variadic
+    assert not tensors("M K").variadic
+    assert scalar(1.0, domain=[2.0]) == ScalarParameter(1.0, (2.0,))
+    assert "1.0, 2.0" in scalar(1.0, domain=[2.0]).describe()
+    assert "x" in dim(of="x").describe()
+    for bad in ("N *", "M M", "2x", "* *"):
+        with pytest.raises(BindingError, match="dims"):
+            tensors(bad)
+    with pytest.raises(BindingError, match="did you mean 'weight'"):
+        tensors("N", role="weights")
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset", "name"),
+    [
+        ((), None, 0, "0-d"),
+        ((), None, 3, "offset"),
+        ((3, 4), None, 0, "contiguous"),
+        ((3, 4), None, 2, "offset"),
+        ((3, 4), (1, 3), 0, "transposed"),
+        ((3, 4), (5, 1), 1, "padded"),
+        ((3, 4), (8, 1), 0, "stepped"),
+        ((3, 4), (8, 2), 0, "stepped"),
+        ((3, 4), (0, 1), 0, "expanded"),
+        ((1, 4), (99, 1), 0, "odd_size1"),
+    ],
+)
+def test_layout_names(shape, strides, offset, name):
+    axes = tuple(f"d{i}" for i in range(len(shape)))
+    spec = TensorSpec(shape, axes, "float32", strides, offset)
+    assert layout_name(spec) == name
+
+
+def test_a_small_budget_still_draws():
+    found = []
+
+    @seed(1)
+    @settings(max_examples=50, database=None, deadline=None, phases=[Phase.generate])
+    @given(
+        cases(
+            OPERATORS["softmax"][0],
+            declaration=Declaration(),
+            budget=SizeBudget(elements=1, rows=1),
+        )
+    )
+    def record(case):
+        found.append(first(case).numel)
+
+    record()
+    assert set(found) <= {0, 1}
