@@ -49,6 +49,23 @@ ALLOWED = {
     "rich": {"cli", "report", *VERBS},
     "safetensors": set(),
 }
+# Still to be turned round, one after the other: (module, layer).
+PENDING = {
+    ("kfuzz.contracts.custom_ops", "execution"),
+    ("kfuzz.contracts.destinations", "execution"),
+    ("kfuzz.contracts.evidence", "execution"),
+    ("kfuzz.contracts.gradients.asking", "evaluation"),
+    ("kfuzz.contracts.gradients.asking", "execution"),
+    ("kfuzz.contracts.oracle", "execution"),
+    ("kfuzz.contracts.view", "evaluation"),
+    ("kfuzz.contracts.view", "execution"),
+    ("kfuzz.contracts.witnesses.functional", "evaluation"),
+    ("kfuzz.contracts.witnesses.functional", "execution"),
+    ("kfuzz.contracts.witnesses.gpu.launching", "execution"),
+    ("kfuzz.engine.replay.replayer", "judge"),
+    ("kfuzz.engine.search.campaign", "fuzz"),
+    ("kfuzz.engine.search.campaign", "judge"),
+}
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}
 
 
@@ -112,7 +129,7 @@ def faults(module: str, source: str, *, package: bool = False) -> list[str]:
                 continue
             if other not in RANK:
                 found.append(f"{module}:{line}: imports the facade ({name})")
-            elif RANK[other] < RANK[own]:
+            elif RANK[other] < RANK[own] and (module, other) not in PENDING:
                 found.append(f"{module}:{line}: {own} may not import {other}")
         elif own not in ALLOWED.get(top, {own}):
             found.append(f"{module}:{line}: {own} may not import {top}")
