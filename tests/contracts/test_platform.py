@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.operators.elementwise import relu
+from kfuzz.contracts.operators import relu
 from kfuzz.contracts.platform import products, torch_cpu, torch_cuda
 from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.platform.defects import DEFECTS

@@ -184,7 +184,7 @@ def test_an_unsound_pair_exits_1_and_is_named(
     # One that does what it should is said to overwrite its input, and one that leaves
     # elements unwritten to conform.
     right = Witness("torch_relu", "torch_ops", "K-MEM-03", SHAPES)
-    wrong = Witness("cheat_first_tile", "cheats", "", SHAPES)
+    wrong = Witness("cheat_first_tile", "classes.cheats", "", SHAPES)
     entries = [
         Entry(right, Role.VIOLATING, "cpu"),
         Entry(wrong, Role.CONFORMING, "cpu"),

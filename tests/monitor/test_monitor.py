@@ -364,7 +364,7 @@ def test_both_halves_of_an_autograd_function_are_judged() -> None:
 
 def test_a_bound_kernel_stays_one() -> None:
     bound = kfuzz.kernel(
-        kfuzz.contracts.operators.reductions.softmax, name="bound", layouts="contiguous"
+        kfuzz.contracts.operators.softmax, name="bound", layouts="contiguous"
     )(lambda x, dim=-1: torch.softmax(x, dim))
     monitored = kfuzz.monitor(rate=1.0)(bound)
     assert isinstance(monitored, kfuzz.contracts.BoundKernel)
