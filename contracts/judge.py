@@ -3,14 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from kfuzz.contracts.classes import (
-    ATTRIBUTION,
-    BEYOND_BOUNDS,
-    BY_OCCASION,
-    CLASSES,
-    FREE_OF_VALUES,
-    k_ref_01,
-)
+from kfuzz.contracts.classes import ATTRIBUTION, CLASSES, k_ref_01
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.view import View
 from kfuzz.core.verdict import Failure, Verdict
@@ -36,17 +29,17 @@ def judge(
         binds = made.applies(view.operator, view.declaration)
         if made.id not in classes or not (binds or made.beyond_scope):
             continue
-        if view.outside and made.id not in BEYOND_BOUNDS:
+        if view.outside and not made.beyond_bounds:
             continue
         failure = made.judge(view)
         if failure is not None:
             placed = replace(failure, place=_place(view, failure.output))
             return {**verdicts, made.id: Verdict.VIOLATES}, placed
-        if not binds or (view.miss is not None and made.id not in FREE_OF_VALUES):
+        if not binds or (view.miss is not None and made.of_values):
             continue
         if made.decides(view):
             verdicts[made.id] = Verdict.CONFORMS
-        elif made.id in FREE_OF_VALUES | BY_OCCASION:
+        elif made.by_occasion or not made.of_values:
             continue
         elif view.undecided and not view.decided:
             verdicts.setdefault(made.id, Verdict.UNDER_SPECIFIED)

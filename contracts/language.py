@@ -1,7 +1,7 @@
 """The contract language: contracts in eight parts, and classes of them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -128,12 +128,6 @@ it should not shows it at nearly every case, so a hundred cases nearly surely ho
 one that does, and the search slows down by less than a fifth."""
 
 
-OF_GRADIENTS: Final = frozenset(
-    {"K-LIV-01", "K-MEM-01", "K-MEM-02", "K-MEM-03", "K-MEM-04", "K-GRD-01"}
-)
-"""The classes under which a gradient's faults are charged."""
-
-
 class Structure(StrEnum):
     """What form a tolerance has."""
 
@@ -220,37 +214,99 @@ class Contract:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """What a prefilter counts of a batch of items of one structure.
+
+    Attributes:
+        passed: items in which nothing was seen.
+        decided: those of them of which an element could be judged.
+        finite: those of these whose arguments are finite.
+        friendly: whether their shapes are friendly ones.
+    """
+
+    passed: int
+    decided: int
+    finite: int
+    friendly: bool
+
+
+@dataclass(frozen=True)
 class ContractClass:
-    """A reusable kind of promise.
+    """A reusable kind of promise, with all that is known about it.
 
     Attributes:
         id: e.g. "C-EXC-01" (Kernel Contracts) or "K-MEM-02" (kfuzz's own).
+        rank: its place in the order in which a failure is attributed, from the first
+            to claim it; no two classes have the same.
+        level: the conformance level that first demands it, 1 to 3.
         title: the promise in one line.
         scope: which kernels it binds.
-        precondition: on which cases it binds.
         postcondition: what then holds.
-        protocol: probes and procedure.
-        signature: kinds and what tells it from its neighbours.
+        procedure: how evidence is gathered, in words.
+        symptom: what tells a violation from its neighbours', in words.
         judge: returns the failure that a case's evidence shows, or None.
         decides: whether a case without failure bears on this promise.
+        precondition: on which cases it binds.
+        tolerance: fixed tolerance; None where the operator's error model is it.
+        on_miss: probes run besides when the base run misses.
+        sampled: probes run besides on a share of the cases, or where the base run
+            gives cause to; `procedure` says which.
+        kinds: the kinds of failure that it reports; none means any wrong value.
+        later_kinds: those of them that the base run alone does not show.
+        by_chance: those of them that are `witnessed` where the rest `reproduces`.
+        unseen: what a stand-alone script cannot see of a failure, by kind.
+        applies: whether it binds an operator under a declaration.
         beyond_scope: whether kernels that it does not bind are charged too; they
             cannot conform.
-        tolerance: fixed tolerance; None where the operator's error model is it.
-        applies: whether it binds an operator under a declaration.
+        in_batch: how many of the items of a batch that a prefilter passes conform;
+            None where no prefilter tells.
+        core: whether its level is granted only where it is calibrated.
+        of_values: whether a wrong value keeps it from being judged; not so what is
+            judged on bytes and metadata alone.
+        by_occasion: whether it is judged by probes that only some cases or some
+            kernels have: elsewhere it says nothing.
+        of_some_kernels: whether some kernels that it binds never give occasion to it;
+            a level demands nothing of these.
+        beyond_bounds: whether it is judged where an index is out of bounds, or a
+            number not finite, and nothing is promised for it.
+        of_gradients: whether gradients' faults are charged under it, not K-GRD-01.
+        provisional: whether further probes may attribute its failure to another class.
+        by_repeats: whether repeats alone tell its failure, whatever the shape.
+        second_call: whether a second call bears on it.
+        changed_data: whether calls on changed data bear on it.
     """
 
     id: str
+    rank: int
+    level: int
     title: str
     scope: str
-    precondition: str
     postcondition: str
-    protocol: Protocol
-    signature: ViolationSignature
+    procedure: str
+    symptom: str
     judge: Callable[["View"], Failure | None]
     decides: Callable[["View"], bool]
+    precondition: str = "Every case of the operator's domain and the declared one."
     tolerance: Tolerance | None = None
+    on_miss: tuple[Probe, ...] = ()
+    sampled: tuple[Probe, ...] = ()
+    kinds: tuple[Kind, ...] = ()
+    later_kinds: tuple[Kind, ...] = ()
+    by_chance: tuple[Kind, ...] = ()
+    unseen: Mapping[Kind, str] = field(default_factory=dict)
     applies: Callable[["Operator", Declaration], bool] = lambda operator, claims: True
     beyond_scope: bool = False
+    in_batch: Callable[[Batch], int] | None = None
+    core: bool = False
+    of_values: bool = True
+    by_occasion: bool = False
+    of_some_kernels: bool = False
+    beyond_bounds: bool = False
+    of_gradients: bool = False
+    provisional: bool = False
+    by_repeats: bool = False
+    second_call: bool = False
+    changed_data: bool = False
 
     def binds(self, operator: "Operator", claims: Declaration) -> bool:
         """Whether it binds an operator under a declaration.
@@ -258,20 +314,44 @@ class ContractClass:
         Of gradients those do that are about memory and liveness, and K-GRD-01, which
         stands for all others.
         """
-        if operator.forward is not None and self.id not in OF_GRADIENTS:
+        if operator.forward is not None and not self.of_gradients:
             return False
         return self.applies(operator, claims)
 
     def bind(self, operator: "Operator") -> Contract:
         """Return the contract that this class makes about an operator."""
-        return Contract(
-            identifier=f"{self.id}/{operator.name_in_contracts}",
-            scope=self.scope,
-            precondition=f"{self.precondition} Domain of {operator.name}: "
-            f"{operator.domain_text()}",
-            postcondition=self.postcondition,
-            tolerance=self.tolerance or operator.tolerance,
+        return self.stated(
+            operator.name_in_contracts,
+            domain=f" Domain of {operator.name}: {operator.domain_text()}",
+            tolerance=operator.tolerance,
             oracle=operator.oracle_text(),
-            protocol=self.protocol,
-            signature=self.signature,
+        )
+
+    def stated(
+        self, operator: str, *, tolerance: Tolerance, oracle: str, domain: str = ""
+    ) -> Contract:
+        """Return the contract about an operator in words.
+
+        Args:
+            operator: its name in identifiers.
+            tolerance: of its error model.
+            oracle: what the reference is.
+            domain: said after the precondition.
+        """
+        return Contract(
+            identifier=f"{self.id}/{operator}",
+            scope=self.scope,
+            precondition=self.precondition + domain,
+            postcondition=self.postcondition,
+            tolerance=self.tolerance or tolerance,
+            oracle=oracle,
+            protocol=Protocol(
+                probes=(Probe.BASE,),
+                on_miss=self.on_miss,
+                sampled=self.sampled,
+                by_chance=self.by_chance,
+                confirmation="reproduces",
+                text=self.procedure,
+            ),
+            signature=ViolationSignature(self.kinds, self.symptom),
         )

@@ -3,14 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    Structure,
-    Tolerance,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
@@ -31,6 +24,8 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=180,
+    level=2,
     title="a fused operator does what the chain of its parts does",
     scope="operators that stand for a chain of others (Operator.chain)",
     precondition="Every case of the operator's domain and the declared one.",
@@ -44,19 +39,14 @@ CLASS = ContractClass(
         "what is stored between two kernels of a chain is rounded to the output's "
         "format; the error models admit that rounding at each intermediate result",
     ),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        confirmation="reproduces",
-        text="kfuzz's definition: the chain is not run, its acceptance is computed. A "
-        "miss that the chain would admit is one of precision, C-PRC-01; one that it "
-        "would not, and that no class before claims, belongs here: the fused kernel "
-        "leaves out, reorders or replaces a part.",
-    ),
-    signature=ViolationSignature(
-        kinds=(), text="any kind of wrong value; names the chain"
-    ),
+    procedure="kfuzz's definition: the chain is not run, its acceptance is computed. A "
+    "miss that the chain would admit is one of precision, C-PRC-01; one that it would "
+    "not, and that no class before claims, belongs here: the fused kernel leaves out, "
+    "reorders or replaces a part.",
+    symptom="any kind of wrong value; names the chain",
     judge=judge,
     decides=lambda view: view.decided > 0,
     applies=lambda operator, claims: bool(operator.chain),
+    in_batch=lambda batch: batch.decided,
+    provisional=True,
 )

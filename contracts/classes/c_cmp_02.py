@@ -3,13 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
-    ContractClass,
-    Probe,
-    Protocol,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
 from kfuzz.contracts.repeats import conforms
 from kfuzz.core.verdict import Failure, Kind
 
@@ -77,36 +71,35 @@ def _apart(one: str, other: str) -> tuple[str, str]:
 
 CLASS = ContractClass(
     id=ID,
+    rank=110,
+    level=3,
     title="every configuration keeps the contract, and the first call does",
     scope="kernels with configs=, and autotuned Triton kernels, interpreted or not",
     precondition="Cases that run one of several configurations.",
     postcondition="The result is in the operator's acceptance whichever runs, also of "
     "a first call, in which an autotuner tries them, and of the second.",
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(Probe.REPEAT, Probe.OTHER_CONFIG),
-        confirmation="reproduces",
-        sampled=(Probe.COLD, Probe.WARM, Probe.REPEAT),
-        text="kfuzz's definition. Each case runs one configuration, which follows from "
-        "its seed: a mapping of `configs=`, passed as keywords, or one that "
-        "`@triton.autotune` lists and its pruning leaves, launched without measuring; "
-        "one that the compiler or the device refuses is passed over for the next, as "
-        "the autotuner does. Where the result misses, the case runs under up to eight "
-        "others; if at least one conforms, the miss belongs here. On one in "
-        f"{SECOND_CALL_SHARE} cases that conform an autotuned kernel is called with "
-        "the autotuner's own code, its caches empty and each configuration called "
-        "twice instead of timed: what `restore_value` and `reset_to_zero` do not "
-        "restore is then not what one call leaves. The call after it finds the "
-        "autotuner's choice and resets nothing. A miss of either is charged if it "
-        "comes again in another such pair and the case by itself conforms; an "
-        "exception is not.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.TUNING_DEPENDENT,),
-        text="any kind of wrong value; names the faulty configuration and one that "
-        "is right on the same case, or the first or second call where one alone is "
-        "right",
-    ),
+    on_miss=(Probe.REPEAT, Probe.OTHER_CONFIG),
+    sampled=(Probe.COLD, Probe.WARM, Probe.REPEAT),
+    procedure="kfuzz's definition. Each case runs one configuration, which follows "
+    "from its seed: a mapping of `configs=`, passed as keywords, or one that "
+    "`@triton.autotune` lists and its pruning leaves, launched without measuring; one "
+    "that the compiler or the device refuses is passed over for the next, as the "
+    "autotuner does. Where the result misses, the case runs under up to eight others; "
+    f"if at least one conforms, the miss belongs here. On one in {SECOND_CALL_SHARE} "
+    "cases that conform an autotuned kernel is called with the autotuner's own code, "
+    "its caches empty and each configuration called twice instead of timed: what "
+    "`restore_value` and `reset_to_zero` do not restore is then not what one call "
+    "leaves. The call after it finds the autotuner's choice and resets nothing. A miss "
+    "of either is charged if it comes again in another such pair and the case by "
+    "itself conforms; an exception is not.",
+    kinds=(Kind.TUNING_DEPENDENT,),
+    later_kinds=(Kind.TUNING_DEPENDENT,),
+    symptom="any kind of wrong value; names the faulty configuration and one that is "
+    "right on the same case, or the first or second call where one alone is right",
+    unseen={Kind.TUNING_DEPENDENT: "what an autotuner leaves when it measures"},
     judge=judge,
     decides=lambda view: view.decided > 0 and view.base.configs >= _SEVERAL,
+    by_occasion=True,
+    of_some_kernels=True,
+    provisional=True,
 )

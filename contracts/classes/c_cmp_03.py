@@ -3,12 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
@@ -26,23 +21,22 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=170,
+    level=1,
+    core=True,
     title="correct over the declared shape class, not only friendly shapes",
     scope="every kernel",
     precondition="Every shape and layout of the declared class; one failing shape "
     "violates, there is no pass rate.",
     postcondition="The result lies in the operator's acceptance.",
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(Probe.FRIENDLY,),
-        confirmation="reproduces",
-        text="kfuzz's definition: a shape is friendly to a kernel if it is one of a "
-        "ladder of powers of two, contiguous, and the kernel passes allclose "
-        "(rtol = atol = 1e-2) on normal data there. The failing values, tiled to each "
-        "friendly shape, must pass at all of them, and there must be one.",
-    ),
-    signature=ViolationSignature(
-        kinds=(), text="any kind of wrong value; vanishes at every friendly shape"
-    ),
+    on_miss=(Probe.FRIENDLY,),
+    procedure="kfuzz's definition: a shape is friendly to a kernel if it is one of a "
+    "ladder of powers of two, contiguous, and the kernel passes allclose (rtol = atol "
+    "= 1e-2) on normal data there. The failing values, tiled to each friendly shape, "
+    "must pass at all of them, and there must be one.",
+    symptom="any kind of wrong value; vanishes at every friendly shape",
     judge=judge,
     decides=lambda view: view.decided > 0 and not view.friendly_shape,
+    in_batch=lambda batch: 0 if batch.friendly else batch.decided,
+    provisional=True,
 )

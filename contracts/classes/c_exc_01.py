@@ -3,14 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import MASK_KINDS, value_failure
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    Structure,
-    Tolerance,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -52,34 +45,33 @@ def decides(view: "View") -> bool:
 
 CLASS = ContractClass(
     id=ID,
+    rank=130,
+    level=2,
+    core=True,
     title="declared NaN/Inf policy",
     scope="every kernel unless nonfinite is undefined",
     precondition="Cases whose inputs hold NaN or infinities.",
     postcondition="NaN, +Inf and -Inf stand exactly where the operator's rules put "
-    'them; payload and sign of a NaN are free. Under "mask" the result is that of '
-    'data with 0 in place of NaN and infinities; under "raise" an exception. Both '
-    "speak of floats but for additive masks.",
+    'them; payload and sign of a NaN are free. Under "mask" the result is that of data '
+    'with 0 in place of NaN and infinities; under "raise" an exception. Both speak of '
+    "floats but for additive masks.",
     tolerance=Tolerance(
         Structure.EXACT,
         "masks are equal, each held against the acceptance",
         "classes are decided from the operator's rules, not by a float64 library "
         "call; undecided where some order of summation overflows",
     ),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        confirmation="reproduces",
-        text="Exact position masks of NaN, +Inf and -Inf are compared before numbers. "
-        'Under "mask" the oracle is given zeros. Under "raise" only faults, writes and '
-        "this class are judged where the data hold NaN or infinities; an exception of "
-        "any type will do.",
-    ),
-    signature=ViolationSignature(
-        kinds=(*sorted(MASK_KINDS), Kind.NONFINITE_ACCEPTED, Kind.VALUE),
-        text='masks differ and the input is not finite; under "mask" any difference, '
-        'under "raise" a call that returns',
-    ),
+    procedure="Exact position masks of NaN, +Inf and -Inf are compared before numbers. "
+    'Under "mask" the oracle is given zeros. Under "raise" only faults, writes and '
+    "this class are judged where the data hold NaN or infinities; an exception of any "
+    "type will do.",
+    kinds=(*sorted(MASK_KINDS), Kind.NONFINITE_ACCEPTED, Kind.VALUE),
+    symptom='masks differ and the input is not finite; under "mask" any difference, '
+    'under "raise" a call that returns',
     judge=judge,
     decides=decides,
     applies=lambda operator, claims: claims.nonfinite != "undefined",
+    in_batch=lambda batch: batch.decided - batch.finite,
+    beyond_bounds=True,
+    provisional=True,
 )

@@ -3,14 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import MASK_KINDS, value_failure
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    Structure,
-    Tolerance,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -51,6 +44,8 @@ def decides(view: "View") -> bool:
 
 CLASS = ContractClass(
     id=ID,
+    rank=120,
+    level=2,
     title="declared policy for indices out of bounds",
     scope="operators with index parameters, unless out_of_bounds is undefined",
     precondition="Cases in which an index is negative or not below its bound, and is "
@@ -62,21 +57,15 @@ CLASS = ContractClass(
         'the call does not return; under "clamp" and "zero" the operator\'s own bound',
         "a refusal has no tolerance; a clamped index is an index",
     ),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        confirmation="reproduces",
-        text="About one index tensor in eight holds -1, n, n+1, the least or the "
-        'greatest integer, in one place or in all. Under "raise" only faults, writes '
-        "and this class are judged there; an exception of any type will do.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.INDEX_ACCEPTED, Kind.VALUE, *sorted(MASK_KINDS)),
-        text="names the index, its value and the bound",
-    ),
+    procedure="About one index tensor in eight holds -1, n, n+1, the least or the "
+    'greatest integer, in one place or in all. Under "raise" only faults, writes and '
+    "this class are judged there; an exception of any type will do.",
+    kinds=(Kind.INDEX_ACCEPTED, Kind.VALUE, *sorted(MASK_KINDS)),
+    symptom="names the index, its value and the bound",
     judge=judge,
     decides=decides,
     applies=lambda operator, claims: (
         bool(operator.indices) and claims.out_of_bounds != "undefined"
     ),
+    beyond_bounds=True,
 )

@@ -2,13 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
-    ContractClass,
-    Probe,
-    Protocol,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -27,31 +21,30 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=210,
+    level=3,
     title="any schedule stays within the bound of the declared reduction",
     scope="operators that reduce a dimension",
     precondition="The case conforms, and another order of the reduced dimension "
     "changes its data.",
     postcondition="The results for that order lie in its own acceptance. Where order "
-    "does not matter to the operator both acceptances are one: two results then "
-    "differ by no more than 2E and one rounding of the store each.",
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        sampled=(Probe.PERMUTED,),
-        confirmation="reproduces",
-        text=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
-        "cases the reduced dimension of all arguments that have it is reversed, and "
-        "then its halves are swapped. A miss there counts if no class more specific "
-        "than K-VAL-01 claims it: a dropped tail stays C-CMP-03's.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.ORDER_DEPENDENT,),
-        text="conforms in one order of the same data and misses in another, which it "
-        "names",
-    ),
+    "does not matter to the operator both acceptances are one: two results then differ "
+    "by no more than 2E and one rounding of the store each.",
+    sampled=(Probe.PERMUTED,),
+    procedure=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
+    "cases the reduced dimension of all arguments that have it is reversed, and then "
+    "its halves are swapped. A miss there counts if no class more specific than "
+    "K-VAL-01 claims it: a dropped tail stays C-CMP-03's.",
+    kinds=(Kind.ORDER_DEPENDENT,),
+    later_kinds=(Kind.ORDER_DEPENDENT,),
+    symptom="conforms in one order of the same data and misses in another, which it "
+    "names",
+    unseen={Kind.ORDER_DEPENDENT: "what it gives for data in another order"},
     judge=judge,
     decides=lambda view: bool(view.permuted),
     applies=lambda operator, claims: (
         operator.dim is not None or operator.reduced is not None
     ),
+    by_occasion=True,
+    changed_data=True,
 )

@@ -6,10 +6,8 @@ from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
     Probe,
-    Protocol,
     Structure,
     Tolerance,
-    ViolationSignature,
 )
 from kfuzz.contracts.repeats import (
     ORDERS,
@@ -222,17 +220,20 @@ def _decides(view: "View") -> bool:
 
 CLASS = ContractClass(
     id=ID,
+    rank=60,
+    level=3,
+    core=True,
     title="the result is as deterministic as declared",
-    scope="kernels in Triton's interpreter and on a GPU with determinism run_to_run "
-    "or bitwise; kernels with batch_invariant=True; on a GPU every kernel, as far as "
+    scope="kernels in Triton's interpreter and on a GPU with determinism run_to_run or "
+    "bitwise; kernels with batch_invariant=True; on a GPU every kernel, as far as "
     "equal calls are right at times and wrong at others",
     precondition="Every case on which the kernel returns; in the interpreter several "
     "programs ran. Of batches: every case that conforms and has two rows or more, "
     "along a leading axis that is not reduced.",
     postcondition="No element of a result follows the order in which programs run "
     "because two of them store different values to one address. Equal calls in equal "
-    "memory give equal bits, whatever else a GPU does. Where batch_invariant "
-    "is declared, a row has the same bits in every batch.",
+    "memory give equal bits, whatever else a GPU does. Where batch_invariant is "
+    "declared, a row has the same bits in every batch.",
     tolerance=Tolerance(
         Structure.EXACT,
         "equal bits in every order of programs, and in every batch where declared; NaN "
@@ -240,37 +241,38 @@ CLASS = ContractClass(
         "programs of a launch have no order; atomics order those that meet at one; "
         "rows of a batch do not depend on one another",
     ),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        sampled=(Probe.REPEAT, *ORDERS, *UNDER_LOAD, Probe.SLICED),
-        by_chance=(Kind.NONDETERMINISTIC,),
-        confirmation="reproduces",
-        text="The interpreter notes stores of different values to one address by two "
-        "programs that no atomic operation orders. Where there are any, the case runs "
-        "again with the programs of each launch in reverse order, and with either "
-        "party of the first race as the last program. On a GPU the call is made again "
-        f"on one in {SECOND_CALL_SHARE} cases, whether it conforms or misses: "
-        "back to back, beside a kernel that holds half of the multiprocessors, and "
-        "beside copies that keep memory busy; six times each where a finding hangs on "
-        "it. An element that some of these calls miss and others do not is charged, "
-        "under any declaration but a stochastic store; other bits where nothing is "
-        "missed and determinism is not none. Batches are kfuzz's definition: "
-        f"on one in {SECOND_CALL_SHARE} cases that conform the whole batch runs twice, "
-        "then its first 1, 2, 3, 5, half and all but one rows, its last row, and all "
-        "rows in reverse order where they lie contiguously; layouts stay as they are. "
-        "Rows lie along the dimension that the operator names, else the first of the "
-        '"*" ones.',
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
-        text="names the line, both programs and the memory, or the row and the batch; "
-        "a race on which no result depends is a note",
-    ),
+    sampled=(Probe.REPEAT, *ORDERS, *UNDER_LOAD, Probe.SLICED),
+    procedure="The interpreter notes stores of different values to one address by two "
+    "programs that no atomic operation orders. Where there are any, the case runs "
+    "again with the programs of each launch in reverse order, and with either party of "
+    "the first race as the last program. On a GPU the call is made again on one in "
+    f"{SECOND_CALL_SHARE} cases, whether it conforms or misses: back to back, beside a "
+    "kernel that holds half of the multiprocessors, and beside copies that keep memory "
+    "busy; six times each where a finding hangs on it. An element that some of these "
+    "calls miss and others do not is charged, under any declaration but a stochastic "
+    "store; other bits where nothing is missed and determinism is not none. Batches "
+    f"are kfuzz's definition: on one in {SECOND_CALL_SHARE} cases that conform the "
+    "whole batch runs twice, then its first 1, 2, 3, 5, half and all but one rows, its "
+    "last row, and all rows in reverse order where they lie contiguously; layouts stay "
+    "as they are. Rows lie along the dimension that the operator names, else the first "
+    'of the "*" ones.',
+    kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
+    later_kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
+    by_chance=(Kind.NONDETERMINISTIC,),
+    symptom="names the line, both programs and the memory, or the row and the batch; a "
+    "race on which no result depends is a note",
+    unseen={
+        Kind.RACE: "which of two programs stores last",
+        Kind.NONDETERMINISTIC: "what it gives when it is called again beside "
+        "other work",
+        Kind.BATCH_DEPENDENT: "what the same rows are in another batch",
+    },
     judge=judge,
     decides=_decides,
     applies=lambda operator, claims: (
         claims.determinism != "none" or claims.batch_invariant
     ),
     beyond_scope=True,
+    of_values=False,
+    by_repeats=True,
 )

@@ -3,12 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -34,28 +29,26 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=160,
+    level=2,
     title="the declared accumulator, operand and intermediate formats are really used",
     scope="every kernel whose operator rounds",
     precondition="Finite elements of the reference whose bound is not vacuous.",
     postcondition="The result lies in the acceptance of the declared arithmetic.",
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
-        confirmation="reproduces",
-        text="Inputs on which a narrow accumulator stagnates and inputs whose sums are "
-        "exact in the declared one. A miss belongs here if every missing element "
-        "lies in the acceptance of another algorithm that the operator lets a kernel "
-        "declare, or of a narrower arithmetic, with n u for a vacuous gamma(n, u): for "
-        "float32 data TF32 operands, sums in float16 or bfloat16; for 16-bit data "
-        "sums in its format, intermediates in the output's, or both. Where nothing is "
-        "summed the narrower format is that of intermediate results. "
-        "Unless the shape is at fault: it vanishes at friendly shapes, and ordinary "
-        "data fails here.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.VALUE,), text="names the arithmetic that explains it"
-    ),
+    on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
+    procedure="Inputs on which a narrow accumulator stagnates and inputs whose sums "
+    "are exact in the declared one. A miss belongs here if every missing element lies "
+    "in the acceptance of another algorithm that the operator lets a kernel declare, "
+    "or of a narrower arithmetic, with n u for a vacuous gamma(n, u): for float32 data "
+    "TF32 operands, sums in float16 or bfloat16; for 16-bit data sums in its format, "
+    "intermediates in the output's, or both. Where nothing is summed the narrower "
+    "format is that of intermediate results. Unless the shape is at fault: it vanishes "
+    "at friendly shapes, and ordinary data fails here.",
+    kinds=(Kind.VALUE,),
+    symptom="names the arithmetic that explains it",
     judge=judge,
     decides=lambda view: view.decided > 0,
     applies=lambda operator, claims: operator.tolerance.structure != "exact",
+    in_batch=lambda batch: batch.decided,
+    provisional=True,
 )

@@ -3,12 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -35,31 +30,23 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=140,
+    level=2,
     title="no avoidable cancellation or overflow where the stable algorithm has none",
     scope="every kernel; the cancellation part binds operators that a shift of the "
     "data leaves well posed (softmax, layer_norm)",
     precondition="Finite inputs with a finite reference.",
     postcondition="The result is finite and lies in the acceptance of the stable "
     "algorithm.",
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(
-            Probe.FRIENDLY,
-            Probe.CONTIGUOUS,
-            Probe.ORDINARY,
-            Probe.RECENTRED,
-        ),
-        confirmation="reproduces",
-        text="NaN or Inf from finite input with finite reference violates at once, "
-        "unless contiguous input mends it. A finite miss belongs here if it vanishes "
-        "when each row is shifted to mean 0 and scaled to magnitude 4 or less, unless "
-        "the shape is at fault: it vanishes at friendly shapes, and ordinary data "
-        "fails here.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED, Kind.VALUE),
-        text="only offset or large-magnitude data shows it",
-    ),
+    on_miss=(Probe.FRIENDLY, Probe.CONTIGUOUS, Probe.ORDINARY, Probe.RECENTRED),
+    procedure="NaN or Inf from finite input with finite reference violates at once, "
+    "unless contiguous input mends it. A finite miss belongs here if it vanishes when "
+    "each row is shifted to mean 0 and scaled to magnitude 4 or less, unless the shape "
+    "is at fault: it vanishes at friendly shapes, and ordinary data fails here.",
+    kinds=(Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED, Kind.VALUE),
+    symptom="only offset or large-magnitude data shows it",
     judge=judge,
     decides=lambda view: view.decided > 0 and view.inputs_finite,
+    in_batch=lambda batch: batch.finite,
+    provisional=True,
 )

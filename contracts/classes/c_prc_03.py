@@ -3,12 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
@@ -36,6 +31,8 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=150,
+    level=2,
     title="subnormal numbers are kept, or flushed, as declared",
     scope="every kernel with a floating result",
     precondition="A finite argument or a reference that is a subnormal number of its "
@@ -43,28 +40,22 @@ CLASS = ContractClass(
     postcondition="Under preserve results have the value that subnormal numbers give "
     "them; under flush none is stored that is one, and elementwise kernels read 0 for "
     "those of their arguments; under any each may count as itself or as 0.",
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(
-            Probe.WITHOUT_SUBNORMALS,
-            Probe.NORMALISED,
-            Probe.FRIENDLY,
-            Probe.ORDINARY,
-        ),
-        confirmation="reproduces",
-        text="kfuzz's definition. A miss belongs here if flush is declared and every "
-        "missing element is a stored subnormal number; or if it vanishes both when "
-        "the subnormal elements of all arguments become 0 and when the least normal "
-        "number is added to their magnitudes; or if preserve is declared, every "
-        "missing element lies in the acceptance under any, and normal numbers in "
-        "place of subnormal arguments, where there are any, show no other miss. Not "
-        "if the shape is at fault: it vanishes at friendly shapes, and ordinary data "
-        "fails here.",
+    on_miss=(
+        Probe.WITHOUT_SUBNORMALS,
+        Probe.NORMALISED,
+        Probe.FRIENDLY,
+        Probe.ORDINARY,
     ),
-    signature=ViolationSignature(
-        kinds=(), text="any kind of wrong value that only subnormal numbers show"
-    ),
+    procedure="kfuzz's definition. A miss belongs here if flush is declared and every "
+    "missing element is a stored subnormal number; or if it vanishes both when the "
+    "subnormal elements of all arguments become 0 and when the least normal number is "
+    "added to their magnitudes; or if preserve is declared, every missing element lies "
+    "in the acceptance under any, and normal numbers in place of subnormal arguments, "
+    "where there are any, show no other miss. Not if the shape is at fault: it "
+    "vanishes at friendly shapes, and ordinary data fails here.",
+    symptom="any kind of wrong value that only subnormal numbers show",
     judge=judge,
     decides=lambda view: view.decided > 0 and view.subnormals_matter,
     applies=lambda operator, claims: set(operator.integers) != set(operator.outputs),
+    provisional=True,
 )

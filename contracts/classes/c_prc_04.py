@@ -6,10 +6,8 @@ from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
     Probe,
-    Protocol,
     Structure,
     Tolerance,
-    ViolationSignature,
 )
 from kfuzz.core.verdict import Failure, Kind
 
@@ -29,6 +27,8 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=200,
+    level=2,
     title="powers of two commute with what is homogeneous",
     scope="operators that are homogeneous in an argument, or in several together, and "
     "compute sums, products and choices alone",
@@ -44,36 +44,33 @@ CLASS = ContractClass(
         "a power of two is exact, and rounding commutes with it within the normal "
         "numbers",
     ),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        sampled=(
-            Probe.SCALED,
-            Probe.SCALED_REPEAT,
-            Probe.UNSCALED,
-            Probe.UNSCALED_REPEAT,
-        ),
-        confirmation="reproduces",
-        text=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
-        "cases an argument, or several together, is multiplied by 2^k: by the "
-        "greatest k in range and by the least, or the least under which bits are "
-        "compared; where subnormal numbers may be flushed by so much more that what "
-        "all elements may lose is less than one of them. The seed says which "
-        "argument; a pinned case is tried with each. A miss there counts if no class "
-        "more specific than K-VAL-01 claims it. Bits are compared where the lowest "
-        "bit of every product of elements of the arguments lies 32 "
-        "binary places, and as many as the elements' number has bits, above the least "
-        "normal number of the formats that sums are kept in, in results within "
-        "the output's range by a factor of four; and only if two runs of "
-        "either case, in turn in the same memory, repeat their bits. No declared "
-        "algorithm, approximation or stochastic store.",
+    sampled=(
+        Probe.SCALED,
+        Probe.SCALED_REPEAT,
+        Probe.UNSCALED,
+        Probe.UNSCALED_REPEAT,
     ),
-    signature=ViolationSignature(
-        kinds=(Kind.SCALE_DEPENDENT,),
-        text='names the arguments and the power of two; detail "bitwise" where the '
-        "results are admitted",
-    ),
+    procedure=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
+    "cases an argument, or several together, is multiplied by 2^k: by the greatest k "
+    "in range and by the least, or the least under which bits are compared; where "
+    "subnormal numbers may be flushed by so much more that what all elements may lose "
+    "is less than one of them. The seed says which argument; a pinned case is tried "
+    "with each. A miss there counts if no class more specific than K-VAL-01 claims it. "
+    "Bits are compared where the lowest bit of every product of elements of the "
+    "arguments lies 32 binary places, and as many as the elements' number has bits, "
+    "above the least normal number of the formats that sums are kept in, in results "
+    "within the output's range by a factor of four; and only if two runs of either "
+    "case, in turn in the same memory, repeat their bits. No declared algorithm, "
+    "approximation or stochastic store.",
+    kinds=(Kind.SCALE_DEPENDENT,),
+    later_kinds=(Kind.SCALE_DEPENDENT,),
+    symptom='names the arguments and the power of two; detail "bitwise" where the '
+    "results are admitted",
+    unseen={Kind.SCALE_DEPENDENT: "what it gives for scaled data"},
     judge=judge,
     decides=lambda view: bool(view.scaled),
     applies=lambda operator, claims: bool(operator.homogeneous),
+    by_occasion=True,
+    provisional=True,
+    changed_data=True,
 )

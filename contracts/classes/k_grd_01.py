@@ -3,13 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
-    ContractClass,
-    Probe,
-    Protocol,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -52,6 +46,9 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=220,
+    level=1,
+    core=True,
     title="gradients keep the contracts of any kernel",
     scope="gradients by autograd of kernels that declare gradients=",
     precondition="Every case of the operator's domain and the declared one, with "
@@ -61,30 +58,25 @@ CLASS = ContractClass(
     "its bound, whichever arguments require one, however often the graph is used, and "
     "whatever other calls do in between. An argument without a gradient has gradient "
     "0.",
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
-        sampled=tuple(_ASKED),
-        confirmation="reproduces",
-        by_chance=(Kind.NONDETERMINISTIC,),
-        text="kfuzz's definition. The implementation runs under autograd on the "
-        "tensors as they lie, and the gradients that are returned are judged as a "
-        "kernel's results are, by all classes; what is no matter of memory (K-MEM) or "
-        "liveness (K-LIV) is charged here, and the message begins with the class that "
-        "it would be. Where several gradients are right, at a kink or among equal "
-        "maxima, any between them is. On one in "
-        f"{SECOND_CALL_SHARE} of the conforming cases, and on pinned ones, the same "
-        "gradients are asked for in other ways: of one argument alone, of two equal "
-        "results in one graph, after a forward call on other data, twice through a "
-        "kept graph, and after the results of the forward call were overwritten, "
-        "which autograd may refuse.",
-    ),
-    signature=ViolationSignature(
-        kinds=(),
-        text="any kind of wrong result; detail names the way of asking, where only "
-        "that shows it",
-    ),
+    on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
+    sampled=tuple(_ASKED),
+    procedure="kfuzz's definition. The implementation runs under autograd on the "
+    "tensors as they lie, and the gradients that are returned are judged as a kernel's "
+    "results are, by all classes; what is no matter of memory (K-MEM) or liveness "
+    "(K-LIV) is charged here, and the message begins with the class that it would be. "
+    "Where several gradients are right, at a kink or among equal maxima, any between "
+    f"them is. On one in {SECOND_CALL_SHARE} of the conforming cases, and on pinned "
+    "ones, the same gradients are asked for in other ways: of one argument alone, of "
+    "two equal results in one graph, after a forward call on other data, twice through "
+    "a kept graph, and after the results of the forward call were overwritten, which "
+    "autograd may refuse.",
+    by_chance=(Kind.NONDETERMINISTIC,),
+    symptom="any kind of wrong result; detail names the way of asking, where only that "
+    "shows it",
     judge=judge,
     decides=lambda view: view.operator.forward is not None and view.decided > 0,
     applies=lambda operator, claims: operator.forward is not None,
+    in_batch=lambda batch: batch.decided,
+    of_gradients=True,
+    provisional=True,
 )

@@ -2,14 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    Structure,
-    Tolerance,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import ILLEGAL_ADDRESS, Failure, Kind
 
 if TYPE_CHECKING:
@@ -62,6 +55,9 @@ def is_refused(view: "View") -> bool:
 
 CLASS = ContractClass(
     id=ID,
+    rank=10,
+    level=1,
+    core=True,
     title="terminates without fault; launch errors surface",
     scope="every kernel",
     precondition="Any case that can be materialised; for exceptions the core domain "
@@ -71,30 +67,28 @@ CLASS = ContractClass(
     postcondition="The call returns, and its process lives. A launch that failed does "
     "not pass for one that was made.",
     tolerance=Tolerance(Structure.INVARIANT, "none", "a call returns or it does not"),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        confirmation="reproduces",
-        text="The kernel runs in a child process under a watchdog. A time-out is a "
-        "hang only after max(20 s, 50 x the predicted time) in two fresh children. "
-        "A child that dies gives the signal; one whose device answers no more after a "
-        "call is replaced. On a GPU the last error of the runtime that torch uses is "
-        "read, and cleared, before and after each call: where the call returned, what "
-        "only a launch leaves is charged; an invalid argument, which a query may leave "
-        "too, only where the result is wrong as well.",
+    procedure="The kernel runs in a child process under a watchdog. A time-out is a "
+    "hang only after max(20 s, 50 x the predicted time) in two fresh children. A child "
+    "that dies gives the signal; one whose device answers no more after a call is "
+    "replaced. On a GPU the last error of the runtime that torch uses is read, and "
+    "cleared, before and after each call: where the call returned, what only a launch "
+    "leaves is charged; an invalid argument, which a query may leave too, only where "
+    "the result is wrong as well.",
+    kinds=(
+        Kind.HANG,
+        Kind.CRASH,
+        Kind.DEVICE_FAULT,
+        Kind.UNCHECKED_LAUNCH,
+        Kind.RAISES,
     ),
-    signature=ViolationSignature(
-        kinds=(
-            Kind.HANG,
-            Kind.CRASH,
-            Kind.DEVICE_FAULT,
-            Kind.UNCHECKED_LAUNCH,
-            Kind.RAISES,
-        ),
-        text="detail is the signal, the device's fault, the exception's type or the "
-        "runtime's name of the error; raising elsewhere in the default breadth is a "
-        "refusal, counted and not a violation",
-    ),
+    symptom="detail is the signal, the device's fault, the exception's type or the "
+    "runtime's name of the error; raising elsewhere in the default breadth is a "
+    "refusal, counted and not a violation",
+    unseen={Kind.UNCHECKED_LAUNCH: "an error that a launch leaves"},
     judge=judge,
     decides=lambda view: view.base.raised is None,
+    in_batch=lambda batch: batch.passed,
+    of_values=False,
+    beyond_bounds=True,
+    of_gradients=True,
 )

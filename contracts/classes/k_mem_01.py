@@ -2,14 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    Structure,
-    Tolerance,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import Access, Failure, Kind
 
 if TYPE_CHECKING:
@@ -79,6 +72,8 @@ def _where(access: Access) -> str:
 
 CLASS = ContractClass(
     id=ID,
+    rank=20,
+    level=1,
     title="no access outside what it was given",
     scope="every kernel",
     precondition="Every case; on one that raises or faults, what was seen until then.",
@@ -89,28 +84,28 @@ CLASS = ContractClass(
         "none",
         "an access is inside or outside; guard zones are compared byte by byte",
     ),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        confirmation="reproduces",
-        text="Every argument and every tensor the kernel allocates lies between guard "
-        "zones; slack inside a strided argument holds poison and may be read. All "
-        "bytes outside the elements are compared after the call. In Triton's "
-        "interpreter the address of every load, store and atomic of every lane whose "
-        "mask is set is checked, whether or not its value is used. On the CPU and "
-        "on GPUs whose driver maps memory, arguments of native code also lie against "
-        "pages that fault when touched, a third of the cases at their start, a third "
-        "at their end; on a GPU up to 256 MiB each, and with them up to 64 tensors "
-        "that the kernel allocates. Which of them, and how far, is found by one more "
-        "run in a fresh child for each question; a fault is charged here only where it "
-        "goes when the pages do. Elsewhere reads outside are seen where they change "
-        "the result.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.WRITE_OUTSIDE, Kind.READ_OUTSIDE),
-        text="names the argument and the distance in elements; in the interpreter "
-        "also the source line and the program",
-    ),
+    procedure="Every argument and every tensor the kernel allocates lies between guard "
+    "zones; slack inside a strided argument holds poison and may be read. All bytes "
+    "outside the elements are compared after the call. In Triton's interpreter the "
+    "address of every load, store and atomic of every lane whose mask is set is "
+    "checked, whether or not its value is used. On the CPU and on GPUs whose driver "
+    "maps memory, arguments of native code also lie against pages that fault when "
+    "touched, a third of the cases at their start, a third at their end; on a GPU up "
+    "to 256 MiB each, and with them up to 64 tensors that the kernel allocates. Which "
+    "of them, and how far, is found by one more run in a fresh child for each "
+    "question; a fault is charged here only where it goes when the pages do. Elsewhere "
+    "reads outside are seen where they change the result.",
+    kinds=(Kind.WRITE_OUTSIDE, Kind.READ_OUTSIDE),
+    symptom="names the argument and the distance in elements; in the interpreter also "
+    "the source line and the program",
+    unseen={
+        Kind.READ_OUTSIDE: "a load outside its arguments",
+        Kind.WRITE_OUTSIDE: "this store outside its arguments",
+    },
     judge=judge,
     decides=lambda view: view.base.returned,
+    in_batch=lambda batch: batch.passed,
+    of_values=False,
+    beyond_bounds=True,
+    of_gradients=True,
 )

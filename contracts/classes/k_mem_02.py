@@ -8,10 +8,8 @@ from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
     Probe,
-    Protocol,
     Structure,
     Tolerance,
-    ViolationSignature,
 )
 from kfuzz.contracts.repeats import accesses, follows_poison, place_of
 from kfuzz.core.verdict import Failure, Kind
@@ -56,6 +54,9 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=90,
+    level=2,
+    core=True,
     title="every output element is written, nothing stale is read",
     scope="every kernel",
     precondition="Every case on which the kernel returns.",
@@ -68,24 +69,22 @@ CLASS = ContractClass(
         "agree bit for bit; different bits suffice with determinism declared bitwise, "
         "and where the interpreter saw a load of an element that nothing wrote",
     ),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT),
-        confirmation="reproduces",
-        sampled=(Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT),
-        text="Memory that the kernel allocates is filled with a poison, NaN or a large "
-        "finite number, alternating between cases. After a miss, and after Triton's "
-        "interpreter saw a load of an element that nothing wrote, the case runs again "
-        "under the same and under the other poison, twice each. On a GPU, before every "
-        f"call of one in {SECOND_CALL_SHARE} cases, of the pinned ones and at full "
-        "depth, up to 64 MiB that torch's allocator holds free and the shared memory "
-        "of every multiprocessor are filled too, with bytes of 0xFF (NaN) or 0x71 (a "
-        "large finite number): after the oracle, so that nothing of it is left to be "
-        "found.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.UNWRITTEN,), text="names the output and the first element"
-    ),
+    on_miss=(Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT),
+    sampled=(Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT),
+    procedure="Memory that the kernel allocates is filled with a poison, NaN or a "
+    "large finite number, alternating between cases. After a miss, and after Triton's "
+    "interpreter saw a load of an element that nothing wrote, the case runs again "
+    "under the same and under the other poison, twice each. On a GPU, before every "
+    f"call of one in {SECOND_CALL_SHARE} cases, of the pinned ones and at full depth, "
+    "up to 64 MiB that torch's allocator holds free and the shared memory of every "
+    "multiprocessor are filled too, with bytes of 0xFF (NaN) or 0x71 (a large finite "
+    "number): after the oracle, so that nothing of it is left to be found.",
+    kinds=(Kind.UNWRITTEN,),
+    later_kinds=(Kind.UNWRITTEN,),
+    symptom="names the output and the first element",
+    unseen={Kind.UNWRITTEN: "what fresh memory held"},
     judge=judge,
     decides=lambda view: view.decided > 0,
+    in_batch=lambda batch: batch.decided,
+    of_gradients=True,
 )

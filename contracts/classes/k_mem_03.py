@@ -6,10 +6,8 @@ from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
     Probe,
-    Protocol,
     Structure,
     Tolerance,
-    ViolationSignature,
 )
 from kfuzz.core.verdict import Failure, Kind
 
@@ -50,6 +48,9 @@ def written(view: "View") -> tuple[str, ...]:
 
 CLASS = ContractClass(
     id=ID,
+    rank=40,
+    level=2,
+    core=True,
     title="inputs not declared in-place keep their bytes",
     scope="every kernel, for each tensor argument not named by `inplace`",
     precondition="Every case on which the kernel returns.",
@@ -57,19 +58,16 @@ CLASS = ContractClass(
     tolerance=Tolerance(
         Structure.EXACT, "bytes are equal", "no arithmetic is involved"
     ),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        confirmation="reproduces",
-        sampled=(Probe.OPCHECK,),
-        text="The bytes of every argument are compared with a snapshot after the call. "
-        f"On one in {SECOND_CALL_SHARE} cases torch.library.opcheck compares the "
-        "arguments of a custom operator with what its schema says it writes to.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.INPUT_MODIFIED, Kind.FALSE_SCHEMA),
-        text="names the argument and the first element",
-    ),
+    sampled=(Probe.OPCHECK,),
+    procedure="The bytes of every argument are compared with a snapshot after the "
+    f"call. On one in {SECOND_CALL_SHARE} cases torch.library.opcheck compares the "
+    "arguments of a custom operator with what its schema says it writes to.",
+    kinds=(Kind.INPUT_MODIFIED, Kind.FALSE_SCHEMA),
+    symptom="names the argument and the first element",
     judge=judge,
     decides=lambda view: view.base.returned,
+    in_batch=lambda batch: batch.passed,
+    of_values=False,
+    beyond_bounds=True,
+    of_gradients=True,
 )

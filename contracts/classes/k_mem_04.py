@@ -6,10 +6,8 @@ from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
     Probe,
-    Protocol,
     Structure,
     Tolerance,
-    ViolationSignature,
 )
 from kfuzz.core.verdict import Failure, Kind
 
@@ -53,8 +51,8 @@ def _in_living_result(view: "View") -> Failure | None:
                             contract=ID,
                             kind=Kind.ALIASES_OUTPUT,
                             output=output,
-                            message=f"{output} lies in the memory of {other}, which "
-                            "an earlier call returned and its caller still holds",
+                            message=f"{output} lies in the memory of {other}, which an "
+                            "earlier call returned and its caller still holds",
                         )
     return None
 
@@ -70,6 +68,9 @@ def _against_schema(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=50,
+    level=3,
+    core=True,
     title="results of calls share memory neither with inputs nor with each other",
     scope="every kernel; a parameter named by `inplace` may be the result, and one "
     "named by `out` is, in every call",
@@ -77,21 +78,18 @@ CLASS = ContractClass(
     postcondition="No byte of a result's elements belongs to an element of an input, "
     "or of a result that an earlier call returned and that is still alive.",
     tolerance=Tolerance(Structure.EXACT, "no common byte", "addresses are compared"),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        sampled=(Probe.SECOND, Probe.AGAIN, Probe.OPCHECK),
-        confirmation="reproduces",
-        text="The addresses of all elements of each result are compared with those of "
-        f"the inputs. On one in {SECOND_CALL_SHARE} cases the kernel is called twice "
-        "more with its results kept alive, and their addresses are compared with each "
-        "other. torch.library.opcheck is asked there what a custom operator's results "
-        "share that its schema does not say. Empty results share nothing.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.ALIASES_INPUT, Kind.ALIASES_OUTPUT, Kind.FALSE_SCHEMA),
-        text="names the result and what it lies in",
-    ),
+    sampled=(Probe.SECOND, Probe.AGAIN, Probe.OPCHECK),
+    procedure="The addresses of all elements of each result are compared with those of "
+    f"the inputs. On one in {SECOND_CALL_SHARE} cases the kernel is called twice more "
+    "with its results kept alive, and their addresses are compared with each other. "
+    "torch.library.opcheck is asked there what a custom operator's results share that "
+    "its schema does not say. Empty results share nothing.",
+    kinds=(Kind.ALIASES_INPUT, Kind.ALIASES_OUTPUT, Kind.FALSE_SCHEMA),
+    later_kinds=(Kind.ALIASES_OUTPUT,),
+    symptom="names the result and what it lies in",
     judge=judge,
     decides=lambda view: view.base.comparable,
+    of_values=False,
+    of_gradients=True,
+    second_call=True,
 )

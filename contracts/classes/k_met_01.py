@@ -6,10 +6,8 @@ from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
     Probe,
-    Protocol,
     Structure,
     Tolerance,
-    ViolationSignature,
 )
 from kfuzz.core.verdict import Failure, Kind
 
@@ -52,6 +50,9 @@ def _by_opcheck(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=30,
+    level=1,
+    core=True,
     title="shape, dtype, device and type of the result are as the operator says",
     scope="every kernel",
     precondition="Every case on which the kernel returns.",
@@ -60,27 +61,27 @@ CLASS = ContractClass(
     "destination returns nothing else. Schema and fake implementation of a custom "
     "operator tell the same of it.",
     tolerance=Tolerance(Structure.EXACT, "equal", "metadata has no tolerance"),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        confirmation="reproduces",
-        sampled=(Probe.OPCHECK,),
-        text="The returned object is inspected before any value is read. On one in "
-        f"{SECOND_CALL_SHARE} cases torch.library.opcheck compares the results of a "
-        "custom operator with those of its fake implementation, where it has one; what "
-        "opcheck cannot run is a note.",
+    sampled=(Probe.OPCHECK,),
+    procedure="The returned object is inspected before any value is read. On one in "
+    f"{SECOND_CALL_SHARE} cases torch.library.opcheck compares the results of a custom "
+    "operator with those of its fake implementation, where it has one; what opcheck "
+    "cannot run is a note.",
+    kinds=(
+        Kind.WRONG_TYPE,
+        Kind.WRONG_SHAPE,
+        Kind.WRONG_DTYPE,
+        Kind.WRONG_DEVICE,
+        Kind.FALSE_FAKE,
+        Kind.FALSE_SCHEMA,
     ),
-    signature=ViolationSignature(
-        kinds=(
-            Kind.WRONG_TYPE,
-            Kind.WRONG_SHAPE,
-            Kind.WRONG_DTYPE,
-            Kind.WRONG_DEVICE,
-            Kind.FALSE_FAKE,
-            Kind.FALSE_SCHEMA,
-        ),
-        text="decided before any comparison of values",
-    ),
+    later_kinds=(Kind.FALSE_SCHEMA, Kind.FALSE_FAKE),
+    symptom="decided before any comparison of values",
+    unseen={
+        Kind.FALSE_SCHEMA: "what torch.library.opcheck says of its schema",
+        Kind.FALSE_FAKE: "what torch.library.opcheck says of its fake implementation",
+    },
     judge=judge,
     decides=lambda view: view.base.returned,
+    in_batch=lambda batch: batch.passed,
+    of_values=False,
 )

@@ -2,14 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    Structure,
-    Tolerance,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -39,26 +32,22 @@ def _converts(name: str) -> bool:
 
 CLASS = ContractClass(
     id=ID,
+    rank=100,
+    level=2,
     title="the result comes from the kernel's own launches",
     scope="kernels that declare own_kernels_only",
     precondition="Every case on which the kernel returns.",
     postcondition="No operator of torch's computes while the kernel runs: allocation, "
     "constants, views, metadata and copies that keep the dtype are all there is.",
     tolerance=Tolerance(Structure.EXACT, "none", "an operator is called or it is not"),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        confirmation="reproduces",
-        text="A dispatch mode sees every operator that Python calls. Operators that "
-        "the user registers in a library of his own, and what they call, are the "
-        "kernel's; so is what torch.compile generates, but not the operators that the "
-        "generated code calls.",
-    ),
-    signature=ViolationSignature(
-        kinds=(Kind.FOREIGN_OPERATOR,),
-        text="detail is the first operator, e.g. aten::_softmax",
-    ),
+    procedure="A dispatch mode sees every operator that Python calls. Operators that "
+    "the user registers in a library of his own, and what they call, are the kernel's; "
+    "so is what torch.compile generates, but not the operators that the generated code "
+    "calls.",
+    kinds=(Kind.FOREIGN_OPERATOR,),
+    symptom="detail is the first operator, e.g. aten::_softmax",
     judge=judge,
     decides=lambda view: view.base.returned,
     applies=lambda operator, claims: claims.own_kernels_only,
+    of_values=False,
 )

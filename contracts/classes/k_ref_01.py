@@ -6,10 +6,8 @@ from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
     Probe,
-    Protocol,
     Structure,
     Tolerance,
-    ViolationSignature,
 )
 from kfuzz.contracts.repeats import agree, comparable, conforms, first_of
 from kfuzz.core.verdict import Failure, Kind
@@ -189,8 +187,8 @@ def _seeded(view: "View") -> Failure | None:
     return Failure(
         contract=ID,
         kind=Kind.SEED_DEPENDENT,
-        message=f"{where} = {one:.9g} under one seed of torch's random generators "
-        f"and {other:.9g} under another",
+        message=f"{where} = {one:.9g} under one seed of torch's random generators and "
+        f"{other:.9g} under another",
         output=output,
         index=index,
         elements=int(places[output].sum()),
@@ -199,6 +197,9 @@ def _seeded(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=80,
+    level=3,
+    core=True,
     title="the result depends on the arguments only",
     scope="every kernel; on the seed where determinism is declared none or the store "
     "stochastic",
@@ -213,60 +214,57 @@ CLASS = ContractClass(
         "if its bits follow the data of the call before it; seeds, if results "
         "alternate with them bit for bit",
     ),
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(Probe.REPEAT, Probe.ELSEWHERE),
-        sampled=(
-            Probe.SECOND,
-            Probe.AGAIN,
-            Probe.SECOND_ALONE,
-            Probe.THIRD,
-            Probe.MIDDLE,
-            Probe.ELEMENT,
-            Probe.LAST_ARGUMENT,
-            Probe.CHANGED_HALVED,
-            Probe.AFTERWARDS,
-            Probe.AGAIN_REPEAT,
-            Probe.SHORTER,
-            Probe.SHORTER_AGAIN,
-            Probe.SHORTER_REPEAT,
-            Probe.REPLAYED,
-            Probe.REPLAYED_OWN,
-        ),
-        confirmation="reproduces",
-        text=f"On one in {SECOND_CALL_SHARE} cases that conform the arguments are "
-        "overwritten where they lie (flipped along every axis, floats negated) and the "
-        "kernel is called again, then with the first data under another seed. A second "
-        "result that is not admitted is compared with that of the same data in other "
-        "memory, and with a third call on halved data; one that changed with the seed "
-        "is repeated under both. After a second result that is admitted follow calls "
-        "on the first data with a part changed: the middle of each argument in reverse "
-        "order, one element of each, or the last argument; all three on pinned cases, "
-        "else one of them. Where the first result comes again though it is not "
-        "admitted, by more than rounding, the changed data is halved: a kernel that is "
-        "right about that remembers. Then a shorter call is made twice, after the "
-        "first data and after the second. Where the bits differ and one result is not "
-        "admitted it is made after the first data once more: with the bits of the "
-        "first time, it has in it what the call before it left, as in a buffer that is "
-        "kept and only partly overwritten. A kernel that declares determinism none or "
-        "a stochastic store is not judged by it. A second or a shorter result that "
-        "misses and misses again, in other memory or after other data, is asked of a "
-        "fresh process as a case of its own: if it is admitted there, the calls before "
-        "it are why it was not. On a GPU one call in each such case is captured in a "
-        "CUDA graph, after two warm-ups on its stream, and replayed on the other data, "
-        "then on the first: a graph holds what the kernel kept on the host since an "
-        "earlier call. That this is state is kfuzz's definition. A kernel that cannot "
-        "be captured, since it waits for the device or computes on the host, is not "
-        "judged by replays, nor is a replay that raises.",
+    on_miss=(Probe.REPEAT, Probe.ELSEWHERE),
+    sampled=(
+        Probe.SECOND,
+        Probe.AGAIN,
+        Probe.SECOND_ALONE,
+        Probe.THIRD,
+        Probe.MIDDLE,
+        Probe.ELEMENT,
+        Probe.LAST_ARGUMENT,
+        Probe.CHANGED_HALVED,
+        Probe.AFTERWARDS,
+        Probe.AGAIN_REPEAT,
+        Probe.SHORTER,
+        Probe.SHORTER_AGAIN,
+        Probe.SHORTER_REPEAT,
+        Probe.REPLAYED,
+        Probe.REPLAYED_OWN,
     ),
-    signature=ViolationSignature(
-        kinds=(Kind.STALE_RESULT, Kind.SEED_DEPENDENT),
-        text="a first call with the same data would have been right",
-    ),
+    procedure=f"On one in {SECOND_CALL_SHARE} cases that conform the arguments are "
+    "overwritten where they lie (flipped along every axis, floats negated) and the "
+    "kernel is called again, then with the first data under another seed. A second "
+    "result that is not admitted is compared with that of the same data in other "
+    "memory, and with a third call on halved data; one that changed with the seed is "
+    "repeated under both. After a second result that is admitted follow calls on the "
+    "first data with a part changed: the middle of each argument in reverse order, one "
+    "element of each, or the last argument; all three on pinned cases, else one of "
+    "them. Where the first result comes again though it is not admitted, by more than "
+    "rounding, the changed data is halved: a kernel that is right about that "
+    "remembers. Then a shorter call is made twice, after the first data and after the "
+    "second. Where the bits differ and one result is not admitted it is made after the "
+    "first data once more: with the bits of the first time, it has in it what the call "
+    "before it left, as in a buffer that is kept and only partly overwritten. A kernel "
+    "that declares determinism none or a stochastic store is not judged by it. A "
+    "second or a shorter result that misses and misses again, in other memory or after "
+    "other data, is asked of a fresh process as a case of its own: if it is admitted "
+    "there, the calls before it are why it was not. On a GPU one call in each such "
+    "case is captured in a CUDA graph, after two warm-ups on its stream, and replayed "
+    "on the other data, then on the first: a graph holds what the kernel kept on the "
+    "host since an earlier call. That this is state is kfuzz's definition. A kernel "
+    "that cannot be captured, since it waits for the device or computes on the host, "
+    "is not judged by replays, nor is a replay that raises.",
+    kinds=(Kind.STALE_RESULT, Kind.SEED_DEPENDENT),
+    later_kinds=(Kind.STALE_RESULT, Kind.SEED_DEPENDENT),
+    symptom="a first call with the same data would have been right",
+    unseen={Kind.STALE_RESULT: "whether a result belongs to an earlier call"},
     judge=judge,
     decides=lambda view: (
         comparable(view, Probe.SECOND, Probe.AGAIN)
         and view.accepted(Probe.SECOND) is not None
         and view.decided > 0
     ),
+    second_call=True,
+    by_repeats=True,
 )

@@ -3,12 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.language import (
-    ContractClass,
-    Probe,
-    Protocol,
-    ViolationSignature,
-)
+from kfuzz.contracts.language import ContractClass
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
@@ -24,24 +19,22 @@ def judge(view: "View") -> Failure | None:
 
 CLASS = ContractClass(
     id=ID,
+    rank=190,
+    level=1,
+    core=True,
     title="the result lies in the operator's acceptance",
     scope="every kernel",
     precondition="Every case of the operator's domain and the declared one.",
     postcondition="Each element is admitted: its class, and where finite its value.",
-    protocol=Protocol(
-        probes=(Probe.BASE,),
-        on_miss=(),
-        confirmation="reproduces",
-        text="Metadata, then masks of NaN, +Inf and -Inf, then numbers on the finite "
-        "rest, against the float64 oracle of the same bits. A case of billions of "
-        "elements (profile large) runs once and is judged on its device in slices of "
-        "rows that do not depend on one another, every slice of them; one that has no "
-        "such rows is not judged. A miss there is C-CMP-03 if the kernel is right on "
-        "the rows around it alone.",
-    ),
-    signature=ViolationSignature(
-        kinds=(), text="a miss that no more specific class claims"
-    ),
+    procedure="Metadata, then masks of NaN, +Inf and -Inf, then numbers on the finite "
+    "rest, against the float64 oracle of the same bits. A case of billions of elements "
+    "(profile large) runs once and is judged on its device in slices of rows that do "
+    "not depend on one another, every slice of them; one that has no such rows is not "
+    "judged. A miss there is C-CMP-03 if the kernel is right on the rows around it "
+    "alone.",
+    symptom="a miss that no more specific class claims",
     judge=judge,
     decides=lambda view: view.decided > 0,
+    in_batch=lambda batch: batch.decided,
+    provisional=True,
 )

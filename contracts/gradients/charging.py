@@ -1,10 +1,13 @@
 """What a gradient's faults are charged under: K-GRD-01, but for memory and liveness."""
 
 from dataclasses import replace
+from typing import Final
 
+from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.classes.k_grd_01 import ID
-from kfuzz.contracts.language import OF_GRADIENTS
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
+
+_OF_GRADIENTS: Final = frozenset(c.id for c in ATTRIBUTION if c.of_gradients)
 
 
 def in_force(classes: frozenset[str], every: frozenset[str]) -> frozenset[str]:
@@ -13,8 +16,8 @@ def in_force(classes: frozenset[str], every: frozenset[str]) -> frozenset[str]:
     K-GRD-01 stands for all that are not about memory and liveness.
     """
     if ID not in classes:
-        return classes & OF_GRADIENTS
-    return (classes & OF_GRADIENTS) | (every - OF_GRADIENTS) | {ID}
+        return classes & _OF_GRADIENTS
+    return (classes & _OF_GRADIENTS) | (every - _OF_GRADIENTS) | {ID}
 
 
 def charged(report: CaseReport, classes: frozenset[str]) -> CaseReport:
@@ -24,14 +27,14 @@ def charged(report: CaseReport, classes: frozenset[str]) -> CaseReport:
         report: under the classes of any kernel.
         classes: those that were asked for.
     """
-    verdicts = {n: v for n, v in report.verdicts.items() if n in OF_GRADIENTS}
+    verdicts = {n: v for n, v in report.verdicts.items() if n in _OF_GRADIENTS}
     value = report.verdicts.get("K-VAL-01")
     if ID in classes and value is not None:
         verdicts.setdefault(ID, value)
     failure, suspicion = report.failure, report.suspicion
     if suspicion is not None:
         suspicion = replace(suspicion, failure=_under(suspicion.failure))
-    if failure is None or failure.contract in OF_GRADIENTS:
+    if failure is None or failure.contract in _OF_GRADIENTS:
         return replace(report, verdicts=verdicts, suspicion=suspicion)
     verdicts[ID] = Verdict.VIOLATES
     return replace(report, verdicts=verdicts, failure=_under(failure))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.classes.k_liv_01 import is_refused
 from kfuzz.contracts.core_domain import given_optionals
 from kfuzz.contracts.derive import Derived
@@ -47,9 +47,9 @@ from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.values.fills import logical_values
 
 # The classes that a second call bears on.
-_SECOND_CALL: Final = frozenset({"K-MEM-04", "K-REF-01"})
+_SECOND_CALL: Final = frozenset(c.id for c in ATTRIBUTION if c.second_call)
 # The classes that calls on changed data bear on: a memo of the shapes breaks them too.
-_OF_CHANGED_DATA: Final = frozenset({"C-PRC-04", "C-ORD-01"})
+_OF_CHANGED_DATA: Final = frozenset(c.id for c in ATTRIBUTION if c.changed_data)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import as_integers
 from kfuzz.contracts.judge import judge
@@ -46,7 +47,9 @@ from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.stretches import stretch
 from kfuzz.numerics.acceptance import Acceptance, Problem
 
-WHOLE: Final = frozenset({"K-LIV-01", "K-MEM-01", "K-MET-01", "K-MEM-03"})
+WHOLE: Final = frozenset(
+    c.id for c in ATTRIBUTION if c.in_batch is not None and not c.of_values
+)
 """Classes that look at the call as a whole."""
 
 # Rows around a miss that are run by themselves.

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.derive import is_friendly
 from kfuzz.contracts.destinations import given, layout_of
+from kfuzz.contracts.language import Batch
 from kfuzz.contracts.membership import batchable
 from kfuzz.contracts.oracle import accept, expected_metadata, pose_members
 from kfuzz.core.burst import Burst
@@ -36,15 +37,10 @@ from kfuzz.execution.values.batch_values import burst_values, member
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.comparator.summary import summarise
 
-# Classes that speak of bytes, metadata and exceptions: every member that passes
-# conforms to them.
-_FREE_OF_VALUES: Final = ("K-LIV-01", "K-MEM-01", "K-MET-01", "K-MEM-03")
-# Those that one element is enough for that can be judged.
-_VALUED: Final = ("K-MEM-02", "K-VAL-01", "K-GRD-01", "C-PRC-01", "C-CMP-01")
+_TELLS: Final = {c.id: c.in_batch for c in ATTRIBUTION if c.in_batch is not None}
+_OF_VALUES: Final = frozenset(c.id for c in ATTRIBUTION if c.of_values)
 
-ALWAYS_ON: Final = frozenset(
-    (*_FREE_OF_VALUES, *_VALUED, "C-PRC-02", "C-EXC-01", "C-CMP-03")
-)
+ALWAYS_ON: Final = frozenset(_TELLS)
 """Classes that every member of a burst is held to."""
 
 
@@ -164,35 +160,23 @@ class Screen:
         passed[list(suspects)] = False
         total = sum(a.reference[0].numel() for a in accepted.values())
         decided = passed & (undecided < total)
-        finite = int((decided & is_finite).sum())
         sure, right = int(decided.sum()), int(passed.sum())
+        finite = int((decided & is_finite).sum())
+        batch = Batch(right, sure, finite, friendly=is_friendly(case))
         open_ones = right - sure if total else 0
-        unsure_of = sorted(self._classes - set(_FREE_OF_VALUES)) if open_ones else ()
+        unsure_of = sorted(self._classes & _OF_VALUES) if open_ones else ()
         return Screened(
             passed=right,
             suspects=tuple(Suspect(n, suspects[n]) for n in sorted(suspects)),
-            conforms=self._conforming(case, passed=right, decided=sure, finite=finite),
+            conforms=self._conforming(batch),
             undecided=dict.fromkeys(unsure_of, open_ones),
             ratio=float(ratio[passed].max()) if right else 0.0,
         )
 
-    def _conforming(
-        self, case: Case, *, passed: int, decided: int, finite: int
-    ) -> dict[str, int]:
-        """Return how many members each class says to conform, if any.
-
-        Args:
-            case: the structure.
-            passed: members in which nothing was seen.
-            decided: those of them of which an element could be judged.
-            finite: those of these whose arguments are finite.
-        """
-        made = dict.fromkeys(_FREE_OF_VALUES, passed)
-        made |= dict.fromkeys(_VALUED, decided)
-        made["C-PRC-02"] = finite
-        made["C-EXC-01"] = decided - finite
-        made["C-CMP-03"] = 0 if is_friendly(case) else decided
-        return {name: n for name, n in made.items() if n and name in self._classes}
+    def _conforming(self, batch: Batch) -> dict[str, int]:
+        """Return how many items each class says to conform, if any."""
+        made = {name: _TELLS[name](batch) for name in self._classes}
+        return {name: n for name, n in made.items() if n}
 
 
 def declined(kernel: BoundKernel, case: Case) -> str:

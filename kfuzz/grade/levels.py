@@ -8,8 +8,9 @@ does.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.statement import Graded, Instrument, KernelStatement, Statement
 from kfuzz.core.verdict import Verdict
@@ -41,39 +42,25 @@ class Level:
     instruments: tuple[Instrument, ...] = ()
 
 
+def _level(number: int, title: str, **demanded: Any) -> Level:
+    """Return a level with the classes that declare it."""
+    added = [c for c in ATTRIBUTION if c.level == number]
+    core = frozenset(c.id for c in added if c.core)
+    return Level(number, title, tuple(c.id for c in added), core, **demanded)
+
+
 LEVELS: Final = (
-    Level(
-        1,
-        "casual use: ordinary input, whatever its size",
-        ("K-LIV-01", "K-MET-01", "K-MEM-01", "C-CMP-03", "K-VAL-01", "K-GRD-01"),
-        core=frozenset({"K-LIV-01", "K-MET-01", "C-CMP-03", "K-VAL-01", "K-GRD-01"}),
-        decided=30,
-        cases=100,
-    ),
-    Level(
-        2,
-        "any input of the declared domain, in one call",
-        (
-            "K-MEM-02", "K-MEM-03", "K-OWN-01", "C-EXC-01", "C-EXC-02", "C-PRC-01",
-            "C-PRC-02", "C-PRC-03", "C-PRC-04", "C-CMP-01",
-        ),
-        core=frozenset({"K-MEM-02", "K-MEM-03", "C-EXC-01"}),
-        decided=30,
-        cases=300,
-    ),
-    Level(
+    _level(1, "casual use: ordinary input, whatever its size", decided=30, cases=100),
+    _level(2, "any input of the declared domain, in one call", decided=30, cases=300),
+    _level(
         3,
         "calls before it and beside it, in the orders that are tried",
-        ("K-MEM-04", "K-REF-01", "C-ORD-01", "C-ORD-02", "C-ORD-03", "C-CMP-02"),
-        core=frozenset({"K-MEM-04", "K-REF-01", "C-ORD-02"}),
         decided=30,
         cases=1_000,
     ),
-    Level(
+    _level(
         4,
         "a long search with instruments on the device",
-        (),
-        core=frozenset(),
         decided=300,
         cases=10_000,
         instruments=(
@@ -82,11 +69,10 @@ LEVELS: Final = (
             Instrument.SANITIZER,
         ),
     ),
-)  # fmt: skip
+)
 
-# Classes that not every kernel gives occasion to: one of several configurations, a
-# backend on which calls overlap. Without a case they demand nothing.
-_CONDITIONAL: Final = frozenset({"C-CMP-02", "C-ORD-03"})
+# Without a case these demand nothing.
+_CONDITIONAL: Final = frozenset(c.id for c in ATTRIBUTION if c.of_some_kernels)
 
 
 @dataclass(frozen=True)

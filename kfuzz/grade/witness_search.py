@@ -151,7 +151,5 @@ def _diagnosed(case: Case, failure: Failure, judge: Judge) -> Failure:
 
 
 _TOLD_APART: Final = frozenset(
-    c.id
-    for c in ATTRIBUTION
-    if c.id in ("C-EXC-01", "K-VAL-01") or c.id.startswith(("C-PRC", "C-CMP"))
+    c.id for c in ATTRIBUTION if c.provisional and not c.of_gradients
 )

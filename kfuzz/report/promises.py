@@ -55,15 +55,10 @@ def promised(contract: str, operator: str) -> list[tuple[str, list[str]]]:
     operator = one_line(operator)
     own = f"as the author of the operator {operator!r} gave it"
     told = whole(
-        Contract(
-            identifier=f"{contract}/{operator}",
-            scope=made.scope,
-            precondition=made.precondition,
-            postcondition=made.postcondition,
-            tolerance=made.tolerance or Tolerance(Structure.INTERVAL, own, own),
+        made.stated(
+            operator,
+            tolerance=Tolerance(Structure.INTERVAL, own, own),
             oracle=own,
-            protocol=made.protocol,
-            signature=made.signature,
         )
     )
     if made.tolerance is not None:

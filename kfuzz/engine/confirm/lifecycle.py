@@ -30,22 +30,8 @@ LARGE: Final = "a large case is kept as it was found"
 
 # Kinds in which what a child called before may have a part.
 _OF_HISTORY: Final = frozenset({Kind.STALE_RESULT, Kind.ALIASES_OUTPUT})
-# Kinds that one call does not show: they need the other poison, the programs in
-# reverse order, a second call, other batches, calls at once, an
-# autotuner that measures, or changed data.
-BEYOND_BASE: Final = _OF_HISTORY | {
-    Kind.SEED_DEPENDENT,
-    Kind.UNWRITTEN,
-    Kind.RACE,
-    Kind.NONDETERMINISTIC,
-    Kind.BATCH_DEPENDENT,
-    Kind.OVERLAP_DEPENDENT,
-    Kind.TUNING_DEPENDENT,
-    Kind.SCALE_DEPENDENT,
-    Kind.ORDER_DEPENDENT,
-    Kind.FALSE_SCHEMA,
-    Kind.FALSE_FAKE,
-}
+# Kinds that one call does not show.
+BEYOND_BASE: Final = frozenset(k for c in CLASSES.values() for k in c.later_kinds)
 
 
 @dataclass(frozen=True)
@@ -104,7 +90,7 @@ def confirm(
 
 def _is_deeper(failure: Failure) -> bool:
     """Whether a failure may have shown as another one where the case was found."""
-    by_chance = failure.kind in CLASSES[failure.contract].protocol.by_chance
+    by_chance = failure.kind in CLASSES[failure.contract].by_chance
     return by_chance or failure.kind is Kind.STALE_RESULT
 
 
@@ -126,8 +112,7 @@ def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation
 
 def is_by_chance(signature: Signature) -> bool:
     """Whether chance decides if a fault of this kind shows."""
-    protocol = CLASSES[signature.contract].protocol
-    return signature.kind in protocol.by_chance
+    return signature.kind in CLASSES[signature.contract].by_chance
 
 
 def process(

@@ -4,6 +4,7 @@ import re
 from string import Template
 from typing import Final
 
+from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Kind
 from kfuzz.engine.script.changes import changed_check
@@ -20,22 +21,7 @@ GUARD: Final = 2048
 # Elements that a script may lay out anew to watch them; a view may span terabytes.
 MAX_WATCHED: Final = 1 << 24
 
-_INVISIBLE: Final = {
-    Kind.READ_OUTSIDE: "a load outside its arguments",
-    Kind.WRITE_OUTSIDE: "this store outside its arguments",
-    Kind.RACE: "which of two programs stores last",
-    Kind.STALE_RESULT: "whether a result belongs to an earlier call",
-    Kind.NONDETERMINISTIC: "what it gives when it is called again beside other work",
-    Kind.UNCHECKED_LAUNCH: "an error that a launch leaves",
-    Kind.UNWRITTEN: "what fresh memory held",
-    Kind.BATCH_DEPENDENT: "what the same rows are in another batch",
-    Kind.OVERLAP_DEPENDENT: "what it gives beside other calls",
-    Kind.TUNING_DEPENDENT: "what an autotuner leaves when it measures",
-    Kind.SCALE_DEPENDENT: "what it gives for scaled data",
-    Kind.ORDER_DEPENDENT: "what it gives for data in another order",
-    Kind.FALSE_SCHEMA: "what torch.library.opcheck says of its schema",
-    Kind.FALSE_FAKE: "what torch.library.opcheck says of its fake implementation",
-}
+_UNSEEN: Final = {k: text for c in ATTRIBUTION for k, text in c.unseen.items()}
 
 _CALL: Final = "kernel(*arguments, **scalars)"
 
@@ -187,11 +173,11 @@ def check(finding: Finding) -> tuple[str, str]:
     code = _check(finding)
     if code is not None:
         return code, FAILS_OR_UNTOLD if _filled_otherwise(finding) else FAILS_OR_PASSES
-    what = _INVISIBLE.get(finding.failure.kind, "this failure")
+    what = _UNSEEN.get(finding.failure.kind, "this failure")
     if _is_tuned(finding) and finding.failure.kind is not Kind.TUNING_DEPENDENT:
         what = "which configuration runs"
     relation = finding.failure.index is not None and finding.failure.expected is None
-    if relation and finding.failure.kind not in _INVISIBLE:
+    if relation and finding.failure.kind not in _UNSEEN:
         what = "whether the results fit together"
     lines = []
     if finding.failure.kind is Kind.WRITE_OUTSIDE:

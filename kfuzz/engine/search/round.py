@@ -39,12 +39,7 @@ DIAGNOSED: Final = 4
 # Lines named in the notice of branches that never ran.
 SHOWN_LINES: Final = 12
 # Classes that further probes may tell apart.
-_DIAGNOSABLE: Final = frozenset(
-    c.id
-    for c in ATTRIBUTION
-    if c.id in ("C-EXC-01", "K-VAL-01", "K-GRD-01")
-    or c.id.startswith(("C-PRC", "C-CMP"))
-)
+_DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
 
+from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.repeats import ORDERS, accesses, agree, comparable
@@ -12,7 +13,7 @@ from kfuzz.core.verdict import Failure
 from kfuzz.execution.calls.run import Run
 
 # What repeats alone tell of a failure, whatever the shape.
-_TOLD: frozenset[str] = frozenset({"C-ORD-02", "K-REF-01"})
+_TOLD: frozenset[str] = frozenset(c.id for c in ATTRIBUTION if c.by_repeats)
 
 
 class Repeat(Protocol):
