@@ -13,7 +13,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Destination, contiguous_strides
-from kfuzz.execution.calls.results import Expected
+from kfuzz.numerics.run import Expected
 
 Shape = tuple[int, ...]
 

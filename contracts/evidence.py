@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.verdict import Kind
-from kfuzz.execution.calls.run import Run
+from kfuzz.numerics.run import Run
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from kfuzz.contracts.relation import related
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
-from kfuzz.execution.calls.results import Expected
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.float64 import in_float64
 from kfuzz.numerics.formats import FORMATS, is_subnormal
 from kfuzz.numerics.models.elementwise import Elementwise
+from kfuzz.numerics.run import Expected
 from kfuzz.numerics.shadow import shadowed
 
 

@@ -28,12 +28,10 @@ from kfuzz.contracts.relation import compare_all, promise
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind
-from kfuzz.evaluation.probes.opchecking import OpCheck
-from kfuzz.execution.calls.run import Run
-from kfuzz.execution.device.collectives import Collected
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.comparator.compare import KIND_OF, Comparison, Outcome
 from kfuzz.numerics.formats import FORMATS, is_subnormal
+from kfuzz.numerics.run import Collected, OpCheck, Run
 
 PARTLY: Final = (Probe.MIDDLE, Probe.ELEMENT, Probe.LAST_ARGUMENT)
 """Calls on data of which only a part has changed."""

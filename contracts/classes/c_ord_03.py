@@ -14,7 +14,7 @@ from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
     from kfuzz.contracts.view import View
-    from kfuzz.execution.device.collectives import Torn
+    from kfuzz.numerics.run import Torn
 
 ID = "C-ORD-03"
 TOGETHER = "where several calls overlap"

@@ -11,7 +11,7 @@ from kfuzz.contracts.gradients.function import Backward, Way
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.view import View
 from kfuzz.evaluation.probes.relational import pick
-from kfuzz.execution.calls.run import Run
+from kfuzz.numerics.run import Run
 
 PROBES: Final = {
     Way.ALONE: Probe.ONE_WANTED,

@@ -23,12 +23,12 @@ from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.left_open import poison_of
 from kfuzz.evaluation.probes.configurations import described
 from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.results import Expected
-from kfuzz.execution.calls.run import PLAIN, Manner, Run, execute
+from kfuzz.execution.calls.run import PLAIN, Held, Manner, execute
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.placement import Arena
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.run import Expected, Run
 
 # Memory beside the usual is taken anew each time and kept for a while: a kernel
 # that remembers addresses has not met it before.
@@ -85,6 +85,7 @@ class Caller:
         step: called before every call, for a watchdog.
         raised: whether any call raised.
         lost: whether the device can do nothing more in this process.
+        held: the calls that were to stay alive, and could, in their order.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Caller:
         self.step = step
         self.raised = False
         self.lost = False
+        self.held: list[Held] = []
         self._fences = fences
 
     def accepted(self, derived: Derived) -> dict[str, Acceptance] | None:
@@ -146,9 +148,8 @@ class Caller:
         accepted = asked.acceptance
         expected = {} if accepted is None else expected_metadata(accepted)
         base = self.run(
-            derived, expected, poison_of(derived.case), manner=Manner(hold=hold),
-            arena=arena,
-        )  # fmt: skip
+            derived, expected, poison_of(derived.case), arena=arena, hold=hold
+        )
         places = self.destinations(derived, expected) or {}
         view = View(
             case=replace(derived.case, destinations=places),
@@ -185,7 +186,8 @@ class Caller:
         *,
         arena: Arena | None = None,
         manner: Manner = PLAIN,
-        after: Run | None = None,
+        after: Held | None = None,
+        hold: bool = False,
         step: int = 0,
         instead: Callable[..., Any] | None = None,
     ) -> Run:
@@ -197,7 +199,8 @@ class Caller:
             poison: what fresh memory holds.
             arena: where the arguments lie, if not in the usual memory.
             manner: how the call is made; stale memory is poisoned as for every call.
-            after: a held run, whose arguments are overwritten.
+            after: a call in `held`, whose arguments are overwritten.
+            hold: whether its arguments and results stay alive, in `held`.
             step: configurations from the case's to the one that runs.
             instead: called in place of the kernel: its results in another way.
 
@@ -209,7 +212,7 @@ class Caller:
         config = self.config + step
         destinations = self.destinations(derived, expected)
         if destinations is None:
-            return Run(poison=poison, unreliable="no shape is known for its outputs")
+            return Run(unreliable="no shape is known for its outputs")
         self.step()
         asked = Invocation(
             self.kernel.taking(derived.case.tensors) if instead is None else instead,
@@ -229,6 +232,7 @@ class Caller:
             fresh=poison,
             edge=derived.case.edge if self._fences else None,
             after=after,
+            keep=self.held.append if hold else None,
             manner=replace(manner, stale=self.stale),
         )
         if run.raised is not None:

@@ -24,16 +24,11 @@ from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.left_open import config_of
 from kfuzz.evaluation.sanitized import placed
 from kfuzz.execution.device import collectives
-from kfuzz.execution.device.collectives import (
-    LIMIT_SECONDS,
-    RANKS,
-    Collected,
-    Rank,
-    Torn,
-)
+from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.numerics.run import Collected, Torn
 from kfuzz.targets.load import Source, load
 
 PROGRAM: Final = "kfuzz.evaluation.collective"

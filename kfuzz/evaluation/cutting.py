@@ -12,9 +12,9 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.probes.batches import batch_axis
 from kfuzz.execution.calls import large
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.values.stretches import can_stretch
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.run import Expected
 
 TRIED: Final = (2, 3)
 """Rows of the slices that show which axis of a result is cut, and that what is admitted

@@ -228,7 +228,7 @@ class Bench:
             view = diagnosis.of(view, derived)
             verdicts, failure = judge(view, classes)
         # Only now: what shows in one call is charged alike whatever the share.
-        if failure is None and view.base.held is not None and view.acceptance:
+        if failure is None and caller.held and view.acceptance:
             view = further.with_second_call(view)
             verdicts, failure = judge(view, classes)
         if failure is None and self._is_compared(view, depth):

@@ -37,13 +37,13 @@ from kfuzz.evaluation.probes.shorter import shortened, with_shorter
 from kfuzz.evaluation.probes.under_load import with_loads
 from kfuzz.execution.calls.autotuning import Measuring
 from kfuzz.execution.calls.overlap import Overlapping
-from kfuzz.execution.calls.run import Manner, Run
+from kfuzz.execution.calls.run import Manner
 from kfuzz.execution.device import graphs
-from kfuzz.execution.device.collectives import Collected
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.run import Collected, Run
 
 BesideCollective = Callable[[Case, Callable[[], None]], Collected]
 
@@ -99,12 +99,15 @@ class FurtherCalls:
         assert view.acceptance is not None
         expected = expected_metadata(view.acceptance)
 
-        def call(values: Mapping[str, Tensor], *, after: Run | None, seed: int) -> Run:
-            arena = self.caller.memory.elsewhere() if after is None else None
+        first = self.caller.held[0]
+
+        def call(values: Mapping[str, Tensor], *, apart: bool, seed: int) -> Run:
+            arena = self.caller.memory.elsewhere() if apart else None
             made = replace(self.derived, values=values)
             return self.caller.run(
                 made, expected, self._poison,
-                arena=arena, manner=Manner(seed=seed, hold=True), after=after,
+                arena=arena, manner=Manner(seed=seed),
+                after=None if apart else first, hold=True,
             )  # fmt: skip
 
         return with_second_call(

@@ -39,13 +39,12 @@ from kfuzz.evaluation.cutting import (
 from kfuzz.evaluation.left_open import config_of, poison_of
 from kfuzz.execution.calls import large
 from kfuzz.execution.calls.large import LargePlacement, LargeRun
-from kfuzz.execution.calls.results import Expected, read_results
-from kfuzz.execution.calls.run import Run
-from kfuzz.execution.memory.poison import Poison, fill_poison
-from kfuzz.execution.memory.touches import Touch
+from kfuzz.execution.calls.results import read_results
+from kfuzz.execution.memory.poison import fill_poison
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.stretches import stretch
 from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.run import Expected, Run, Touch
 
 WHOLE: Final = frozenset(
     c.id for c in ATTRIBUTION if c.in_batch is not None and not c.of_values
@@ -191,7 +190,7 @@ class LargeJudge:
 
     def _judged(self, cut: Cut, classes: frozenset[str]) -> CaseReport:
         claims, poison = self.kernel.declaration, poison_of(self.case)
-        whole = self._view(cut, poison)  # after a fault nothing can be made
+        whole = self._view(cut)  # after a fault nothing can be made
         given = _destinations(cut.expected) if claims.out else {}
         specs = {**self.case.tensors, **{n: d.spec() for n, d in given.items()}}
         placement = LargePlacement(
@@ -224,7 +223,6 @@ class LargeJudge:
             copy=False,
         )
         base = Run(
-            poison,
             metadata=wrong,
             touches=tuple(placement.touches()),
             strays=run.strays,
@@ -243,7 +241,7 @@ class LargeJudge:
             at_once = large.SLICE_ELEMENTS
             large.fill_stretches(elements, spec, at_once=at_once, step=self._step)
 
-    def _view(self, cut: Cut, poison: Poison) -> View:
+    def _view(self, cut: Cut) -> View:
         """Return the whole case as the classes see it that look at no values, not run.
 
         The first rows stand for what is admitted.
@@ -255,7 +253,7 @@ class LargeJudge:
             declaration=self.kernel.declaration,
             problem=problem,
             acceptance=accepted,
-            runs={Probe.BASE: Run(poison)},
+            runs={Probe.BASE: Run()},
             explicit=self.kernel.explicit,
             lacking=self.kernel.arguments.lacking(self.case.tensors),
         )
@@ -270,7 +268,7 @@ class LargeJudge:
         if raised.memory:
             text = f"a large case: out of memory: {raised.message}"
             return CaseReport({}, unsupported=text)
-        base = Run(poison_of(self.case), raised=raised)
+        base = Run(raised=raised)
         if why := unsupported_because(base):
             return CaseReport({}, unsupported=why, needs_gpu=bool(raised.gpu))
         self.lost = raised.lost
@@ -292,7 +290,7 @@ class LargeJudge:
     ) -> CaseReport:
         """Judge the results slice by slice, up to the first that fails."""
         found: list[Mapping[str, Verdict]] = []
-        ratio, poison = 0.0, poison_of(self.case)
+        ratio = 0.0
         for start in range(0, cut.rows, cut.at_once):
             self._step()
             stop = min(start + cut.at_once, cut.rows)
@@ -306,7 +304,7 @@ class LargeJudge:
                 declaration=self.kernel.declaration,
                 problem=problem,
                 acceptance=accepted,
-                runs={Probe.BASE: Run(poison, outputs=made, touches=changed)},
+                runs={Probe.BASE: Run(outputs=made, touches=changed)},
                 explicit=self.kernel.explicit,
             )
             if view.miss is not None:

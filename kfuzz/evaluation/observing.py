@@ -12,8 +12,9 @@ from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.evaluation.evaluator import Bench
 from kfuzz.evaluation.left_open import poison_of
-from kfuzz.execution.calls.run import Manner, Run
+from kfuzz.execution.calls.run import Manner
 from kfuzz.execution.device.surroundings import Company
+from kfuzz.numerics.run import Run
 
 # What else a GPU does beside equal calls: each needs another moment.
 _COMPANY: Final = (Company.NONE, Company.HELD, Company.STIRRED)

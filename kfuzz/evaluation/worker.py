@@ -26,7 +26,6 @@ from kfuzz.evaluation.prefilter import Screen
 from kfuzz.execution.calls.branches import Watch, watch
 from kfuzz.execution.calls.compiling import beat_while_compiling
 from kfuzz.execution.calls.occupied import Holder, tell
-from kfuzz.execution.device.collectives import Collected
 from kfuzz.execution.device.devices import device_name
 from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.machine import flags
@@ -34,6 +33,7 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.memory import buffers as rooms
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
+from kfuzz.numerics.run import Collected
 from kfuzz.targets.load import Source, load
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who

@@ -22,13 +22,11 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.calling import posed
-from kfuzz.execution.calls.results import Expected, Metadata, read_outputs
-from kfuzz.execution.calls.run import Run
-from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.memory.touches import Touch
+from kfuzz.execution.calls.results import read_outputs
 from kfuzz.monitor.seen import Returned, Seen
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.monitor.subjects.subject import Outside
+from kfuzz.numerics.run import Expected, Metadata, Run, Touch
 
 _CPU: Final = torch.device("cpu")
 _OF_ADDRESSES: Final = frozenset({"K-MEM-04"})
@@ -109,11 +107,10 @@ def run_of(seen: Seen, expected: dict[str, Expected], metadata: Metadata | None)
         metadata = Metadata(Kind.WRONG_TYPE, "", seen.handed)
     wrong = metadata or _elsewhere(seen, expected)
     if wrong is not None:
-        return Run(Poison.NAN, metadata=wrong, touches=touches)
+        return Run(metadata=wrong, touches=touches)
     outputs, lay, wrong = read_outputs(rebuilt(seen.returned), expected, _CPU)
     copies = [c for c in seen.returned.leaves if isinstance(c, TensorCopy)]
     return Run(
-        Poison.NAN,
         outputs=outputs,
         metadata=wrong,
         touches=touches,

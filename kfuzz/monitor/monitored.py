@@ -13,7 +13,6 @@ from torch import Tensor
 
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.destinations import handed_back
-from kfuzz.execution.memory.footprints import Footprint
 from kfuzz.monitor.counts import Counts
 from kfuzz.monitor.detectors import Detector, Statistics, statistics_of
 from kfuzz.monitor.gate.device import Told
@@ -26,6 +25,7 @@ from kfuzz.monitor.snapshot import can_copy, capturing, is_under_modes, take
 from kfuzz.monitor.subjects.comparison import Comparison
 from kfuzz.monitor.subjects.subject import Judged, Outside, Subject
 from kfuzz.monitor.violation import violation_of
+from kfuzz.numerics.footprints import Footprint
 
 # Reasons that calls lie outside the contract, or cannot be looked at, told once each.
 _MOST_TOLD: Final = 32

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.execution.memory.footprints import Footprint
 from kfuzz.monitor.ring import ALIGNMENT, ByteRing, Slot, rounded
+from kfuzz.numerics.footprints import Footprint
 
 PLAIN: Final = frozenset({Tensor, torch.nn.Parameter})
 """The classes of tensors that snapshots are made of; a subclass may be anything."""

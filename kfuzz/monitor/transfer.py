@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Scalar
-from kfuzz.execution.memory.footprints import Footprint
 from kfuzz.monitor.ring import rounded
 from kfuzz.monitor.seen import Returned, Seen
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.monitor.subjects.comparison import Change
 from kfuzz.monitor.subjects.references import HOLE, Structure
 from kfuzz.monitor.subjects.subject import raw, scalar_of
+from kfuzz.numerics.footprints import Footprint
 
 _PLAIN = (bool, int, float, str, type(None), torch.dtype)
 

@@ -26,9 +26,7 @@ from kfuzz.core.verdict import (
 from kfuzz.engine.confirm.lifecycle import confirm
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.execution.calls.raised import Raised
-from kfuzz.execution.calls.run import Run
-from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.run import Raised, Run
 from tests.evaluation.test_out_of_bounds import bench_of, pinned
 
 VALUES = bytes(16)
@@ -238,7 +236,7 @@ def test_an_illegal_address_refuses_no_index(fault: str, contract: str | None) -
     view, _ = bench.caller(case).view(_derived(bench, case))
     assert view.astray
     raised = Raised("RuntimeError", "CUDA error", "", fault=fault)
-    runs = dict.fromkeys(view.runs, Run(poison=Poison.NAN, raised=raised))
+    runs = dict.fromkeys(view.runs, Run(raised=raised))
     verdicts, failure = judge(replace(view, runs=runs), {"K-LIV-01"})
     assert (failure.contract if failure else None) == contract
     if failure is not None:

@@ -21,7 +21,8 @@ from kfuzz.core.verdict import Kind, Verdict
 from kfuzz.evaluation.collective import caller, refused, told
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.device import collectives
-from kfuzz.execution.device.collectives import Collected, Torn, difference, run_ranks
+from kfuzz.execution.device.collectives import difference, run_ranks
+from kfuzz.numerics.run import Collected, Torn
 
 CASE = Case({"x": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 2))})
 TORN = Torn("y", (1, 2), 3, 0.5, 0.25, of=132)

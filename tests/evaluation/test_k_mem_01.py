@@ -6,10 +6,7 @@ import pytest
 
 from kfuzz.contracts.classes.k_mem_01 import judge
 from kfuzz.core.verdict import Access, Failure, Kind
-from kfuzz.execution.calls.run import Run
-from kfuzz.execution.memory.allocations import AllocationTouch
-from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.memory.touches import Touch
+from kfuzz.numerics.run import AllocationTouch, Run, Touch
 
 LOAD = Access(
     "load", "x", "x", "after", distance=1, offset=3, count=4, program=(0, 0, 0),
@@ -19,7 +16,7 @@ STORE = Access("store", "", "its own float32[4]", "before", distance=2, offset=-
 
 
 def judged(*accesses: Access, **evidence: object) -> Failure | None:
-    run = Run(Poison.NAN, accesses=accesses, **evidence)  # type: ignore[arg-type]
+    run = Run(accesses=accesses, **evidence)  # type: ignore[arg-type]
     return judge(SimpleNamespace(base=run))  # type: ignore[arg-type]
 
 

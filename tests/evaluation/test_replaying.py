@@ -14,10 +14,9 @@ from kfuzz.core.depth import Depth
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.calls.overlap import Overlapping
-from kfuzz.execution.calls.run import Run
 from kfuzz.execution.device import graphs
 from kfuzz.execution.device.graphs import Replays
-from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.run import Run
 from tests.contracts.test_attribution import x_case
 
 COUNTER = itertools.count()
@@ -41,7 +40,7 @@ def judged(
         for values in data:
             out = given(len(counted), values["x"])
             counted.append(1)
-            runs.append(Run(poison=Poison.NAN, outputs={"y": out}))
+            runs.append(Run(outputs={"y": out}))
         return Replays(tuple(runs))
 
     monkeypatch.setattr(graphs, "replayed", replayed)

@@ -31,9 +31,8 @@ from kfuzz.evaluation.probes.under_load import (
     with_loads,
 )
 from kfuzz.execution.calls import run
-from kfuzz.execution.calls.run import Run
-from kfuzz.execution.device.launches import UncheckedLaunch
 from kfuzz.execution.device.surroundings import Company
+from kfuzz.numerics.run import Run, UncheckedLaunch
 
 SHAPE = (4, 8)
 
@@ -191,7 +190,7 @@ def test_a_repeat_without_a_result_ends_them() -> None:
 
     def repeat(company: Company) -> Run:
         asked.append(company)
-        return Run(poison=view.base.poison)
+        return Run()
 
     grown = with_loads(view, repeat, thorough=True)
     assert len(asked) == 1
@@ -354,7 +353,7 @@ def test_company_that_cannot_be_had_decides_nothing() -> None:
     def repeat(company: Company) -> Run:
         asked.append(company)
         if company is Company.HELD:
-            return Run(poison=view.base.poison, unreliable="no compiler")
+            return Run(unreliable="no compiler")
         return view.base
 
     grown = with_loads(view, repeat, thorough=False)

@@ -13,10 +13,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.run import Manner, Run, execute
+from kfuzz.execution.calls.run import Manner, execute
 from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.memory.placement import Arena
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.run import Run
 from tests.helpers import address_kernels as kernels
 
 pytestmark = [

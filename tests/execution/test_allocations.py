@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from kfuzz.execution.memory import allocations
-from kfuzz.execution.memory.allocations import AllocationTouch, GuardedAllocations
+from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.numerics.run import AllocationTouch
 
 X = torch.arange(24, dtype=torch.bfloat16).reshape(4, 6)
 MAKERS = {

@@ -17,13 +17,12 @@ from kfuzz.execution.calls import suspects as suspicion
 from kfuzz.execution.calls.batch_results import EARLIER
 from kfuzz.execution.calls.batches import BurstArena, run_burst
 from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.calls.run import execute
 from kfuzz.execution.calls.suspects import RAISES
-from kfuzz.execution.device.launches import UncheckedLaunch
 from kfuzz.execution.memory import prepared
 from kfuzz.execution.memory.placement import Arena
 from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.numerics.run import Expected, UncheckedLaunch
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.burst_runs import (
     FILL,

@@ -10,11 +10,11 @@ from torch import Tensor
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
 from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
 from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.calls.run import execute
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.placement import Arena
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.run import Expected
 from tests.helpers import address_kernels as kernels
 from tests.helpers import destination_kernels
 

@@ -23,7 +23,7 @@ from kfuzz.execution.memory.own_edges import EDGE_ALIGNMENT
 from kfuzz.execution.memory.pages import NoAddressSpace
 from kfuzz.execution.memory.placement import Arena, place
 from kfuzz.execution.memory.poison import Poison, is_poison
-from kfuzz.execution.memory.touches import Touch
+from kfuzz.numerics.run import Touch
 from tests.execution.test_pages import dies, ends, load, spec_of, store
 from tests.helpers.fake_driver import FENCE, GRAIN, FakeDriver, install
 

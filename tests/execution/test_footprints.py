@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kfuzz.execution.memory.footprints import Footprint
+from kfuzz.numerics.footprints import Footprint
 
 
 def meets(one: Tensor, other: Tensor) -> bool:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.calls.overlap import Overlapping
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.device import graphs
 from kfuzz.execution.device.graphs import Replays, replayed
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.run import Expected
 
 CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn"))})
 ONE, TWO = torch.tensor([1.0, -1, 2, -2]), torch.tensor([-3.0, 3, -4, 4])

@@ -11,9 +11,9 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.calls import batches as bursts
 from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
 from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.memory.overreach import OVERREACH
 from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.numerics.run import Expected
 from tests.helpers import burst_kernels as kernels
 
 MEMBERS = 9

@@ -9,8 +9,8 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Fill, TensorSpec
 from kfuzz.execution.memory.placement import Arena, Placement, place
 from kfuzz.execution.memory.poison import Poison, fill_poison, is_poison
-from kfuzz.execution.memory.touches import Touch
 from kfuzz.execution.memory.zones import GUARD_BYTES
+from kfuzz.numerics.run import Touch
 
 LAYOUTS = {
     "contiguous": ((4, 6), None, 0),

@@ -12,13 +12,12 @@ import torch
 
 from kfuzz.core.recipe import Case, Edge, Fill, TensorSpec
 from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.calls.run import execute
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.pages import NoAddressSpace, fenced_memory, sparse_memory
 from kfuzz.execution.memory.placement import Arena, place
 from kfuzz.execution.memory.poison import Poison, is_poison
-from kfuzz.execution.memory.touches import Touch
+from kfuzz.numerics.run import Expected, Touch
 
 PAGE = mmap.PAGESIZE
 FAR = 2**30 + 1

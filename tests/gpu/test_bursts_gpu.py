@@ -19,11 +19,11 @@ from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
 from kfuzz.execution.calls import batches as bursts
 from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
 from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.calls.run import execute
 from kfuzz.execution.device.devices import fault_of
 from kfuzz.execution.memory.placement import Arena
 from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.numerics.run import Expected
 from tests.gpu.waits import raising_waits
 
 pytestmark = pytest.mark.gpu

@@ -31,10 +31,10 @@ from kfuzz.engine.search.campaign import run
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.calls.autotuning import CALLS, Measuring
 from kfuzz.execution.calls.overlap import Overlapping
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.device.graphs import Replays, replayed
 from kfuzz.execution.interpreter.watch import Launches, watch
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.run import Expected
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ from kfuzz.core.recipe import Fill, TensorSpec
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.placement import Arena, place
 from kfuzz.execution.memory.poison import Poison, is_poison
-from kfuzz.execution.memory.touches import Touch
+from kfuzz.numerics.run import Touch
 
 pytestmark = pytest.mark.gpu
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
 from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.run import Expected
 from tests.helpers import burst_kernels as kernels
 
 MEMBERS = 9

@@ -11,8 +11,8 @@ from kfuzz.contracts.evidence import Batch, as_integers
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.view import View
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.execution.calls.run import Run
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.run import Run
 
 # Two rows are the fewest of which a batch can be a part.
 _FEWEST: Final = 2

@@ -6,7 +6,7 @@ from typing import Final
 
 from kfuzz.contracts.relation import compare_all
 from kfuzz.contracts.view import View
-from kfuzz.execution.calls.run import Run
+from kfuzz.numerics.run import Run
 
 MOST: Final = 8
 """Configurations that are tried besides the one that missed."""

@@ -8,7 +8,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.repeats import comparable, conforms
 from kfuzz.contracts.view import View
 from kfuzz.execution.calls.autotuning import Measuring
-from kfuzz.execution.calls.run import Run
+from kfuzz.numerics.run import Run
 
 MOST: Final = 4
 """Configurations that are measured, on a device: each is compiled first."""

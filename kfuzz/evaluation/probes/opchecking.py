@@ -6,7 +6,6 @@ shared; what it cannot run is a note.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
@@ -17,9 +16,9 @@ from torch import Tensor
 from kfuzz.contracts.custom_ops import CustomOp
 from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.calls.occupied import by_kernel
-from kfuzz.execution.calls.results import Expected
-from kfuzz.execution.memory.footprints import Footprint
 from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.numerics.footprints import Footprint
+from kfuzz.numerics.run import Expected, OpCheck
 
 _SCHEMA: Final = "test_schema"
 _FAKE: Final = "test_faketensor"
@@ -31,24 +30,6 @@ _ALIASED: Final = re.compile(
     r"|not allowed to directly return inputs"
 )
 _NO_FAKE: Final = re.compile(r"no fake impl registered|UnsupportedOperatorException")
-
-
-@dataclass(frozen=True)
-class OpCheck:
-    """What opcheck says of an operator on one case.
-
-    Attributes:
-        mutated: argument that it writes to and its schema does not say so, or "".
-        aliased: which bytes two of its tensors share though the schema does not say
-            so, in words, or "".
-        fake: how the result of its fake implementation differs, or "".
-        notes: what could not be checked, one line each.
-    """
-
-    mutated: str = ""
-    aliased: str = ""
-    fake: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def opcheck(

@@ -12,9 +12,9 @@ from kfuzz.contracts.view import View
 from kfuzz.evaluation.probes.batches import Calls
 from kfuzz.evaluation.probes.second_call import turned
 from kfuzz.execution.calls.overlap import Overlapping, in_threads, on_side_stream
-from kfuzz.execution.calls.run import Run
 from kfuzz.execution.memory.pages import NoAddressSpace
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.run import Run
 
 COPIES: Final = 2
 """Calls at once on each of the two data."""

@@ -10,7 +10,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.repeats import ORDERS, accesses, agree, comparable
 from kfuzz.contracts.view import View
 from kfuzz.core.verdict import Failure
-from kfuzz.execution.calls.run import Run
+from kfuzz.numerics.run import Run
 
 # What repeats alone tell of a failure, whatever the shape.
 _TOLD: frozenset[str] = frozenset(c.id for c in ATTRIBUTION if c.by_repeats)

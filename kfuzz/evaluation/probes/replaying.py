@@ -11,8 +11,8 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.view import View
 from kfuzz.evaluation.probes.batches import Calls
 from kfuzz.evaluation.probes.second_call import turned
-from kfuzz.execution.calls.run import Run
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.run import Run
 
 
 def with_replays(

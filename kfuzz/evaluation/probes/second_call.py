@@ -19,10 +19,10 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.repeats import agree, conforms
 from kfuzz.contracts.view import PARTLY, View
 from kfuzz.core.recipe import Case
-from kfuzz.execution.calls.run import Run
 from kfuzz.execution.values.fills import repeated_axes
 from kfuzz.execution.values.randomness import OTHER_SEED, SEED
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.run import Run
 
 # An odd constant near 2^64 / golden ratio: the top bits of a product with it are
 # even for seeds that follow one another.
@@ -103,10 +103,8 @@ def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class Calls(Protocol):
     """Runs the kernel on data of the case's shapes."""
 
-    def __call__(
-        self, values: Mapping[str, Tensor], *, after: Run | None, seed: int
-    ) -> Run:
-        """Run it over the arguments of a held run, or in other memory."""
+    def __call__(self, values: Mapping[str, Tensor], *, apart: bool, seed: int) -> Run:
+        """Run it over the arguments of the base run, or apart, in other memory."""
 
 
 def with_second_call(
@@ -126,13 +124,13 @@ def with_second_call(
         accept: the acceptance of other data; None where it is undefined.
         thorough: whether to change each part of the data, and not one of them.
     """
-    first, data = view.base, derived.values
+    data = derived.values
     runs, others = dict(view.runs), dict(view.others)
     within = view.operator.within or dict
     second = second_data(view.operator, data)
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
-        runs[probe] = call(values, after=first, seed=seed)
+        runs[probe] = call(values, apart=False, seed=seed)
 
     def grown() -> View:
         return replace(view, runs=dict(runs), others=dict(others))
@@ -152,7 +150,7 @@ def with_second_call(
         run(Probe.AFTERWARDS, data)
         run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
     if not conforms(view, Probe.SECOND):
-        runs[Probe.SECOND_ALONE] = call(second, after=None, seed=SEED)
+        runs[Probe.SECOND_ALONE] = call(second, apart=True, seed=SEED)
         third = within(halved(data))
         admit(third, Probe.THIRD)
         run(Probe.THIRD, third)

@@ -18,8 +18,8 @@ from kfuzz.contracts.view import View
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.evaluation.probes.second_call import second_data
-from kfuzz.execution.calls.run import Run
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.run import Run
 
 Call = Callable[[Derived, Mapping[str, Acceptance]], Run]
 """Runs the kernel on a case, of which that is admitted."""

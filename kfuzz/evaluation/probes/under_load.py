@@ -7,8 +7,8 @@ from typing import Final
 from kfuzz.contracts.classes.c_ord_02 import unrepeatable
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.view import View
-from kfuzz.execution.calls.run import Run
 from kfuzz.execution.device.surroundings import Company
+from kfuzz.numerics.run import Run
 
 ROUNDS: Final = 1
 """How often each repeat is made while searching."""

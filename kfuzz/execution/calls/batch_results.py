@@ -7,10 +7,11 @@ from typing import Final, Protocol, cast
 import torch
 from torch import Tensor
 
-from kfuzz.execution.calls.results import Expected, Metadata, read_results
+from kfuzz.execution.calls.results import read_results
 from kfuzz.execution.memory.batch_rows import MemberRows
 from kfuzz.execution.memory.destinations import handed_back
-from kfuzz.execution.memory.footprints import Footprint
+from kfuzz.numerics.footprints import Footprint
+from kfuzz.numerics.run import Expected, Metadata
 
 EARLIER: Final = "returned memory of an earlier call"
 """Why a member failed whose result another call has written over."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfuzz.core.recipe import Case, Destination, TensorSpec
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.run import Expected
 
 
 @dataclass(frozen=True)

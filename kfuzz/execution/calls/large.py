@@ -12,15 +12,11 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
-from kfuzz.execution.calls.raised import Raised
-from kfuzz.execution.calls.results import Expected
 from kfuzz.execution.calls.run import call_once
-from kfuzz.execution.device.launches import UncheckedLaunch
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.execution.memory.allocations import AllocationTouch, GuardedAllocations
+from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.placement import EXACT_BELOW
 from kfuzz.execution.memory.poison import Poison, fill_poison, poison_word
-from kfuzz.execution.memory.touches import Touch
 from kfuzz.execution.memory.zones import (
     Slot,
     guard_bytes,
@@ -30,6 +26,7 @@ from kfuzz.execution.memory.zones import (
 )
 from kfuzz.execution.processes.limits import allowance
 from kfuzz.execution.values.stretches import stretch
+from kfuzz.numerics.run import AllocationTouch, Expected, Raised, Touch, UncheckedLaunch
 
 SLICE_ELEMENTS: Final = 1 << 23
 """Elements that are made, and judged, at once: 64 MiB of float64."""

@@ -15,8 +15,8 @@ from torch import Tensor
 from kfuzz.core.recipe import Case, Destination
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.calls.raised import raised_by
-from kfuzz.execution.calls.results import Expected, read_results
-from kfuzz.execution.calls.run import Run, overwrite
+from kfuzz.execution.calls.results import read_results
+from kfuzz.execution.calls.run import overwrite
 from kfuzz.execution.device.launches import forget_errors
 from kfuzz.execution.device.runtime import runtime_of
 from kfuzz.execution.interpreter.watch import watch
@@ -24,6 +24,7 @@ from kfuzz.execution.memory.destinations import poisoned
 from kfuzz.execution.memory.placement import Arena, Placement, place
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.numerics.run import Expected, Run
 
 SWITCH_SECONDS: Final = 1e-6
 """How often threads take turns in Python: as often as can be, so that calls mesh."""
@@ -184,8 +185,8 @@ def _called(common: Overlapping, placement: Placement) -> Run:
                 device=common.device,
             )
     except BaseException as error:
-        return Run(poison=common.fresh, raised=raised_by(error, common.device))
-    return Run(poison=common.fresh, outputs=outputs, metadata=problem, results=results)
+        return Run(raised=raised_by(error, common.device))
+    return Run(outputs=outputs, metadata=problem, results=results)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Exceptions that leave a kernel, and what is kept of them."""
 
 import traceback
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -11,43 +10,10 @@ from kfuzz.execution.device.devices import fault_of
 from kfuzz.execution.device.gpuless import lack_of_gpu
 from kfuzz.execution.interpreter.traps import explanation
 from kfuzz.execution.interpreter.watch import interpreting, is_interpreter_failure
+from kfuzz.numerics.run import Raised
 
 # Enough to see the kernel's own frames; a recursion error has thousands.
 TRACE_LIMIT: Final = 4000
-
-
-@dataclass(frozen=True)
-class Raised:
-    """An exception that left the kernel.
-
-    Attributes:
-        type: its class name.
-        message: its first line.
-        traceback: as Python prints it, cut to `TRACE_LIMIT` characters.
-        backend: whether it came from inside Triton's interpreter, or Triton had
-            nothing to run on.
-        memory: whether it says that memory ran out.
-        fault: for what the device can do nothing more in this process, as
-            `devices.fault_of` names it; "" if it can.
-        build: what could not be built for the call, as the `BuildError` says it;
-            "" if that is not why.
-        gpu: what says that the call needs a GPU, where it was made without one; "" if
-            nothing does.
-    """
-
-    type: str
-    message: str
-    traceback: str
-    backend: bool = False
-    memory: bool = False
-    fault: str = ""
-    build: str = ""
-    gpu: str = ""
-
-    @property
-    def lost(self) -> bool:
-        """Whether the device can do nothing more in this process."""
-        return bool(self.fault)
 
 
 class RaisedElsewhere(Exception):

@@ -1,7 +1,6 @@
 """What a kernel returned, read in the form that its contract demands."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -9,29 +8,8 @@ from torch import Tensor
 
 from kfuzz.core.verdict import Kind
 from kfuzz.execution.memory.destinations import handed_back
-from kfuzz.execution.memory.footprints import Footprint
-
-
-@dataclass(frozen=True)
-class Metadata:
-    """What is wrong with a result before any value is read."""
-
-    kind: Kind
-    output: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Metadata that one output must have.
-
-    Attributes:
-        shape: sizes.
-        dtype: element type.
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+from kfuzz.numerics.footprints import Footprint
+from kfuzz.numerics.run import Expected, Metadata
 
 
 class Arguments(Protocol):

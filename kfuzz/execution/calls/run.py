@@ -1,7 +1,7 @@
 """One execution of a kernel on one case, and what it left behind."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -9,25 +9,23 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Edge, TensorSpec
 from kfuzz.core.untrusted import KernelEnded
-from kfuzz.core.verdict import Access, Allocation
 from kfuzz.execution.calls.autotuning import Measuring
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.occupied import by_device, by_kernel
-from kfuzz.execution.calls.raised import Raised, raised_by
-from kfuzz.execution.calls.results import Metadata, read_results
-from kfuzz.execution.device.launches import UncheckedLaunch
+from kfuzz.execution.calls.raised import raised_by
+from kfuzz.execution.calls.results import read_results
 from kfuzz.execution.device.surroundings import Company, surroundings_of
 from kfuzz.execution.interpreter.reach import Reach
 from kfuzz.execution.interpreter.watch import Launches, watch
-from kfuzz.execution.memory.allocations import AllocationTouch, GuardedAllocations
+from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.destinations import poisoned, write_maps
-from kfuzz.execution.memory.footprints import Footprint
 from kfuzz.execution.memory.pages import NoAddressSpace
 from kfuzz.execution.memory.placement import Arena, Placement, place
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.memory.touches import Touch
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.numerics.footprints import Footprint
+from kfuzz.numerics.run import Raised, Run, UncheckedLaunch
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,6 @@ class Manner:
 
     Attributes:
         seed: of torch's random generators during the call.
-        hold: whether arguments and results stay alive with the run.
         reverse: in Triton's interpreter, run each launch's programs last first.
         last: in Triton's interpreter, run this program last.
         measuring: where autotuners measure, None where they do not.
@@ -46,7 +43,6 @@ class Manner:
     """
 
     seed: int = SEED
-    hold: bool = False
     reverse: bool = False
     last: tuple[int, int, int] | None = None
     measuring: Measuring | None = None
@@ -72,61 +68,6 @@ class Held:
     allocations: GuardedAllocations
 
 
-@dataclass(frozen=True)
-class Run:
-    """What one execution left.
-
-    Attributes:
-        outputs: cloned, contiguous results by output name; empty if it raised
-            or returned something else.
-        raised: the exception, if one left the kernel.
-        metadata: what is wrong with the result's metadata, if anything.
-        touches: writes to its arguments' memory.
-        strays: writes around its own allocations.
-        unreliable: why the backend's results may be wrong, or "".
-        poison: what fresh memory held.
-        accesses: what Triton's interpreter saw it do to memory that it should not.
-        programs: programs that Triton's interpreter ran.
-        config: the configuration that it ran, in words, or "".
-        configs: of how many it is one, as far as that is known.
-        foreign: torch's own operators that computed during the call.
-        arguments: where the elements of each argument but the destinations lay.
-        results: where each result's elements lay.
-        unchecked: a launch that failed on a GPU though the call returned.
-        held: its arguments and results, if they were to stay alive; None too where
-            the arguments are no longer the tensors that they were.
-        beside: its own allocation that was to lie at the edge, if there was one.
-    """
-
-    poison: Poison
-    outputs: Mapping[str, Tensor] = field(default_factory=dict)
-    raised: Raised | None = None
-    metadata: Metadata | None = None
-    touches: tuple[Touch, ...] = ()
-    strays: tuple[AllocationTouch, ...] = ()
-    unreliable: str = ""
-    accesses: tuple[Access, ...] = ()
-    programs: int = 0
-    config: str = ""
-    configs: int = 0
-    foreign: tuple[str, ...] = ()
-    arguments: Mapping[str, Footprint] = field(default_factory=dict)
-    results: Mapping[str, Footprint] = field(default_factory=dict)
-    unchecked: UncheckedLaunch | None = None
-    held: Held | None = field(default=None, repr=False, compare=False)
-    beside: Allocation | None = None
-
-    @property
-    def returned(self) -> bool:
-        """Whether the call came back without an exception."""
-        return self.raised is None
-
-    @property
-    def comparable(self) -> bool:
-        """Whether there are results of the right metadata; not if it never ran."""
-        return self.returned and self.metadata is None and bool(self.outputs)
-
-
 def execute(
     asked: Invocation,
     values: Mapping[str, Tensor],
@@ -134,7 +75,8 @@ def execute(
     arena: Arena,
     fresh: Poison,
     edge: Edge | None = None,
-    after: Run | None = None,
+    after: Held | None = None,
+    keep: Callable[[Held], None] | None = None,
     manner: Manner = PLAIN,
 ) -> Run:
     """Run a kernel once on guarded, poisoned memory.
@@ -146,8 +88,10 @@ def execute(
         fresh: what memory holds that the kernel allocates.
         edge: which arguments, and on a device own allocations, lie beside a page that
             faults.
-        after: a held run of the same case: its very arguments are given again,
+        after: a kept call of the same case: its very arguments are given again,
             overwritten with `values`; writes around them are not looked for.
+        keep: given what keeps arguments and results alive, once they are read; not
+            where the arguments are no longer the tensors that they were.
         manner: how the call is made.
     """
     given, specs = dict(asked.destinations), asked.specs
@@ -159,10 +103,9 @@ def execute(
                 poison=asked.around, arena=arena, edge=edge,
             )  # fmt: skip
         except NoAddressSpace as error:
-            return Run(poison=fresh, unreliable=error.what)
+            return Run(unreliable=error.what)
     else:
-        assert after.held is not None
-        placement = after.held.placement
+        placement = after.placement
         overwrite(placement, specs, values)
     allocations = GuardedAllocations(arena.device, fresh, edge=edge, pool=arena.pool)
     arguments = list(placement.tensors.values())
@@ -182,15 +125,15 @@ def execute(
             if manner.stale:  # after the last of kfuzz's own results was freed
                 around_it.poison(fresh)
             if not around_it.begin(manner.company, fresh):
-                return Run(poison=fresh, unreliable="nothing could run beside it")
+                return Run(unreliable="nothing could run beside it")
         returned, raised, unchecked = call_once(
             asked.call, arguments, asked.scalars, allocations, seed=manner.seed
         )
         if raised is not None:
             return replace(_observed(launches, allocations), raised=raised)
     # A kernel may have made another tensor of its argument, as `t_` does.
-    hold = manner.hold and lay == _footprints(placement)
-    held = Held(placement, returned, allocations) if hold else None
+    if keep is not None and lay == _footprints(placement):
+        keep(Held(placement, returned, allocations))
     outputs, results, problem = read_results(
         returned,
         placement,
@@ -210,14 +153,12 @@ def execute(
         arguments={name: lay[name] for name in asked.case.tensors},
         results=results,
         unchecked=unchecked,
-        held=held,
     )
 
 
 def _observed(launches: Launches, allocations: GuardedAllocations) -> Run:
     """Return a run with what is known of it, however it ended."""
     return Run(
-        poison=allocations.poison,
         unreliable=launches.unreliable,
         accesses=launches.accesses,
         programs=launches.programs,

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from kfuzz.core.home import HOME
 from kfuzz.execution.processes import forked
+from kfuzz.numerics.run import Torn
 
 RANKS: Final = 2
 STEPS: Final = 6
@@ -33,40 +34,6 @@ LIMIT_SECONDS: Final = 120.0
 """Two processes import torch, load the kernel and set up NCCL in a few seconds."""
 
 _LOOK_SECONDS: Final = 0.1
-
-
-@dataclass(frozen=True)
-class Torn:
-    """What an all-reduce beside the kernel made other than one after it.
-
-    Attributes:
-        output: the result that was reduced.
-        index: its first element that differs.
-        elements: how many differ.
-        got: what the all-reduce beside the kernel gave.
-        wanted: what it gives of the same bytes.
-        of: elements of the output.
-    """
-
-    output: str
-    index: tuple[int, ...]
-    elements: int
-    got: float
-    wanted: float
-    of: int
-
-
-@dataclass(frozen=True)
-class Collected:
-    """What a kernel beside a collective left.
-
-    Attributes:
-        reason: why it was not tried or not finished, "" where it was.
-        torn: what the all-reduce saw; None if it saw the results.
-    """
-
-    reason: str = ""
-    torn: Torn | None = None
 
 
 def unavailable(name: str) -> str:

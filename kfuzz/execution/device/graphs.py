@@ -18,7 +18,7 @@ from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.calls.overlap import Overlapping, placed_for
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.calls.results import read_results
-from kfuzz.execution.calls.run import Run, overwrite
+from kfuzz.execution.calls.run import overwrite
 from kfuzz.execution.device.devices import is_lost
 from kfuzz.execution.device.launches import forget_errors
 from kfuzz.execution.device.runtime import runtime_of
@@ -26,6 +26,7 @@ from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.memory.destinations import poisoned
 from kfuzz.execution.memory.placement import Arena, Placement
 from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.numerics.run import Run
 
 WARM_UPS: Final = 2
 """Calls before the capture: the first one compiles and fills the kernel's caches, the
@@ -149,7 +150,6 @@ def _replayed(
         )
         runs.append(
             Run(
-                poison=common.fresh,
                 outputs=outputs,
                 metadata=problem,
                 results=results,

@@ -1,9 +1,9 @@
 """Launches that failed unseen: a call that returned and left an error behind."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from kfuzz.execution.device.runtime import Runtime
+from kfuzz.numerics.run import UncheckedLaunch
 
 # Values of cudaError_t (driver_types.h of the CUDA toolkit); hipError_t shares them.
 INVALID_VALUE: Final = 1
@@ -12,23 +12,6 @@ INVALID_VALUE: Final = 1
 # the device, invalid or unsupported PTX, no compiler for it, out of resources,
 # cooperative launch too large.
 LAUNCH_ERRORS: Final = frozenset({9, 52, 98, 200, 209, 218, 221, 222, 701, 720})
-
-
-@dataclass(frozen=True)
-class UncheckedLaunch:
-    """An error of the runtime that a call left pending.
-
-    Attributes:
-        name: as the runtime calls it: "cudaErrorInvalidConfiguration".
-        text: what it means, in the runtime's words.
-        certain: whether only a launch leaves such an error. An invalid argument,
-            which a launch with too much shared memory leaves, may come from a query
-            whose answer the code did not need.
-    """
-
-    name: str
-    text: str
-    certain: bool
 
 
 def take_unchecked(runtime: Runtime | None) -> UncheckedLaunch | None:

@@ -8,11 +8,7 @@ import torch
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.device.company import hold_multiprocessors, stir_memory
 from kfuzz.execution.device.devices import is_lost
-from kfuzz.execution.device.launches import (
-    UncheckedLaunch,
-    forget_errors,
-    take_unchecked,
-)
+from kfuzz.execution.device.launches import forget_errors, take_unchecked
 from kfuzz.execution.device.runtime import Runtime, runtime_of
 from kfuzz.execution.device.stale import (
     compile_fill,
@@ -20,6 +16,7 @@ from kfuzz.execution.device.stale import (
     poison_shared,
 )
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.run import UncheckedLaunch
 
 
 class Company(StrEnum):

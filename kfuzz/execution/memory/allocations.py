@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from kfuzz.execution.memory.zones import (
     rounded,
     slot_room,
 )
+from kfuzz.numerics.run import AllocationTouch, Side
 
 BLOCK_BYTES: Final = 256 * 1024
 """Memory is taken from torch in blocks of this size: a dozen small tensors each."""
@@ -51,39 +52,6 @@ _ALLOCATORS: Final = frozenset(
     )
 )
 _RESIZES: Final = frozenset((_aten.resize_.default, _aten.resize_as_.default))
-
-Side = Literal["before", "after"]
-
-
-@dataclass(frozen=True)
-class AllocationTouch:
-    """Bytes that were changed outside a tensor that the kernel allocated.
-
-    Attributes:
-        allocation: which one, counted from 0 in the order of allocation.
-        shape: its shape when allocated.
-        dtype: its dtype, as torch calls it without the prefix.
-        where: "before" or "after" its storage.
-        count: elements changed there.
-        distance: elements from the nearest changed one to the storage: 1 is one
-            past the end.
-    """
-
-    allocation: int
-    shape: tuple[int, ...]
-    dtype: str
-    where: Side
-    count: int
-    distance: int
-
-    def describe(self) -> str:
-        """Return which allocation, how many elements, and where."""
-        some = f"{self.count} element{'s' if self.count != 1 else ''}"
-        side = "past the end" if self.where == "after" else "before the start"
-        return (
-            f"{self.dtype}{list(self.shape)}, {some} {side}, "
-            f"the nearest by {self.distance}"
-        )
 
 
 @dataclass(frozen=True)

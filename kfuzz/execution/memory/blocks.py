@@ -9,9 +9,10 @@ from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.execution.memory.poison import Poison, fill_poison
-from kfuzz.execution.memory.touches import Indices, Touch, find_touches
+from kfuzz.execution.memory.touches import Indices, find_touches
 from kfuzz.execution.memory.windows import Windows
 from kfuzz.execution.memory.zones import ROUND_BYTES, Slot, rounded
+from kfuzz.numerics.run import Touch
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.memory.footprints import Footprint
+from kfuzz.numerics.footprints import Footprint
 
 OVERREACH: Final = "a view past the end of its memory"
 """Why a member is suspect that makes such a view."""

@@ -16,7 +16,7 @@ from kfuzz.execution.device.pages import Pool
 from kfuzz.execution.memory.blocks import Dense, Placed, Sparse, single
 from kfuzz.execution.memory.buffers import Rooms
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.memory.touches import Touch, element_offsets, single_shape
+from kfuzz.execution.memory.touches import element_offsets, single_shape
 from kfuzz.execution.memory.windows import Windows, is_sparse
 from kfuzz.execution.memory.zones import (
     edge_slot,
@@ -26,6 +26,7 @@ from kfuzz.execution.memory.zones import (
     rounded,
     slot_room,
 )
+from kfuzz.numerics.run import Touch
 
 EXACT_BELOW: Final = 64
 """Alignments under this many bytes are given exactly, never by luck a larger one;

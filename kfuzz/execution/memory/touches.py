@@ -1,49 +1,12 @@
 """What a launch changed around its arguments: which elements, slack or zones."""
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
 from kfuzz.core.recipe import TensorSpec
+from kfuzz.numerics.run import Touch
 
-Where = Literal["element", "slack", "before", "after"]
 Indices = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Touch:
-    """Bytes of an argument's memory that a launch changed.
-
-    Attributes:
-        argument: parameter name.
-        where: "element" of the view, "slack" between its elements, or "before" or
-            "after" the view's span.
-        count: elements changed there.
-        distance: elements from the nearest changed one to the nearest element of
-            the view: 1 is one past the end, 0 an element itself.
-        itemsize: bytes per element.
-        first_index: logical index of the first changed element; None elsewhere.
-    """
-
-    argument: str
-    where: Where
-    count: int
-    distance: int
-    itemsize: int
-    first_index: tuple[int, ...] | None = None
-
-    def describe(self) -> str:
-        """Return how many elements changed, and where."""
-        some = f"{self.count} element{'s' if self.count != 1 else ''}"
-        if self.where == "element":
-            first = ", ".join(map(str, self.first_index or ()))
-            return f"{some} changed, the first at [{first}]"
-        if self.where == "slack":
-            return f"{some} between its own, in the gaps of its strides"
-        side = "past the end" if self.where == "after" else "before the start"
-        return f"{some} {side}, the nearest by {self.distance}"
 
 
 def single_shape(spec: TensorSpec) -> tuple[int, ...]:

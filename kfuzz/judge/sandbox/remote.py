@@ -10,12 +10,13 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.untrusted import End, Ended, KernelEnded, OutputSpec, Told
-from kfuzz.execution.calls.raised import Raised, RaisedElsewhere
+from kfuzz.execution.calls.raised import RaisedElsewhere
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.judge.sandbox.calling import Called
 from kfuzz.judge.sandbox.results import Returned, stand_in
 from kfuzz.judge.sandbox.sandbox import Sandbox
+from kfuzz.numerics.run import Raised
 
 Outputs = Callable[[Sequence[Tensor], Mapping[str, Any]], Sequence[OutputSpec] | None]
 

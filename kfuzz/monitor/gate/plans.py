@@ -7,11 +7,11 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.execution.memory.footprints import Footprint
 from kfuzz.monitor.gate.device import MEASURED
 from kfuzz.monitor.gate.gate_kernel import MOST
 from kfuzz.monitor.ring import rounded
 from kfuzz.monitor.snapshot import TensorCopy, can_copy
+from kfuzz.numerics.footprints import Footprint
 
 # Sizes are passed as 32 bits.
 _MOST_ELEMENTS: Final = 1 << 30

@@ -21,13 +21,13 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Scalar
 from kfuzz.core.verdict import Kind
-from kfuzz.execution.calls.results import Metadata
 from kfuzz.monitor.seen import LEAF, Returned, Seen, flattened
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.monitor.subjects.arithmetic import OwnDraws, Recurrences
 from kfuzz.monitor.subjects.subject import Outside
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.run import Metadata
 from kfuzz.numerics.shadow import shadowed
 from kfuzz.strategies.parameters import ScalarParameter, TensorParameter
 
