@@ -8,10 +8,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from kfuzz import mark as mark
     from kfuzz import numerics as numerics
+    from kfuzz.api import falsify as falsify
+    from kfuzz.api import replay as replay
     from kfuzz.contracts import Operator as Operator
     from kfuzz.contracts import kernel as kernel
-    from kfuzz.engine.api import falsify as falsify
-    from kfuzz.engine.api import replay as replay
     from kfuzz.monitor import monitor as monitor
     from kfuzz.targets.compiled import chain as chain
     from kfuzz.targets.compiled import compiled as compiled
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _LAZY = {
     "Operator": "kfuzz.contracts",
     "kernel": "kfuzz.contracts",
-    "falsify": "kfuzz.engine.api",
-    "replay": "kfuzz.engine.api",
+    "falsify": "kfuzz.api",
+    "replay": "kfuzz.api",
     "chain": "kfuzz.targets.compiled",
     "compiled": "kfuzz.targets.compiled",
     "cuda_source": "kfuzz.targets.cuda_source",

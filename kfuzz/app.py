@@ -26,6 +26,7 @@ from kfuzz.cli.streams import (
 from kfuzz.doctor.verb import doctor
 from kfuzz.grade.calibrate_verb import calibrate
 from kfuzz.grade.verb import grade
+from kfuzz.judge.opener import opener
 from kfuzz.judge.verb import judge
 from kfuzz.monitor.verb import monitor_report
 from kfuzz.probe.verb import probe
@@ -64,6 +65,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -76,6 +78,7 @@ def root(
     ] = False,
 ) -> None:
     """Falsify the contracts of GPU kernels."""
+    context.obj = opener
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -180,6 +180,7 @@ class FindingItem(pytest.Item):
         from kfuzz.engine.config import ReplayConfig
         from kfuzz.engine.replay.replayer import replay
         from kfuzz.execution.device.devices import resolve_device
+        from kfuzz.judge.opener import opener
         from kfuzz.targets.load import project_root
 
         try:
@@ -188,7 +189,7 @@ class FindingItem(pytest.Item):
             pytest.skip(str(error))
         corpus = self.config.stash[_CORPUS]
         root = project_root(self.config.invocation_params.dir)
-        config = ReplayConfig(root=root, corpus=corpus, keep=False)
+        config = ReplayConfig(root=root, corpus=corpus, keep=False, opener=opener)
         return next(replay([stored], config, stop=threading.Event()))
 
     def _judge(self, result: "ReplayResult", finding: "Finding") -> None:
@@ -219,9 +220,9 @@ class FindingItem(pytest.Item):
 
 def _search(item: pytest.Item, marker: pytest.Mark) -> None:
     """Search as a mark asks, and fail the test on what is confirmed."""
+    from kfuzz.api import falsify
     from kfuzz.core.errors import HarnessError, KfuzzError
     from kfuzz.core.verdict import FAILING
-    from kfuzz.engine.api import falsify
     from kfuzz.store.corpus import Corpus
 
     options = dict(marker.kwargs)

@@ -36,6 +36,7 @@ _DeviceOption = Annotated[
 
 
 def replay(
+    context: typer.Context,
     findings: Annotated[
         list[str] | None,
         typer.Argument(
@@ -132,6 +133,7 @@ def replay(
         device=device,
         target=target,
         jobs=jobs or _jobs_for(entries, device),
+        opener=context.obj,
     )
     if sanitizer is not None:
         return _sanitize(entries, sanitizer, config, as_json=as_json)
@@ -142,6 +144,7 @@ def replay(
 
 
 def shrink(
+    context: typer.Context,
     id: Annotated[str, typer.Argument(metavar="ID", help="The finding.")],
     device: _DeviceOption = None,
     corpus: options.CorpusOption = None,
@@ -162,7 +165,11 @@ def shrink(
     project = open_project(corpus)
     stored = project.store().find(id)
     config = ReplayConfig(
-        root=project.root, corpus=project.corpus, device=device, target=target
+        root=project.root,
+        corpus=project.corpus,
+        device=device,
+        target=target,
+        opener=context.obj,
     )
 
     from kfuzz.engine.reduce import shrink as engine

@@ -302,6 +302,7 @@ def _search(
     wanted: Sequence[ReportFile],
 ) -> None:
     from kfuzz.engine.search import campaign
+    from kfuzz.fuzz.source import GUIDES
     from kfuzz.report import json_report
     from kfuzz.report.files import ReportFiles
     from kfuzz.report.terminal import TerminalReport
@@ -331,7 +332,7 @@ def _search(
             found = f" --corpus {shlex.quote(corpus)}" if corpus else ""
             files = ReportFiles(wanted, root=config.root, options=found)
         with reports.ending(files, f"{repeat} --seed {config.seed}") as codes:
-            events = reports.told(campaign.run(config, stop=stop), files)
+            events = reports.told(campaign.run(config, stop=stop, guides=GUIDES), files)
             refused: StorageError | None = None
             try:
                 consume(events, feed, stop)

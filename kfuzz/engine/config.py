@@ -1,9 +1,11 @@
 """What a campaign, a replay and a shrink are asked to do."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import Budget, Scale
@@ -12,6 +14,9 @@ from kfuzz.core.event import FindingReplayed
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CHARGED, ReplayOutcome, State
 from kfuzz.execution.device.sanitizer import SanitizerReport
+
+if TYPE_CHECKING:
+    from kfuzz.targets.load import LoadedKernel
 
 
 class Engine(StrEnum):
@@ -74,6 +79,10 @@ class RunConfig:
     started: float | None = None
 
 
+Opener = Callable[[Finding, "ReplayConfig"], "LoadedKernel"]
+"""Opens the kernel of a finding that was held against a reference."""
+
+
 @dataclass(frozen=True)
 class ReplayConfig:
     """How findings are replayed.
@@ -88,6 +97,7 @@ class ReplayConfig:
         jobs: findings that are replayed side by side.
         keep: whether the corpus is told of a fixed finding that fails again.
         until: `time.monotonic()` after which nothing more is replayed.
+        opener: opens candidates; None where their findings cannot be replayed.
     """
 
     root: Path
@@ -99,6 +109,7 @@ class ReplayConfig:
     jobs: int = 1
     keep: bool = True
     until: float = math.inf
+    opener: Opener | None = None
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.search.campaign import Guides
 from kfuzz.engine.search.drawing import round_seed, search_round
 from kfuzz.engine.search.round import KernelTurns, Round
-from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.children import OPEN_SECONDS, Children
 from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.served import Served, Stopped
@@ -48,13 +48,11 @@ MOST_USELESS: Final = 1000
 
 
 def require(config: RunConfig) -> None:
-    """Check that a run's engine can do what it asks.
+    """Check that libFuzzer can do what a run asks.
 
     Raises:
         UsageError: if it cannot.
     """
-    if config.engine is not Engine.ATHERIS:
-        return
     where = "--engine atheris"
     if importlib.util.find_spec("atheris") is None:
         raise UsageError(
@@ -75,11 +73,6 @@ def require(config: RunConfig) -> None:
             where=f"{where} --profile {config.scale}",
             fix="leave one of them out",
         )
-
-
-def served_by(config: RunConfig) -> str:
-    """Return what serves the children of a run."""
-    return EXPLORE if config.engine is Engine.ATHERIS else zygotes.SERVE
 
 
 class CoverageSearch:
@@ -269,3 +262,27 @@ class CoverageSearch:
         peer.send(message)
         peer.wait(OPEN_SECONDS)
         return peer
+
+
+class Atheris:
+    """The guide that `--engine atheris` names."""
+
+    serve = EXPLORE
+
+    def require(self, config: RunConfig) -> None:
+        """Check that a run can be guided so, see `require`."""
+        require(config)
+
+    def search_of(
+        self,
+        kernel: KernelTurns,
+        fork: Callable[[], Child],
+        config: RunConfig,
+        *,
+        expired: Callable[[], bool],
+    ) -> CoverageSearch:
+        """Return the search of one kernel."""
+        return CoverageSearch(kernel, fork, config, expired=expired)
+
+
+GUIDES: Final[Guides] = {Engine.ATHERIS: Atheris()}

@@ -5,7 +5,7 @@ they are judged here, with the bench that judges every kernel.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -32,7 +32,6 @@ from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.rows import RowsJudge
 from kfuzz.judge.kernelbench.values import OWN
 from kfuzz.judge.tried import ELSEWHERE, OTHER_VALUES, Tried
-from kfuzz.targets.load import LoadedKernel
 
 # Above this a case stays a recipe: it is neither written out nor reduced.
 PINNED_ELEMENTS: Final = 1 << 20
@@ -390,17 +389,6 @@ def _of_values(report: CaseReport) -> CaseReport:
         report, verdicts={**verdicts, VALUES: Verdict.VIOLATES}, failure=moved,
         friendly=None,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class JudgedKernel(LoadedKernel):
-    """A candidate that is loaded like a kernel, and runs in its child.
-
-    Attributes:
-        judged: it, held against its reference.
-    """
-
-    judged: Judged = field(kw_only=True)
 
 
 def claims_of(

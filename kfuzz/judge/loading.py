@@ -14,9 +14,10 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.execution.device.devices import resolve_device
 from kfuzz.judge.candidate import OpenCandidate, open_candidate
-from kfuzz.judge.judged import SHAPES, Judged, JudgedKernel
+from kfuzz.judge.judged import SHAPES, Judged
 from kfuzz.judge.kernelbench.audit import open_problem
 from kfuzz.judge.kernelbench.operator import Reference
+from kfuzz.judge.runner import JudgedKernel
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.targets.load import Source
 

@@ -1,6 +1,7 @@
 """The campaign's side of a candidate: judged here, while its calls run in a child."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
@@ -9,8 +10,7 @@ from kfuzz.engine.confirm.deaths import is_hang
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import Stopped
-from kfuzz.execution.processes import Child
-from kfuzz.judge.judged import JudgedKernel
+from kfuzz.judge.judged import Judged
 from kfuzz.targets.load import LoadedKernel
 
 
@@ -18,7 +18,7 @@ class JudgedRunner(Runner):
     """Runs cases of one candidate; its children are the candidate's own affair."""
 
     def __init__(
-        self, loaded: JudgedKernel, place: Place, *, expired: Callable[[], bool]
+        self, loaded: "JudgedKernel", place: Place, *, expired: Callable[[], bool]
     ) -> None:
         super().__init__(loaded, place, None, expired=expired)
         self._judged = loaded.judged
@@ -82,14 +82,16 @@ class JudgedRunner(Runner):
         self._judged.candidate.close()
 
 
-def runner_of(
-    loaded: LoadedKernel,
-    place: Place,
-    fork: Callable[[], Child] | None,
-    *,
-    expired: Callable[[], bool],
-) -> Runner:
-    """Return what runs the cases of a kernel, or of a candidate."""
-    if isinstance(loaded, JudgedKernel):
-        return JudgedRunner(loaded, place, expired=expired)
-    return Runner(loaded, place, fork, expired=expired)
+@dataclass(frozen=True)
+class JudgedKernel(LoadedKernel):
+    """A candidate that is loaded like a kernel, and runs in its child.
+
+    Attributes:
+        judged: it, held against its reference.
+    """
+
+    judged: Judged = field(kw_only=True)
+
+    def runner(self, place: Place, *, expired: Callable[[], bool]) -> JudgedRunner:
+        """Return what runs its cases."""
+        return JudgedRunner(self, place, expired=expired)

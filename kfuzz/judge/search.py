@@ -19,10 +19,10 @@ from kfuzz.engine.search.round import KernelTurns, Round
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS
-from kfuzz.judge.judged import JudgedKernel
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.values import OWN, SCALED, SHIFTED
 from kfuzz.judge.loading import budget_of
+from kfuzz.judge.runner import JudgedKernel
 from kfuzz.judge.tried import finite_of, is_finite
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelTurns, Round
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.processes import Child
-from kfuzz.judge.runner import runner_of
 from kfuzz.probe.catalogue import NAMES, readings
 from kfuzz.probe.subject import Subject
 from kfuzz.probe.sums import data_format

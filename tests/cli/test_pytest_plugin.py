@@ -246,7 +246,7 @@ def test_a_search_as_a_test(
         return [finding(state=State[state]) for state in states]
 
     api = SimpleNamespace(falsify=falsify)
-    monkeypatch.setitem(sys.modules, "kfuzz.engine.api", api)
+    monkeypatch.setitem(sys.modules, "kfuzz.api", api)
     pytester.makepyfile(SEARCHED)
     pytester.makepyprojecttoml("")
     words = ("-p", "no:cacheprovider", "-rP", "--kfuzz-max-time", "30s")
@@ -267,7 +267,7 @@ def test_a_search_in_a_class_of_unittest(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = SimpleNamespace(falsify=lambda kernel, **options: [finding()])
-    monkeypatch.setitem(sys.modules, "kfuzz.engine.api", api)
+    monkeypatch.setitem(sys.modules, "kfuzz.api", api)
     pytester.makepyfile(IN_A_CLASS)
     pytester.makepyprojecttoml("")
     pytester.runpytest_inprocess(*LOAD).assert_outcomes(failed=1)

@@ -22,6 +22,7 @@ from kfuzz.engine.replay.replayer import locate, replay
 from kfuzz.engine.script.script import script
 from kfuzz.engine.search.name_collisions import require_own_entries
 from kfuzz.judge.loading import candidate_name
+from kfuzz.judge.opener import opener
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.targets.homes import binds
 from kfuzz.targets.load import LoadedKernel, Source
@@ -165,7 +166,7 @@ def test_a_file_of_the_project_is_no_candidate_that_lay_elsewhere(
     far = Path("/far/reference.py"), Path("/far/candidate.py")
     name = candidate_name(*far, project)
     found = wrong(Target("candidate.py", name, reference="reference.py"))
-    config = ReplayConfig(root=project, corpus=project / "corpus")
+    config = ReplayConfig(root=project, corpus=project / "corpus", opener=opener)
     with pytest.raises(UsageError, match="lay elsewhere"):
         locate(found, config)
 

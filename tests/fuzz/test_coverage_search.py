@@ -200,7 +200,6 @@ def test_reports_differ_by_the_octave_of_their_error_and_by_what_failed() -> Non
 def test_what_the_engine_cannot_do_is_said_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    require(_config(engine=Engine.HYPOTHESIS, isolate="none"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     require(_config())
     with pytest.raises(UsageError, match="a process of its own"):
@@ -210,4 +209,3 @@ def test_what_the_engine_cannot_do_is_said_before_anything_starts(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"atheris is not installed.*pip install"):
         require(_config())
-    require(_config(engine=Engine.HYPOTHESIS))

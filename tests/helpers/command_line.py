@@ -35,7 +35,9 @@ class Engine:
     ended: bool = False
     failures: int = 1
 
-    def run(self, config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
+    def run(
+        self, config: RunConfig, *, stop: threading.Event, guides: object = None
+    ) -> Iterator[Event]:
         self.runs.append(config)
         self.before(stop)
         for event in self.events:

@@ -19,12 +19,10 @@ from kfuzz.engine.confirm.lifecycle import is_by_chance
 from kfuzz.engine.search.jobs import Halt, in_order
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.children import Place
-from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.device.devices import resolve_device
 from kfuzz.execution.processes import Child
-from kfuzz.judge.loading import judged_again
-from kfuzz.judge.runner import runner_of
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import REGRESSED, covering, enter, under
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve_one
@@ -168,7 +166,9 @@ def locate(finding: Finding, config: ReplayConfig) -> LoadedKernel:
     """
     target = finding.target
     if target.reference:
-        return judged_again(finding, config)
+        if config.opener is None:
+            raise KfuzzError("the finding is a candidate's, and nothing here opens one")
+        return config.opener(finding, config)
     if config.target:
         source = resolve_one(config.target, target.name)
     elif target.module:

@@ -3,10 +3,11 @@
 import math
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.binding import BoundKernel
@@ -17,6 +18,7 @@ from kfuzz.core.errors import (
     BackendError,
     BindingError,
     StorageError,
+    UsageError,
 )
 from kfuzz.core.event import (
     Event,
@@ -40,6 +42,7 @@ from kfuzz.engine.search.demands import (
 )
 from kfuzz.engine.search.drawing import round_seed, search_round, settle, strategy_of
 from kfuzz.engine.search.guidance import Discovery, is_climbed
+from kfuzz.engine.search.guide import Guide, GuidedSearch
 from kfuzz.engine.search.jobs import Halt, streamed
 from kfuzz.engine.search.learning import Learning
 from kfuzz.engine.search.name_collisions import require_own_entries
@@ -56,14 +59,12 @@ from kfuzz.engine.search.replay_first import replay_first
 from kfuzz.engine.search.round import UNFENCED, KernelTurns, Round, unreached
 from kfuzz.engine.search.scheduler import Turns
 from kfuzz.engine.search.self_check import Calibrations, watched
+from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.children import Place
-from kfuzz.engine.workers.runner import HANG_SECONDS
+from kfuzz.engine.workers.runner import HANG_SECONDS, runner_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.processes import Child
-from kfuzz.fuzz import source as coverage
-from kfuzz.fuzz.source import CoverageSearch
-from kfuzz.judge.runner import runner_of
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -87,12 +88,20 @@ CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
 LIVE_CHILDREN: Final = 8
 
 
-def run(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
+# What may choose the cases of a run, by the engine that it asks for.
+Guides = Mapping[Engine, Guide]
+NO_GUIDES: Final[Guides] = MappingProxyType({})
+
+
+def run(
+    config: RunConfig, *, stop: threading.Event, guides: Guides = NO_GUIDES
+) -> Iterator[Event]:
     """Search the kernels of the configured targets for violations.
 
     Args:
         config: what to test and how long.
         stop: set from outside to end the run cleanly.
+        guides: what chooses the cases where the engine is not Hypothesis.
 
     Yields:
         Events, ending with one `RunFinished`.
@@ -102,25 +111,38 @@ def run(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
             be obeyed.
     """
     loaded = load_all(config.targets, root=config.root)
-    yield from run_kernels(config, loaded, stop=stop)
+    yield from run_kernels(config, loaded, stop=stop, guides=guides)
 
 
 def run_kernels(
-    config: RunConfig, loaded: list[LoadedKernel], *, stop: threading.Event
+    config: RunConfig,
+    loaded: list[LoadedKernel],
+    *,
+    stop: threading.Event,
+    guides: Guides = NO_GUIDES,
 ) -> Iterator[Event]:
     """Search kernels that are loaded already; otherwise as `run`."""
     classes = select_classes(config.contracts, config.exclude)
-    coverage.require(config)
+    guide = _guide_of(config, guides)
     require_processes(config)
     require_own_entries(loaded, Corpus(config.corpus), config.root)
-    backend = Backend(
-        config.device, isolate=config.isolate, serve=coverage.served_by(config)
-    )
+    serve = zygotes.SERVE if guide is None else guide.serve
+    backend = Backend(config.device, isolate=config.isolate, serve=serve)
     try:
         require_device(config.scale, backend.name)
-        yield from Campaign(config, stop, backend, loaded, classes).events()
+        yield from Campaign(config, stop, backend, loaded, classes, guide).events()
     finally:
         backend.close()
+
+
+def _guide_of(config: RunConfig, guides: Guides) -> Guide | None:
+    """Return what chooses the cases of a run, None where Hypothesis does."""
+    if config.engine is Engine.HYPOTHESIS:
+        return None
+    if config.engine not in guides:
+        raise UsageError("this engine is not at hand", where=config.engine)
+    guides[config.engine].require(config)
+    return guides[config.engine]
 
 
 class Campaign:
@@ -137,6 +159,7 @@ class Campaign:
         backend: Backend,
         loaded: list[LoadedKernel],
         classes: frozenset[str],
+        guide: Guide | None = None,
     ) -> None:
         self.config = config
         self.stop = stop
@@ -169,10 +192,10 @@ class Campaign:
         self._collective = threading.Lock()
         settle()
         # By node id; empty where nothing but chance and error guides a search.
-        self.guided: dict[str, CoverageSearch] = {}
-        if config.engine is Engine.ATHERIS:
+        self.guided: dict[str, GuidedSearch] = {}
+        if guide is not None:
             self.guided = {
-                k.node_id: CoverageSearch(
+                k.node_id: guide.search_of(
                     k, partial(self._fork, k), config, expired=self._expired
                 )
                 for k in self.kernels

@@ -9,7 +9,7 @@ not stand still.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from kfuzz.core.branches import Branches, Reached
 from kfuzz.core.burst import Burst
@@ -513,6 +513,27 @@ class Runner:
 
     def _learn(self, seconds: float) -> None:
         self.predicted = max(0.9 * self.predicted, seconds)
+
+
+@runtime_checkable
+class RunsItself(Protocol):
+    """A loaded kernel that brings what runs its cases."""
+
+    def runner(self, place: Place, *, expired: Callable[[], bool]) -> Runner:
+        """Return what runs its cases."""
+
+
+def runner_of(
+    loaded: LoadedKernel,
+    place: Place,
+    fork: Callable[[], Child] | None,
+    *,
+    expired: Callable[[], bool],
+) -> Runner:
+    """Return what runs the cases of a kernel, the kernel's own if it brings one."""
+    if isinstance(loaded, RunsItself):
+        return loaded.runner(place, expired=expired)
+    return Runner(loaded, place, fork, expired=expired)
 
 
 _SUSPECT: Final = "suspected hang"

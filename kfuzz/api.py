@@ -1,4 +1,4 @@
-"""`kfuzz.falsify` and `kfuzz.replay`: the engine for notebooks and tests."""
+"""`kfuzz.falsify` and `kfuzz.replay`: searches and replays for notebooks and tests."""
 
 import inspect
 import tempfile
@@ -16,6 +16,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.replay.replayer import replay as replay_all
 from kfuzz.engine.search.campaign import run_kernels
+from kfuzz.judge.opener import opener
 from kfuzz.store.corpus import Stored
 from kfuzz.targets.load import (
     LoadedKernel,
@@ -122,6 +123,7 @@ def replay(
         device=device,
         target=target,
         keep=False,
+        opener=opener,
     )
     stored = Stored(finding, root / "corpus" / finding.folder)
     return next(replay_all([stored], config, stop=threading.Event()))

@@ -1,0 +1,68 @@
+"""What may choose the cases of a search in the place of Hypothesis."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from kfuzz.core.recipe import Case
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.execution.processes import Child
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+
+class GuidedSearch(Protocol):
+    """The search of one kernel, over its rounds."""
+
+    def search(
+        self,
+        turn: Round,
+        strategy: "SearchStrategy[Case]",
+        *,
+        cases: int,
+        seed_value: int,
+    ) -> None:
+        """Draw and judge the cases of a round; never raises.
+
+        Args:
+            turn: takes what a case teaches.
+            strategy: draws cases where nothing else does.
+            cases: how many.
+            seed_value: of the cases that `strategy` draws.
+        """
+
+    def close(self) -> None:
+        """End its children."""
+
+
+class Guide(Protocol):
+    """A way to choose cases, with children of its own."""
+
+    @property
+    def serve(self) -> str:
+        """What serves the children of a run, "module:function"."""
+
+    def require(self, config: RunConfig) -> None:
+        """Check that a run can be guided so.
+
+        Raises:
+            UsageError: if it cannot.
+        """
+
+    def search_of(
+        self,
+        kernel: KernelTurns,
+        fork: Callable[[], Child],
+        config: RunConfig,
+        *,
+        expired: Callable[[], bool],
+    ) -> GuidedSearch:
+        """Return the search of one kernel.
+
+        Args:
+            kernel: its turns.
+            fork: starts a child that serves `serve`.
+            config: the run.
+            expired: whether the run is over.
+        """
