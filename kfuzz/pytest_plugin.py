@@ -9,6 +9,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -199,9 +200,8 @@ class FindingItem(pytest.Item):
         if result.outcome is ReplayOutcome.ERROR:
             raise Failed(f"could not be judged: {result.message}")
         if result.is_excused:
-            why = _reason(finding)
-            _tell(self, f"known {finding.id}{why and f': {why}'}")
-            pytest.xfail(f"known: {why}" if why else "known")
+            _tell(self, f"known {finding.id}{_reason(finding)}")
+            pytest.xfail(f"known{_reason(finding)}")
         if result.is_known and result.seems_fixed:
             raise Failed(
                 f"[XPASS(strict)] known, and passes now: if it is fixed, "
@@ -215,7 +215,7 @@ class FindingItem(pytest.Item):
                 pytest.xfail(f"{finding.state}: {runs}")
         if result.reproduces:
             note = f"{result.outcome}: {result.message}{_differences(result)}"
-            raise Failed("\n".join((note, *_shown(finding, options))))
+            raise Failed("\n".join((note, *_shown(finding, options)[1:])))
 
 
 def _search(item: pytest.Item, marker: pytest.Mark) -> None:
@@ -249,27 +249,21 @@ def _search(item: pytest.Item, marker: pytest.Mark) -> None:
     for finding in found:
         if finding.state in FAILING:
             stored = options["corpus"] is not None
-            lines = (finding.failure.message, *_shown(finding, shown, stored=stored))
-            texts.append("\n".join(lines))
+            texts.append("\n".join(_shown(finding, shown, stored=stored)))
         else:
-            why = _reason(finding)
-            _tell(item, f"{finding.state} {finding.id}{why and f': {why}'}")
+            _tell(item, f"{finding.state} {finding.id}{_reason(finding)}")
     if texts:
         pytest.fail("\n\n".join(texts), pytrace=False)
 
 
-def _shown(finding: "Finding", options: str, *, stored: bool = True) -> Iterator[str]:
-    """Yield what a failing test shows of a finding below its message."""
-    from kfuzz.report.drawing import draw_case, one_line
-    from kfuzz.report.finding_text import target_option
+def _shown(finding: "Finding", options: str, *, stored: bool = True) -> list[str]:
+    """Return what a failing test shows of a finding, its message first."""
+    from kfuzz.report.finding_view import finding_lines, view
+    from kfuzz.report.gathered import Shown
 
-    s = finding.signature
-    kernel = one_line(finding.target.node_id)
-    yield f"{kernel} violates {s.contract}/{one_line(finding.operator)}"
-    yield f"minimal input ({finding.input_elements} elements):"
-    yield from (f"  {line}" for line in draw_case(finding.case))
-    if stored:
-        yield f"replay: kfuzz replay {finding.id}{target_option(finding)}{options}"
+    made = view(Shown(finding.target.node_id, finding, ""), options)
+    message, *lines = finding_lines(made if stored else replace(made, replay=""))
+    return [message, f"violates {made.title}", *lines]
 
 
 def _differences(result: "ReplayResult") -> str:
@@ -280,10 +274,12 @@ def _differences(result: "ReplayResult") -> str:
 
 
 def _reason(finding: "Finding") -> str:
+    """Return why people know a finding, with the colon before it."""
     from kfuzz.report.drawing import one_line
+    from kfuzz.report.gathered import Shown
 
-    mark = finding.mark
-    return one_line(" ".join(filter(None, (mark.reason, mark.link)))) if mark else ""
+    shown = Shown("", finding, "")
+    return f": {one_line(shown.reason)}" if finding.mark and shown.reason else ""
 
 
 def _tell(item: pytest.Item, line: str) -> None:

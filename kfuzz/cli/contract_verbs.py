@@ -25,17 +25,17 @@ def list_(format: _FormatOption = "text") -> int:
     from kfuzz.contracts.suite import every_contract
     from kfuzz.report import json_report
     from kfuzz.report.lists import contract_lines
-    from kfuzz.report.pages import title_of
+    from kfuzz.report.promises import promise
 
     options.choice(format, _FORMATS, "--format")
     contracts = every_contract()
     with report_stream() as out:
         if format == "json":
-            shown = [json_report.contract_document(c, title_of(c)) for c in contracts]
+            shown = [json_report.contract_document(c) for c in contracts]
             json_report.write({"contracts": shown}, out)
         elif format == "markdown":
             for contract in contracts:
-                print(f"- `{contract.identifier}`: {title_of(contract)}", file=out)
+                print(f"- `{contract.identifier}`: {promise(contract)}", file=out)
         else:
             for line in contract_lines(contracts):
                 print(line, file=out)
@@ -51,17 +51,17 @@ def show(
 ) -> int:
     """Show the eight parts of one contract."""
     from kfuzz.contracts.suite import find_contract
-    from kfuzz.report import json_report, pages
+    from kfuzz.report import json_report, promises
 
     options.choice(format, _FORMATS, "--format")
     contract = find_contract(id)
-    title = pages.title_of(contract)
     with report_stream() as out:
         if format == "json":
-            document = json_report.contract_page(contract, title)
+            document = json_report.contract_page(contract)
             json_report.write({"contract": document}, out)
             return ExitCode.OK
-        draw = pages.contract_markdown if format == "markdown" else pages.contract_text
-        for line in draw(contract, title):
+        as_page = format == "markdown"
+        draw = promises.contract_markdown if as_page else promises.contract_text
+        for line in draw(contract):
             print(line, file=out)
     return ExitCode.OK

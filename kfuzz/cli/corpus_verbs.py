@@ -229,7 +229,9 @@ def show(
     format: options.FormatOption = "text",
 ) -> int:
     """Show everything about one finding."""
-    from kfuzz.report import json_report, pages
+    from kfuzz.report import json_report
+    from kfuzz.report.finding_view import finding_page, view
+    from kfuzz.report.gathered import Shown
 
     as_json = options.choice(format, options.FORMATS, "--format") == "json"
     project = open_project(corpus)
@@ -238,8 +240,9 @@ def show(
         if as_json:
             json_report.write(json_report.finding_document(stored), out)
             return ExitCode.OK
-        page = pages.finding_page(stored.finding, stored.path, options=project.options)
-        for line in page:
+        found = stored.finding
+        shown = Shown(found.target.node_id, found, str(stored.path))
+        for line in finding_page(view(shown, project.options)):
             print(line, file=out)
     return ExitCode.OK
 

@@ -11,12 +11,12 @@ import typer
 from kfuzz.cli.errors import code_of, line_of
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.event import Event, Exited
-from kfuzz.report.kinds import ReportFile, ReportKind
+from kfuzz.report.kinds import NAMES, ReportFile
 
 if TYPE_CHECKING:  # it loads the contracts
     from kfuzz.report.files import ReportFiles
 
-KINDS: Final = tuple(str(kind) for kind in ReportKind)
+KINDS: Final = NAMES
 # A file's name may hold commas, as long as no other report seems to begin there.
 _NEXT: Final = re.compile(r",(?=[A-Za-z_-]*=)")
 
@@ -54,7 +54,7 @@ def wanted(given: Sequence[str], option: str = "--report") -> list[ReportFile]:
                     where=option,
                     fix=f"write {kind}=FILE",
                 )
-            reports.append(ReportFile(ReportKind(kind), Path(path)))
+            reports.append(ReportFile(kind, Path(path)))
     return reports
 
 

@@ -13,7 +13,7 @@ from kfuzz.core.budget import Scale
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.engine.search.learnt_store import AUTO
 from kfuzz.engine.search.profiles import DEFAULT, shown
-from kfuzz.report.kinds import ReportFile, ReportKind
+from kfuzz.report.kinds import ReportFile
 
 FRESH: Final = "fresh"
 """The seed of a run that is to draw other cases than any before it."""
@@ -204,7 +204,7 @@ def _reports(value: Any, place: Place) -> tuple[ReportFile, ...]:
                 fix=suggestion(kind, reports.KINDS),
             )
         file = _file(path, Place(f"{place.label}.{kind}", place.base))
-        found.append(ReportFile(ReportKind(kind), file, with_folder=True))
+        found.append(ReportFile(kind, file, with_folder=True))
     return tuple(found)
 
 

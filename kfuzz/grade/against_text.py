@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kfuzz.grade.against import Comparison, Difference, Outcome
-from kfuzz.report.drawing import one_line
+from kfuzz.report.layout import Section, markdown_page, text_page
 
 _HEADINGS = {
     Outcome.DIFFER: "differ; a contract arbitrates",
@@ -18,25 +18,29 @@ _HEADINGS = {
 def comparison_lines(made: Comparison, *, markdown: bool = False) -> list[str]:
     """Return a comparison for a terminal, or as a page of Markdown."""
     title = f"{made.here} against {made.there}"
-    lines = [f"# Conformance: {title}" if markdown else title, ""]
-    lines.append(
-        f"{made.kernels} kernels compared: {made.agreed} contracts agree, "
-        f"{len(made.of(Outcome.DIFFER))} differ, "
+    counts = (
+        f"{made.agreed} contracts agree, {len(made.of(Outcome.DIFFER))} differ, "
         f"{len(made.of(Outcome.UNDER_SPECIFIED))} under_specified"
     )
-    for outcome, heading in _HEADINGS.items():
-        texts = (_line(d) for d in made.of(outcome))
-        lines += _section(heading, texts, markdown)
-    lines += _section("undecided on both", _open(made), markdown)
-    declared = (
+    facts = [("kernels compared", str(made.kernels)), ("contracts", counts)]
+    declared = [
         f"{d.kernel}: {d.keyword} is {d.here} here, {d.there} there"
         for d in made.declared
-    )
-    lines += _section("declared differently, which is no disagreement", declared,
-                      markdown)  # fmt: skip
-    lines += _section("only in this statement", iter(made.only_here), markdown)
-    lines += _section("only in the other", iter(made.only_there), markdown)
-    return lines + _section("environment", iter(made.environment), markdown)
+    ]
+    sections = [
+        *(
+            Section(heading, [_line(d) for d in made.of(outcome)])
+            for outcome, heading in _HEADINGS.items()
+        ),
+        Section("undecided on both", list(_open(made))),
+        Section("declared differently, which is no disagreement", declared),
+        Section("only in this statement", made.only_here),
+        Section("only in the other", made.only_there),
+        Section("environment", made.environment),
+    ]
+    if markdown:
+        return markdown_page(f"Conformance: {title}", facts, sections)
+    return text_page(title, facts, sections)
 
 
 def comparison_document(made: Comparison) -> dict[str, Any]:
@@ -59,12 +63,3 @@ def _open(made: Comparison) -> Iterator[str]:
 
 def _line(d: Difference) -> str:
     return f"{d.contract} of {d.kernel}: {d.here} here, {d.there} there; {d.why}"
-
-
-def _section(title: str, texts: Iterator[str], markdown: bool) -> list[str]:
-    shown = [one_line(text) for text in texts]
-    if not shown:
-        return []
-    if markdown:
-        return ["", f"## {title}", "", *(f"- {t.replace('<', '&lt;')}" for t in shown)]
-    return ["", title, *(f"  {text}" for text in shown)]

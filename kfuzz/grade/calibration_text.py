@@ -7,6 +7,7 @@ from typing import Any, TextIO
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.calibration import Calibration, Outcome, Role, Soundness
 from kfuzz.core.codec import encode
+from kfuzz.report.layout import Section, text_page
 
 
 class Progress:
@@ -32,14 +33,32 @@ def document(made: Calibration) -> dict[str, Any]:
     return {"calibration": encode(made)}
 
 
-def lines(made: Calibration) -> Iterator[str]:
-    """Yield a calibration as text: the table, then names."""
+def lines(made: Calibration) -> list[str]:
+    """Return a calibration as text: the table, then names."""
     roles = Counter(o.role for o in made.outcomes)
     host = made.fingerprint
-    yield (
+    title = (
         f"{roles[Role.CONFORMING]} conforming and {roles[Role.VIOLATING]} violating "
         f"witnesses, {roles[Role.IMPOSTOR]} impostors, on {host.device or made.device}"
     )
+    unsound = [f"{c.identifier}: {p}" for c in made.unsound for p in c.problems]
+    sections = [
+        Section("contracts", rows=list(_rows(made)), numbers=range(1, 6)),
+        Section("unsound", unsound),
+        Section(
+            "impostors that nothing refused",
+            [f"{o.kernel}: {o.fault}" for o in made.admitted],
+        ),
+        Section(
+            "uncalibrated, which does not count in a grade", list(_uncalibrated(made))
+        ),
+    ]
+    return text_page(title, _facts(made), sections)
+
+
+def _facts(made: Calibration) -> Iterator[tuple[str, str]]:
+    host = made.fingerprint
+    yield "versions", f"torch {host.torch}, triton {host.triton or 'none'}"
     interpreted = {
         o.cases
         for o in made.outcomes
@@ -47,40 +66,24 @@ def lines(made: Calibration) -> Iterator[str]:
     }
     fewer = f", {max(interpreted)} in Triton's interpreter" if interpreted else ""
     yield (
-        f"torch {host.torch}, triton {host.triton or 'none'}; seed {made.seed}, at most"
-        f" {made.cases} cases to find a fault, {made.conforming_cases} on a conforming "
-        f"witness{fewer}"
+        "budget",
+        f"seed {made.seed}, at most {made.cases} cases to find a fault, "
+        f"{made.conforming_cases} on a conforming witness{fewer}",
     )
     if made.unsearched:
-        yield f"interrupted: {made.unsearched} witnesses were not searched"
-    yield ""
-    yield from _table(made)
-    if made.unsound:
-        yield ""
-        yield "unsound:"
-        for contract in made.unsound:
-            for problem in contract.problems:
-                yield f"  {contract.identifier}: {problem}"
-    if made.admitted:
-        yield ""
-        yield "impostors that nothing refused:"
-        for outcome in made.admitted:
-            yield f"  {outcome.kernel}: {outcome.fault}"
-    yield from _uncalibrated(made)
-    yield ""
+        yield "interrupted", f"{made.unsearched} witnesses were not searched"
     states = Counter(c.state for c in made.contracts)
-    counted = ", ".join(f"{states[s]} {s}" for s in Soundness)
-    yield f"{len(made.contracts)} contracts: {counted}"
+    counts = ", ".join(f"{states[s]} {s}" for s in Soundness)
+    yield "in all", f"{len(made.contracts)} contracts: {counts}"
 
 
-def _table(made: Calibration) -> Iterator[str]:
-    """Yield a row for each class."""
+def _rows(made: Calibration) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each class, below a header."""
     by_class = defaultdict(list)
     for contract in made.contracts:
         by_class[contract.identifier.partition("/")[0]].append(contract)
     order = {c.id: i for i, c in enumerate(ATTRIBUTION)}
-    head = ("class", "sound", "unsound", "uncalibrated", "conforming", "violating")
-    yield "  ".join((head[0].ljust(8), *head[1:]))
+    yield ("class", "sound", "unsound", "uncalibrated", "conforming", "violating")
     for name in sorted(by_class, key=lambda n: order.get(n, len(order))):
         states = Counter(c.state for c in by_class[name])
         counts = (
@@ -88,10 +91,7 @@ def _table(made: Calibration) -> Iterator[str]:
             sum(len(c.conforming) for c in by_class[name]),
             sum(len(c.violating) for c in by_class[name]),
         )
-        cells = (
-            str(n).rjust(len(h)) for n, h in zip(counts, head[1:], strict=True)
-        )  # fmt: skip
-        yield "  ".join((name.ljust(8), *cells))
+        yield (name, *map(str, counts))
 
 
 def _uncalibrated(made: Calibration) -> Iterator[str]:
@@ -101,8 +101,5 @@ def _uncalibrated(made: Calibration) -> Iterator[str]:
         if contract.state is Soundness.UNCALIBRATED:
             name, _, operator = contract.identifier.partition("/")
             grouped[name, contract.problems].append(operator)
-    if grouped:
-        yield ""
-        yield "uncalibrated, which does not count in a grade:"
     for (name, problems), operators in grouped.items():
-        yield f"  {name}: {'; '.join(problems)}: {', '.join(operators)}"
+        yield f"{name}: {'; '.join(problems)}: {', '.join(operators)}"

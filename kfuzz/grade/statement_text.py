@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from kfuzz.core.calibration import Soundness
@@ -16,12 +16,17 @@ from kfuzz.core.statement import (
     Statement,
 )
 from kfuzz.core.verdict import CHARGED, Verdict
-from kfuzz.grade.levels import Standing, standing_of, weakest
+from kfuzz.grade.levels import standing_of, weakest
 from kfuzz.report.drawing import one_line
-from kfuzz.report.summary import table
+from kfuzz.report.layout import Section, markdown_page, text_page
 
 UNCALIBRATED: Final = "no calibration: an uncalibrated contract does not count"
-_LABEL: Final = 13
+_LEGEND: Final = (
+    "A number is how many cases decided the contract, all of them in the kernel's "
+    "favour; a second one, how many could not. *none*: it binds the kernel and no case "
+    "came to bear on it. *open*: cases did, and none decided. –: it does not bind."
+)
+_UNCOUNTED: Final = " °: the contract is uncalibrated and does not count."
 # Of a SHA-256, what tells versions of a file apart at a glance.
 _DIGITS: Final = 12
 _COUNT: Final = re.compile(r"\b\d+ of\b")
@@ -77,46 +82,16 @@ def compact(value: Any, indent: str = "") -> str:
 
 def statement_text(statement: Statement) -> list[str]:
     """Return a statement for a terminal."""
-    lines = [_title(statement)]
-    lines += [f"  {k:<{_LABEL}} {v}" for k, v in _facts(statement)]
-    lines += ["", *_overview(statement)]
-    for kernel in statement.kernels:
-        standing = standing_of(statement, kernel)
-        lines += ["", f"{one_line(kernel.kernel)}: {standing.name}"]
-        lines += [f"  {text}" for text in _verdicts(kernel)]
-        lines.append(f"  worst ratio {kernel.worst_ratio:.2g} of {kernel.bound}")
-        lines += [f"  {text}" for text in _remarks(standing, kernel)]
-    return lines
+    facts = _facts(statement)
+    return text_page(
+        _title(statement), facts, [*_kernels(statement), *_rest(statement)]
+    )
 
 
 def statement_markdown(statement: Statement) -> list[str]:
     """Return a statement as a page of Markdown."""
-    lines = [f"# {_title(statement)}", ""]
-    lines += [f"- {k}: {v}" for k, v in _facts(statement)]
-    lines += ["", "## Verdicts", "", *_legend(statement), ""]
-    lines += _grid(statement)
-    lines += _chapter("Findings", _findings(statement))
-    lines += _chapter("Listed defects", _defects(statement))
-    lines += _chapter("What the next level lacks", _lacking(statement))
-    lines += _chapter("Declarations beside the defaults", _declarations(statement))
-    lines += _chapter("Refusals", _refusals(statement))
-    lines += ["", "## Bounds and sources", ""]
-    lines += _rows(
-        [("operator", "bound"), *_bounds(statement)],
-    )
-    lines.append("")
-    lines += _rows(
-        [
-            ("kernel", "worst ratio", "source"),
-            *(
-                (k.name, f"{k.worst_ratio:.2g}", _short(k.source))
-                for k in statement.kernels
-            ),
-        ]
-    )
-    if statement.notices:
-        lines += ["", "## Notices", "", *(f"- {_md(n)}" for n in statement.notices)]
-    return lines
+    sections = [_grid(statement), *_rest(statement)]
+    return markdown_page(_title(statement), _facts(statement), sections)
 
 
 def _title(statement: Statement) -> str:
@@ -178,22 +153,37 @@ def _budget(statement: Statement) -> str:
     return f"{', '.join(parts)}; it took {statement.elapsed_s:g} s"
 
 
-def _overview(statement: Statement) -> list[str]:
-    rows: list[Sequence[str]] = [
-        ("kernel", "operator", "level", "cases", "worst ratio", "violates")
+def _kernels(statement: Statement) -> Iterator[Section]:
+    """Yield a table of the kernels, then the verdicts of each."""
+    rows = [("kernel", "operator", "level", "cases", "worst ratio", "violates")]
+    standings = [(k, standing_of(statement, k)) for k in statement.kernels]
+    for k, standing in standings:
+        broken = [n for n, g in k.contracts.items() if g.verdict is Verdict.VIOLATES]
+        ratio, violated = f"{k.worst_ratio:.2g}", ", ".join(broken)
+        rows.append((k.name, k.operator, standing.name, str(k.cases), ratio, violated))
+    yield Section("Kernels", rows=rows, numbers=(3, 4))
+    for k, standing in standings:
+        lines = list(_verdicts(k))
+        if standing.left_out:
+            lines.append(f"not counted, uncalibrated: {', '.join(standing.left_out)}")
+        yield Section(f"{k.kernel}: {standing.name}", lines)
+
+
+def _rest(statement: Statement) -> list[Section]:
+    """Return what is said of all kernels together, on every page."""
+    kernels = statement.kernels
+    sources = [(k.name, f"{k.worst_ratio:.2g}", _short(k.source)) for k in kernels]
+    bounds = dict.fromkeys((k.operator, k.bound) for k in kernels)
+    return [
+        Section("Findings", list(_findings(statement))),
+        Section("Listed defects", list(_defects(statement))),
+        Section("What the next level lacks", list(_lacking(statement))),
+        Section("Declarations beside the defaults", list(_declarations(statement))),
+        Section("Refusals", list(_refusals(statement))),
+        Section("Bounds", rows=[("operator", "bound"), *bounds]),
+        Section("Sources", rows=[("kernel", "worst ratio", "source"), *sources]),
+        Section("Notices", statement.notices),
     ]
-    for kernel in statement.kernels:
-        broken = [
-            n for n, g in kernel.contracts.items() if g.verdict is Verdict.VIOLATES
-        ]
-        level = standing_of(statement, kernel).name
-        rows.append(
-            (
-                one_line(kernel.name), one_line(kernel.operator), level,
-                str(kernel.cases), f"{kernel.worst_ratio:.2g}", ", ".join(broken),
-            )
-        )  # fmt: skip
-    return table(rows, numbers=(3, 4))
 
 
 def _verdicts(kernel: KernelStatement) -> Iterator[str]:
@@ -215,21 +205,6 @@ def _counted(name: str, graded: Graded) -> str:
     return f"{name} ({text})"
 
 
-def _remarks(standing: Standing, kernel: KernelStatement) -> Iterator[str]:
-    for fault in kernel.findings:
-        yield _found(fault)
-    for defect in kernel.defects:
-        if not _shows(kernel, defect):
-            yield f"listed defect, not met: {defect.contract}: {one_line(defect.where)}"
-    if standing.lacks:
-        yield f"KL-{standing.level + 1} lacks: {'; '.join(standing.lacks)}"
-    if standing.left_out:
-        yield f"not counted, uncalibrated: {', '.join(standing.left_out)}"
-    if kernel.claims:
-        claims = (f"{k}={v}" for k, v in kernel.claims.items())
-        yield f"declared: {one_line(', '.join(claims))}"
-
-
 def _found(fault: Fault) -> str:
     state = "" if fault.state in CHARGED else f" ({fault.state}: not charged)"
     listed = " (a listed defect)" if fault.listed else ""
@@ -237,26 +212,16 @@ def _found(fault: Fault) -> str:
     return f"{one_line(text)}; {fault.id}"
 
 
-def _legend(statement: Statement) -> list[str]:
-    text = (
-        "A number is how many cases decided the contract, all of them in the kernel's "
-        "favour; a second one, how many could not. *none*: it binds the kernel and no "
-        "case came to bear on it. *open*: cases did, and none decided. –: it does not "
-        "bind."
-    )
-    if statement.calibration is not None:
-        text += " °: the contract is uncalibrated and does not count."
-    return [text]
-
-
-def _grid(statement: Statement) -> list[str]:
+def _grid(statement: Statement) -> Section:
+    """Return every kernel under every contract class."""
     marked = statement.calibration is not None
     rows = [("kernel", "operator", "level", "cases", *statement.classes)]
     for kernel in statement.kernels:
         cells = (_cell(kernel.contracts.get(c), marked) for c in statement.classes)
         level = standing_of(statement, kernel).name
         rows.append((kernel.name, kernel.operator, level, str(kernel.cases), *cells))
-    return _rows(rows)
+    legend = _LEGEND + (_UNCOUNTED if marked else "")
+    return Section("Verdicts", [legend], rows, prose=True)
 
 
 def _cell(graded: Graded | None, marked: bool) -> str:
@@ -334,30 +299,6 @@ def _refusals(statement: Statement) -> Iterator[str]:
             yield f"`{kernel.name}`: {refusal.reason} ({refusal.cases} cases){remedy}"
 
 
-def _bounds(statement: Statement) -> list[tuple[str, str]]:
-    return list(dict((k.operator, k.bound) for k in statement.kernels).items())
-
-
 def _short(source: str) -> str:
     kind, colon, digest = source.partition(":")
     return f"{kind}:{digest[:_DIGITS]}" if colon else source
-
-
-def _chapter(title: str, texts: Iterator[str]) -> list[str]:
-    shown = [f"- {_md(text)}" for text in texts]
-    return ["", f"## {title}", "", *shown] if shown else []
-
-
-def _rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    head, *rest = rows
-    lines = [_row(head), _row(["---"] * len(head))]
-    return lines + [_row(row) for row in rest]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_md(cell).replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _md(text: str) -> str:
-    """Return text on one line, without what Markdown would take for HTML."""
-    return one_line(text).replace("<", "&lt;")

@@ -1,11 +1,14 @@
 """A judgement for people and for programs."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
 from kfuzz.core.verdict import Verdict
 from kfuzz.judge.judgement import Coverage, Judgement
-from kfuzz.report.drawing import draw_case, one_line, shown_path
+from kfuzz.report.drawing import counted, one_line
+from kfuzz.report.finding_view import finding_lines, view
+from kfuzz.report.gathered import Shown
 from kfuzz.report.json_report import finding_summary
 
 # Kernels are many in a deep candidate; all of them are in the JSON.
@@ -67,61 +70,20 @@ def judgement_lines(made: Judgement, *, options: str = "") -> list[str]:
         made: the judgement.
         options: what a printed command needs besides, e.g. " --corpus DIR".
     """
-    lines = [f"{made.verdict}: {one_line(made.candidate)}: {one_line(made.reason)}"]
-    lines.append(f"  against {one_line(made.reference)}")
+    head = f"{made.verdict}: {one_line(made.candidate)}: {one_line(made.reason)}"
+    lines = [head, f"  against {one_line(made.reference)}"]
     if made.on_finite is not None:
-        breaks = "; it breaks on NaN or infinities alone (--nonfinite undefined asks "
+        cases = counted(made.coverage.finite, "case")
         lines.append(
-            f"  on finite inputs: {made.on_finite} "
-            f"({_cases(made.coverage.finite)}){breaks}nothing of them)"
+            f"  on finite inputs: {made.on_finite} ({cases}); it breaks on NaN or "
+            "infinities alone (--nonfinite undefined asks nothing of them)"
         )
     for finding in made.findings:
         path = made.paths.get(finding.id, "")
-        lines.append(f"  finding: {finding.signature.contract} ({finding.state})")
-        lines.append(f"    {one_line(finding.failure.message)}")
-        lines += [f"    {one_line(line)}" for line in draw_case(finding.case)]
-        if path:
-            lines.append(f"    stored: {one_line(shown_path(path))}")
-        lines.append(f"    replay: kfuzz replay {finding.id}{options}")
-    lines += [f"  problem: {one_line(text)}" for text in made.audit.faults[1:]]
-    lines += [f"  problem: {one_line(text)}" for text in made.audit.notes]
-    lines += [f"  inputs: {one_line(text)}" for text in made.audit.inputs]
-    if made.audit.inputs:
-        lines.append("  inputs: all values that are tried keep to this")
-    if made.audit.finite:
-        lines.append(
-            "  inputs: no NaN nor infinity: what meets a known zero need not reach the "
-            "result"
-        )
-    if made.audit.domain:
-        lines.append(f"  domain: {one_line(made.audit.domain)}")
-    lines += [f"  {line}" for line in _coverage(made.coverage)]
-    decided = [
-        f"{name} ({tally.decided})"
-        for name, tally in made.contracts.items()
-        if tally.verdict is Verdict.CONFORMS
-    ]
-    if decided:
-        lines.append(f"  kept, by cases that decided it: {', '.join(decided)}")
-    for refusal in made.refusals:
-        lines.append(
-            f"  raised on {one_line(refusal.reason)} ({_cases(refusal.cases)}), no "
-            f"violation: {one_line(refusal.example)}"
-        )
-    lines += [f"  note: {one_line(n.note)} ({_cases(n.cases)})" for n in made.notes]
-    lines += [f"  note: {one_line(text)}" for text in made.notices]
-    if made.weights:
-        lines.append(f"  weights: {one_line(made.weights)}")
-    if made.operators:
-        shown = ", ".join(one_line(name) for name in made.operators[:_SHOWN])
-        lines.append(
-            f"  note: computes with torch's own operators, by its child's word: {shown}"
-        )
-    if made.launched:
-        shown = ", ".join(one_line(name) for name in made.launched[:_SHOWN])
-        more = len(made.launched) - _SHOWN
-        lines.append(f"  launched: {shown}" + (f" and {more} more" if more > 0 else ""))
-    lines += [f"  {line}" for line in _containment(made)]
+        found = view(Shown(made.candidate, finding, path), options)
+        lines.append(f"  finding: {found.title}")
+        lines += [f"    {line}" for line in finding_lines(found)]
+    lines += [f"  {label}: {one_line(text)}" for label, text in _facts(made)]
     where = f" ({made.device_name})" if made.device_name else ""
     stopped = ", interrupted" if made.interrupted else ""
     lines.append(
@@ -130,36 +92,68 @@ def judgement_lines(made: Judgement, *, options: str = "") -> list[str]:
     return lines
 
 
-def _coverage(made: Coverage) -> list[str]:
-    lines = [
-        f"tried: {_cases(made.cases)}, {made.benchmarked} at the benchmarked shape and "
-        f"{made.elsewhere} elsewhere; {len(made.families)} families of values, "
-        f"{made.shapes} shapes, {', '.join(made.dtypes) or 'no dtype'}"
+def _facts(made: Judgement) -> Iterator[tuple[str, str]]:
+    """Yield what else there is to say, as label and text."""
+    audit = made.audit
+    yield from (("problem", text) for text in (*audit.faults[1:], *audit.notes))
+    yield from (("inputs", text) for text in audit.inputs)
+    if audit.inputs:
+        yield "inputs", "all values that are tried keep to this"
+    if audit.finite:
+        yield (
+            "inputs",
+            "no NaN nor infinity: what meets a known zero need not reach the result",
+        )
+    if audit.domain:
+        yield "domain", audit.domain
+    yield from _coverage(made.coverage)
+    decided = [
+        f"{name} ({tally.decided})"
+        for name, tally in made.contracts.items()
+        if tally.verdict is Verdict.CONFORMS
     ]
-    left = []
-    if made.refused:
-        left.append(f"{made.refused} refused")
-    if made.beyond:
-        left.append(f"{made.beyond} on which the reference fails alike")
-    if made.undecided:
-        left.append(f"{made.undecided} undecided")
-    if left:
-        lines.append(f"besides, not counted: {', '.join(left)}")
-    return lines
+    if decided:
+        yield "kept, by cases that decided it", ", ".join(decided)
+    for r in made.refusals:
+        times = counted(r.cases, "case")
+        yield f"raised on {one_line(r.reason)} ({times}), no violation", r.example
+    for n in made.notes:
+        yield "note", f"{n.note} ({counted(n.cases, 'case')})"
+    yield from (("note", text) for text in made.notices)
+    if made.weights:
+        yield "weights", made.weights
+    if made.operators:
+        shown = ", ".join(made.operators[:_SHOWN])
+        yield (
+            "note",
+            f"computes with torch's own operators, by its child's word: {shown}",
+        )
+    if made.launched:
+        more = len(made.launched) - _SHOWN
+        shown = ", ".join(made.launched[:_SHOWN])
+        yield "launched", shown + (f" and {more} more" if more > 0 else "")
+    if held := [m.name for m in made.containment if m.held]:
+        yield "contained", ", ".join(held)
+    for m in made.containment:
+        if not m.held:
+            yield "not contained", f"{m.name}: {m.text}"
 
 
-def _containment(made: Judgement) -> list[str]:
-    held = [m.name for m in made.containment if m.held]
-    lines = []
-    if held:
-        lines.append(f"contained: {', '.join(held)}")
-    lines += [
-        f"not contained: {m.name}: {one_line(m.text)}"
-        for m in made.containment
-        if not m.held
-    ]
-    return lines
-
-
-def _cases(n: int) -> str:
-    return "1 case" if n == 1 else f"{n} cases"
+def _coverage(made: Coverage) -> Iterator[tuple[str, str]]:
+    cases, dtypes = counted(made.cases, "case"), ", ".join(made.dtypes) or "no dtype"
+    yield (
+        "tried",
+        f"{cases}, {made.benchmarked} at the benchmarked shape and {made.elsewhere} "
+        f"elsewhere; {len(made.families)} families of values, {made.shapes} shapes, "
+        f"{dtypes}",
+    )
+    left = {
+        "refused": made.refused,
+        "on which the reference fails alike": made.beyond,
+        "undecided": made.undecided,
+    }
+    if any(left.values()):
+        yield (
+            "besides, not counted",
+            ", ".join(f"{n} {what}" for what, n in left.items() if n),
+        )

@@ -6,7 +6,7 @@ from typing import Any
 
 from kfuzz.monitor.counts import FORMAT, Counts, ProcessCounts, total
 from kfuzz.report.drawing import one_line
-from kfuzz.report.summary import table
+from kfuzz.report.layout import table
 
 # Shown where some function has any; the others always.
 _RARE = ("outliers", "skipped", "outside", "raised", "undecided", "errors")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.verdict import Access, Failure
-from kfuzz.report.drawing import one_line, tensor_head
+from kfuzz.core.verdict import Access
+from kfuzz.report.drawing import counted, one_line, tensor_head, tuple_text
 
 # Rows and columns of a grid, marks of omission not counted; fewer columns where
 # their heads would take more letters than this: it fits a terminal of 80 columns.
@@ -40,8 +40,15 @@ _MEANINGS: Final = {
 }
 
 
+def accesses_words(accesses: Sequence[Access]) -> list[str]:
+    """Return each access in words, as many as are worth reading."""
+    lines = [access_words(access) for access in accesses[:MAX_ACCESSES]]
+    more = len(accesses) - MAX_ACCESSES
+    return [*lines, f"{_GAP} and {more} more"] if more > 0 else lines
+
+
 def draw_accesses(accesses: Sequence[Access], case: Case) -> list[str]:
-    """Return each access in words, then one grid per argument concerned.
+    """Return one grid per argument concerned, below its name.
 
     A grid shows the argument's elements, the gaps of its strides and what lies
     around it, cell by cell in storage order. A cell's storage offset, in
@@ -51,9 +58,7 @@ def draw_accesses(accesses: Sequence[Access], case: Case) -> list[str]:
         accesses: as a failure lists them.
         case: the input on which they happened.
     """
-    lines = [access_words(access) for access in accesses[:MAX_ACCESSES]]
-    if len(accesses) > MAX_ACCESSES:
-        lines.append(f"{_GAP} and {len(accesses) - MAX_ACCESSES} more")
+    lines = []
     for name in (*case.tensors, *case.destinations):
         spec = case.memory(name)
         here = [access for access in accesses if access.argument == name]
@@ -76,23 +81,12 @@ def access_place(access: Access) -> str:
     if access.program is None:
         return line
     link = f"{line}, program" if line else "in program"
-    return f"{link} {_tuple(access.program)}"
-
-
-def unsaid_place(failure: Failure) -> str:
-    """Return where the first access happened, "" if unknown or in the message."""
-    if not failure.accesses:
-        return ""
-    first = failure.accesses[0]
-    if first.line and first.line in failure.message:
-        return ""
-    place = access_place(first)
-    return f"{one_line(first.access)} {place}" if place else ""
+    return f"{link} {tuple_text(access.program)}"
 
 
 def _memory(access: Access) -> str:
     name = one_line(access.memory or access.argument) or "unknown memory"
-    away = _count(abs(access.distance))
+    away = counted(abs(access.distance), "element")
     if access.program is None:
         away += " or more"  # a page that faults shows the least distance
     match access.where:
@@ -109,7 +103,7 @@ def _memory(access: Access) -> str:
             text += ", where another program"
             if access.other is not None:
                 text = f"{text.removesuffix('another program')}program "
-                text += _tuple(access.other)
+                text += tuple_text(access.other)
             text += " stored another value"
         case _:
             text = "memory that the launch was not given"
@@ -182,10 +176,12 @@ def _draw_memory(spec: TensorSpec, accesses: Sequence[Access]) -> list[str]:
     for access in accesses:
         mark = _mark(access)
         if access.offset < -FAR:
-            before.append(f"{mark} <-- {_count(-access.offset)} before the start")
+            before.append(
+                f"{mark} <-- {counted(-access.offset, 'element')} before the start"
+            )
         elif access.offset >= view.span + FAR:
             past = access.offset - view.span + 1
-            after.append(f"{mark} --> {_count(past)} past the end")
+            after.append(f"{mark} --> {counted(past, 'element')} past the end")
         else:
             old = marks.get(access.offset, _ELEMENT)
             marks[access.offset] = max(mark, old, key=order.index)
@@ -293,11 +289,3 @@ def _mark(access: Access) -> str:
 
 def _product(axis: tuple[int, int]) -> int:
     return axis[0] * axis[1]
-
-
-def _count(n: int) -> str:
-    return "1 element" if n == 1 else f"{n} elements"
-
-
-def _tuple(numbers: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, numbers))})"

@@ -8,7 +8,7 @@ from typing import Any
 
 from kfuzz.core.codec import encode
 from kfuzz.report.drawing import one_line, shown_path
-from kfuzz.report.summary import table
+from kfuzz.report.layout import table
 from kfuzz.store.corpus import Problem
 from kfuzz.store.entry import Summary
 from kfuzz.store.maintenance import Deed, Did

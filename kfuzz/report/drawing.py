@@ -17,8 +17,6 @@ MAX_VALUES: Final = 24
 MAX_EXCEPTIONS: Final = 6
 # Elements looked at for the value that most of them have.
 MAX_SCANNED: Final = 1 << 16
-# Rows and columns of a grid.
-GRID: Final = 12
 
 # Significant digits that tell all values of a format apart (IEEE 754-2019 5.12.2:
 # 1 + ceil(p log10 2) for a significand of p bits).
@@ -91,7 +89,7 @@ def layout(spec: TensorSpec) -> str:
     """Return how the elements lie in memory, in elements."""
     text = "contiguous"
     if not spec.is_contiguous:
-        text = f"strides {_tuple(spec.element_strides)}"
+        text = f"strides {tuple_text(spec.element_strides)}"
     return f"{text}, offset {spec.offset}" if spec.offset else text
 
 
@@ -138,25 +136,6 @@ def draw_case(case: Case) -> list[str]:
     """Return one line per argument."""
     tensors = [draw_tensor(name, spec) for name, spec in case.tensors.items()]
     return tensors + [draw_scalar(name, v) for name, v in case.scalars.items()]
-
-
-def draw_grid(spec: TensorSpec) -> list[str]:
-    """Return the values as aligned rows, the last axis across.
-
-    Empty where they are not pinned, or do not fit a grid.
-    """
-    columns = spec.shape[-1] if spec.shape else 1
-    rows = spec.numel // columns if columns else 0
-    if spec.values is None or not 0 < rows <= GRID or columns > GRID:
-        return []
-    texts = [value_text(b, spec.dtype) for b in unpack_bits(spec.values, spec.dtype)]
-    width = max(map(len, texts))
-    lines = []
-    for row in range(rows):
-        cells = texts[row * columns : (row + 1) * columns]
-        place = _index(row, spec.shape[:-1])
-        lines.append(f"{place} {' '.join(c.rjust(width) for c in cells)}".lstrip())
-    return lines
 
 
 def draw_failure(failure: Failure) -> list[str]:
@@ -209,7 +188,7 @@ def _long(spec: TensorSpec, values: bytes) -> str:
     if spec.numel <= MAX_SCANNED and len(places) <= MAX_EXCEPTIONS:
         text = f"{value_text(usual, spec.dtype)} everywhere"
         others = (
-            f"[{', '.join(map(str, _unravel(i, spec.shape)))}] = "
+            f"[{', '.join(map(str, unravel(i, spec.shape)))}] = "
             f"{value_text(patterns[i], spec.dtype)}"
             for i in places
         )
@@ -219,7 +198,8 @@ def _long(spec: TensorSpec, values: bytes) -> str:
     return f"{', '.join(head)}, … , {last} ({spec.numel} values)"
 
 
-def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of an element, counted in C order."""
     index: list[int] = []
     for n in reversed(shape):
         flat, here = divmod(flat, n)
@@ -227,11 +207,11 @@ def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
-def _index(row: int, shape: tuple[int, ...]) -> str:
-    if not shape:
-        return ""
-    return f"[{', '.join(map(str, _unravel(row, shape)))}]"
+def counted(n: int, noun: str) -> str:
+    """Return "1 case", "2 cases"."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def _tuple(numbers: tuple[int, ...]) -> str:
+def tuple_text(numbers: tuple[int, ...]) -> str:
+    """Return "(1, 2)"; "(1)" for one."""
     return f"({', '.join(map(str, numbers))})"

@@ -1,20 +1,15 @@
-"""Reports in files, beside what the terminal shows.
-
-JSON Lines are written as events come; the others at the end, whole or not at all.
-"""
+"""Reports in files, beside what the terminal shows."""
 
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TextIO
 
 from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.core.event import Event, Exited
-from kfuzz.report import junit, markdown, sarif
 from kfuzz.report.gathered import Gathered
-from kfuzz.report.jsonl import JsonLines
-from kfuzz.report.kinds import ReportFile, ReportKind
+from kfuzz.report.kinds import Document, ReportFile
 from kfuzz.report.writing import require_writable, write
 
 
@@ -43,23 +38,26 @@ class ReportFiles:
             )
             if paths.count(path) > 1:
                 raise UsageError("two reports have this file", where=str(report))
-        self._wanted = wanted
         self._root, self._options = root, options
         self._run = Gathered()
         self._problems: list[str] = []
-        self._streams: list[tuple[ReportFile, TextIO, JsonLines]] = []
+        self._streams: list[tuple[ReportFile, TextIO, Callable[[Event], None]]] = []
+        self._documents: list[tuple[ReportFile, Document]] = []
         for report in wanted:
-            if report.kind is ReportKind.JSONL:
+            kind = report.load()
+            if kind.document is not None:
+                self._documents.append((report, kind.document))
+            if kind.stream is not None:
                 out = open(report.path, "w", encoding="ascii")  # noqa: SIM115
-                self._streams.append((report, out, JsonLines(out)))
+                self._streams.append((report, out, kind.stream(out)))
 
     def feed(self, event: Event) -> None:
         """Take the next event; never raises."""
         self._run.feed(event)
         for stream in list(self._streams):
-            report, out, lines = stream
+            report, out, feed = stream
             try:
-                lines.feed(event)
+                feed(event)
             except (OSError, ValueError, TypeError) as error:
                 self._streams.remove(stream)
                 self._fail(report, error)
@@ -79,11 +77,10 @@ class ReportFiles:
             except OSError as error:
                 self._fail(report, error)
         self._streams = []
-        for report in self._wanted:
-            if report.kind is ReportKind.JSONL:
-                continue
+        for report, document in self._documents:
             try:
-                write(report.path, self._document(report.kind))
+                text = document(self._run, root=self._root, options=self._options)
+                write(report.path, text)
             except Exception as error:
                 self._fail(report, error)
 
@@ -104,25 +101,7 @@ class ReportFiles:
                 fix="the corpus has every finding: `kfuzz report` makes reports of it",
             )
 
-    def _document(self, kind: ReportKind) -> str:
-        if kind is ReportKind.SARIF:
-            return sarif.document(self._run, root=self._root, options=self._options)
-        return _MAKERS[kind](self._run, options=self._options)
-
     def _fail(self, report: ReportFile, error: Exception) -> None:
         why = error.strerror if isinstance(error, OSError) else None
         text = why or f"{type(error).__name__}: {error}"
         self._problems.append(f"{report} could not be written: {text}")
-
-
-def _html(run: Gathered, *, options: str) -> str:
-    from kfuzz.report import html  # which imports jinja2
-
-    return html.document(run, options=options)
-
-
-_MAKERS: Final[dict[ReportKind, Callable[..., str]]] = {
-    ReportKind.JUNIT: junit.document,
-    ReportKind.MARKDOWN: markdown.document,
-    ReportKind.HTML: _html,
-}

@@ -26,6 +26,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import ReplayResult, Sanitized
 from kfuzz.report.drawing import shown_path
+from kfuzz.report.promises import promise
 from kfuzz.store import strict_json
 from kfuzz.store.corpus import Stored
 
@@ -181,16 +182,16 @@ def sanitizer_document(
     }
 
 
-def contract_document(contract: Contract, title: str) -> Document:
+def contract_document(contract: Contract) -> Document:
     """Return the eight parts of a contract, and its title."""
     parts: Document = asdict(contract)
-    return {"identifier": parts.pop("identifier"), "title": title, **parts}
+    return {"identifier": parts.pop("identifier"), "title": promise(contract), **parts}
 
 
-def contract_page(contract: Contract, title: str) -> Document:
+def contract_page(contract: Contract) -> Document:
     """Return the same with what its signs and probes mean, to stand alone."""
     return {
-        **contract_document(contract, title),
+        **contract_document(contract),
         "glossary": {
             "signs": dict(glossary.signs(contract)),
             "probes": {str(p): text for p, text in glossary.probes(contract)},

@@ -7,9 +7,9 @@ from kfuzz.contracts.language import Contract
 from kfuzz.core.event import FindingReplayed
 from kfuzz.core.verdict import ReplayOutcome, State
 from kfuzz.engine.config import Sanitized
-from kfuzz.report.drawing import one_line, shown_path
-from kfuzz.report.pages import title_of
-from kfuzz.report.summary import table
+from kfuzz.report.drawing import counted, one_line, shown_path
+from kfuzz.report.layout import table
+from kfuzz.report.promises import promise
 
 
 def replay_lines(result: FindingReplayed, *, options: str = "") -> list[str]:
@@ -51,8 +51,7 @@ def replay_total(results: Sequence[FindingReplayed]) -> str:
     texts = [f"{counts[o]} {o}" for o in ReplayOutcome if counts[o]]
     if known := sum(result.excused for result in results):
         texts.append(f"{known} of them known")
-    noun = "finding" if len(results) == 1 else "findings"
-    return f"{len(results)} {noun} replayed: {', '.join(texts) or 'none'}"
+    return f"{counted(len(results), 'finding')} replayed: {', '.join(texts) or 'none'}"
 
 
 def sanitized_lines(result: Sanitized) -> list[str]:
@@ -72,4 +71,4 @@ def sanitized_lines(result: Sanitized) -> list[str]:
 
 def contract_lines(contracts: Iterable[Contract]) -> list[str]:
     """Return one line per contract: identifier and promise."""
-    return table([(c.identifier, title_of(c)) for c in contracts])
+    return table([(c.identifier, promise(c)) for c in contracts])

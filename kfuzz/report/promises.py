@@ -1,5 +1,6 @@
-"""The contract that a finding breaks, its parts as paragraphs."""
+"""Contracts for people: the eight parts as paragraphs, as pages, and in one line."""
 
+import textwrap
 from dataclasses import fields
 from functools import cache
 
@@ -14,6 +15,7 @@ from kfuzz.contracts.language import (
 )
 from kfuzz.contracts.suite import every_contract
 from kfuzz.report.drawing import one_line
+from kfuzz.report.layout import Section, markdown_page, text_page
 
 
 def bound_contract(contract: str, operator: str) -> Contract | None:
@@ -34,6 +36,36 @@ def title(contract: str) -> str:
     """Return the promise of a class in one line; its id where it is unknown."""
     found = CLASSES.get(contract)
     return found.title if found else contract
+
+
+def promise(contract: Contract) -> str:
+    """Return the promise of a contract in one line."""
+    found = CLASSES.get(contract.identifier.partition("/")[0])
+    return found.title if found else contract.postcondition
+
+
+def contract_text(contract: Contract) -> list[str]:
+    """Return the eight parts, each under its name."""
+    sections = [
+        Section(name, [line for text in texts for line in _wrapped(text)])
+        for name, texts in whole(contract)
+    ]
+    return text_page(f"{contract.identifier}: {promise(contract)}", (), sections)
+
+
+def contract_markdown(contract: Contract) -> list[str]:
+    """Return the eight parts as a page of Markdown."""
+    sections = as_sections(whole(contract))
+    return markdown_page(f"{contract.identifier}: {promise(contract)}", (), sections)
+
+
+def as_sections(parts: list[tuple[str, list[str]]]) -> list[Section]:
+    """Return the parts of a contract, several paragraphs of one as a list."""
+    return [Section(name, texts, prose=len(texts) == 1) for name, texts in parts]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 78, break_on_hyphens=False)
 
 
 @cache
@@ -66,7 +98,7 @@ def promised(contract: str, operator: str) -> list[tuple[str, list[str]]]:
     return [(name, [own] if name == "tolerance" else texts) for name, texts in told]
 
 
-def parts(contract: Contract) -> list[tuple[str, list[str]]]:
+def parts_of(contract: Contract) -> list[tuple[str, list[str]]]:
     """Return the eight parts as (name, paragraphs)."""
     return [(f.name, _part(getattr(contract, f.name))) for f in fields(Contract)]
 
@@ -77,7 +109,7 @@ def whole(contract: Contract) -> list[tuple[str, list[str]]]:
     probes = [f"{probe}: {text}" for probe, text in glossary.probes(contract)]
     how = f"{contract.protocol.confirmation}: {glossary.confirmation(contract)}"
     told = {"tolerance": signs, "protocol": [*probes, how, glossary.drawing()]}
-    return [(name, texts + told.get(name, [])) for name, texts in parts(contract)]
+    return [(name, texts + told.get(name, [])) for name, texts in parts_of(contract)]
 
 
 def _part(part: str | Tolerance | Protocol | ViolationSignature) -> list[str]:

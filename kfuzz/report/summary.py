@@ -1,29 +1,11 @@
 """The end of a run as text: a table of kernels, then each one's contracts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kfuzz.core.event import ContractTally, KernelFinished, Note, Refusal
 from kfuzz.core.verdict import CHARGED, Verdict
-from kfuzz.report.drawing import one_line
-
-
-def table(rows: Sequence[Sequence[str]], *, numbers: Iterable[int] = ()) -> list[str]:
-    """Return rows as aligned columns.
-
-    Args:
-        rows: the header first; all of one length.
-        numbers: columns aligned to the right.
-    """
-    right = set(numbers)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = (
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append("  ".join(cells).rstrip())
-    return lines
+from kfuzz.report.drawing import counted, one_line
+from kfuzz.report.layout import table
 
 
 def overview(kernels: Sequence[KernelFinished]) -> list[str]:
@@ -51,14 +33,16 @@ def kernel_lines(kernel: KernelFinished) -> list[str]:
     if not any(t.decided for t in kernel.contracts.values()):
         lines.append("  nothing was decided: this run says nothing about this kernel")
     if kernel.bursts:
-        structures = f"{kernel.bursts} structure{'s' if kernel.bursts != 1 else ''}"
         lines.append(
-            f"  {kernel.screened} of {_cases(kernel.cases)} ran in bursts of "
-            f"{structures}, held to what is always on"
+            f"  {kernel.screened} of {counted(kernel.cases, 'case')} ran in bursts of "
+            f"{counted(kernel.bursts, 'structure')}, held to what is always on"
         )
-    lines += [f"  {_refusal(refusal)}" for refusal in kernel.refusals]
-    lines += [f"  {_note(note)}" for note in kernel.notes]
-    return lines
+    return lines + [f"  {remark}" for remark in remarks(kernel)]
+
+
+def remarks(kernel: KernelFinished) -> list[str]:
+    """Return a kernel's refusals and notes, one line each."""
+    return [*map(_refusal, kernel.refusals), *map(_note, kernel.notes)]
 
 
 def _tally(name: str, tally: ContractTally, is_open: bool) -> str:
@@ -73,7 +57,7 @@ def _tally(name: str, tally: ContractTally, is_open: bool) -> str:
 
 
 def _refusal(refusal: Refusal) -> str:
-    text = f"refuses {one_line(refusal.reason)} ({_cases(refusal.cases)})"
+    text = f"refuses {one_line(refusal.reason)} ({counted(refusal.cases, 'case')})"
     if refusal.remedy:
         text += f"; to make it explicit declare {one_line(refusal.remedy)}"
     if refusal.example:
@@ -82,8 +66,4 @@ def _refusal(refusal: Refusal) -> str:
 
 
 def _note(note: Note) -> str:
-    return f"note: {one_line(note.note)} ({_cases(note.cases)})"
-
-
-def _cases(n: int) -> str:
-    return "1 case" if n == 1 else f"{n} cases"
+    return f"note: {one_line(note.note)} ({counted(note.cases, 'case')})"

@@ -2,14 +2,12 @@
 
 import os
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.event import (
     Event,
     FindingReplayed,
@@ -21,22 +19,12 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State, Verdict
-from kfuzz.report.accesses import unsaid_place
-from kfuzz.report.drawing import draw_case, draw_failure, one_line, plain, shown_path
-from kfuzz.report.finding_text import gpu_hint, target_option
+from kfuzz.report.drawing import counted, one_line, plain
+from kfuzz.report.finding_view import Depth, finding_lines, view
+from kfuzz.report.gathered import Shown
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.progress import LiveLine, PlainLines
 from kfuzz.report.summary import kernel_lines, overview
-
-_STATES = {
-    State.NEW: "not confirmed: the time ran out",
-    State.CONFIRMED: "confirmed in fresh processes",
-    State.FLAKY: "flaky: it fails in some runs only, which does not fail this one",
-    State.UNREPRODUCED: "unreproduced: seen once, which does not fail this run",
-    State.KNOWN: "known",
-    State.FIXED: "fixed",
-    State.REGRESSED: "regressed: it was fixed, and fails again",
-}
 
 
 class _Console(Console):
@@ -137,7 +125,7 @@ class TerminalReport:
 
     def _start(self, event: RunStarted) -> None:
         self._outside |= event.outside
-        kernels = _count(len(event.kernels), "kernel")
+        kernels = counted(len(event.kernels), "kernel")
         text = f"{kernels} on {event.device}, seed {event.seed}"
         text += f", {event.jobs} at once" if event.jobs > 1 else ""
         if event.learnt:
@@ -174,51 +162,18 @@ class TerminalReport:
             self._say(f"  the same bug as {finding.id}, above")
             return
         self._done.add(finding.id)
-        if finding.state is State.KNOWN:
-            self._say(known_line(finding))
+        outside = self._outside.get(kernel, self._target)
+        is_new = finding.id not in self._old
+        shown = Shown(kernel, finding, str(path), is_new, outside=outside)
+        if shown.known:
+            self._say(known_line(shown))
             return
-        contract = CLASSES.get(finding.signature.contract)
-        block = Text.assemble(
-            (f"\n{Verdict.VIOLATES}", "bold red"),
-            (f" {finding.signature.contract}/{one_line(finding.operator)}", "bold"),
-            f": {contract.title}" if contract else "",
-        )
-        for line in self._details(kernel, finding, path):
-            block.append(f"\n  {line}")
-        self._say(block)
-
-    def _details(
-        self, kernel: str, finding: Finding, path: str | Path
-    ) -> Iterator[str]:
-        yield f"kernel: {one_line(kernel)}"
-        yield one_line(finding.failure.message)
-        if place := unsaid_place(finding.failure):
-            yield place
-        if hint := gpu_hint(finding):
-            yield hint
-        counts = _count(finding.input_elements, "element")
-        if finding.nonzero_elements is not None:
-            counts += f", {finding.nonzero_elements} non-zero"
-        yield f"minimal input ({counts}):"
-        yield from (f"  {line}" for line in draw_case(finding.case))
-        yield from draw_failure(finding.failure)[1:]  # the message says the first
-        if finding.explanation is not None:
-            features = ", ".join(finding.explanation.features)
-            if features:
-                yield f"needs: {features}"
-            yield from (f"  {one_line(line)}" for line in finding.explanation.lines)
-            if not finding.explanation.complete:
-                yield "  (the time ran out before everything was varied)"
-        if self._verbose and finding.failure.trace:
-            yield "trace:"
-            for line in plain(finding.failure.trace).splitlines():
-                yield f"  {line}"
-        known = "; the corpus had it already" if finding.id in self._old else ""
-        yield f"state: {_STATES[finding.state]}{known}"
-        if str(path):
-            yield f"stored: {one_line(shown_path(path))}"
-        target = target_option(finding, self._outside.get(kernel, self._target))
-        yield f"replay: kfuzz replay {finding.id}{plain(target)}{self._options}"
+        made = view(shown, self._options)
+        contract, colon, promise = made.title.partition(": ")
+        depth = Depth.MEDIUM if self._verbose else Depth.SHORT
+        lines = (f"\n  {line}" for line in finding_lines(made, depth))
+        head = (f"\n{Verdict.VIOLATES}", "bold red"), (f" {contract}", "bold")
+        self._say(Text.assemble(*head, f"{colon}{promise}", *lines))
 
     def _end(self, event: RunFinished) -> None:
         self._end_live()
@@ -236,12 +191,12 @@ class TerminalReport:
             self._say("\n".join([*lines, ""]))
         cases = sum(k.cases for k in self._finished)
         found = sum(len(k.findings) for k in self._finished)
-        words = _count(found, "finding") if found else "no finding"
+        words = counted(found, "finding") if found else "no finding"
         known = sum(f.state is State.KNOWN for k in self._finished for f in k.findings)
         words += f" ({known} of them known)" if known else ""
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
         self._say(
-            f"{words} in {_count(cases, 'case')}, {event.elapsed_s:.1f} s on "
+            f"{words} in {counted(cases, 'case')}, {event.elapsed_s:.1f} s on "
             f"{event.device}, seed {event.seed}{stopped}"
         )
         if self._repeat:
@@ -255,14 +210,8 @@ class TerminalReport:
         self._console.print(line, soft_wrap=True)
 
 
-def known_line(finding: Finding) -> str:
+def known_line(shown: Shown) -> str:
     """Return the one line that is said of a finding people know."""
-    mark = finding.mark
-    why = " ".join(filter(None, (mark.reason, mark.link))) if mark else ""
-    reason = f" ({one_line(why)})" if why else ""
-    message = one_line(finding.failure.message)
-    return f"{State.KNOWN} {finding.id}{reason}: {message}"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    finding = shown.finding
+    reason = f" ({one_line(shown.reason)})" if shown.reason else ""
+    return f"{State.KNOWN} {finding.id}{reason}: {one_line(finding.failure.message)}"

@@ -16,7 +16,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Kind, Verdict
 from kfuzz.execution.calls.raised import raised_by
 from kfuzz.execution.device.gpuless import lack_of_gpu
-from kfuzz.report.finding_text import gpu_hint
+from kfuzz.report.finding_view import gpu_hint
 from tests.helpers.command_line import Engine
 from tests.helpers.events import NODE, finished
 from tests.helpers.findings import finding

@@ -126,8 +126,9 @@ def test_a_failure_is_short_and_says_what_to_type(
     done.stdout.fnmatch_lines(
         [
             "FAILS: off by 3",
-            "kernels/mine.py::softmax violates C-PRC-01/softmax",
-            "minimal input (3 elements):",
+            "violates C-PRC-01/softmax: *",
+            "kernel: kernels/mine.py::softmax",
+            "minimal input (3 elements, 3 non-zero):",
             "  x: float32*",
             f"replay: kfuzz replay {finding().id} --corpus corpus",
         ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.report import html
+from kfuzz.report.kinds import html
 from tests.helpers.findings import finding
 from tests.helpers.reported import gathered, mixed
 

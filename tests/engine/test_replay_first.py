@@ -12,9 +12,9 @@ from kfuzz.core.event import FindingReplayed, KernelFinished
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, ReplayOutcome, State
-from kfuzz.report import html, markdown
 from kfuzz.report.event_lines import read_events
 from kfuzz.report.gathered import Gathered
+from kfuzz.report.kinds import html, markdown
 from kfuzz.store import strict_json
 from kfuzz.store.corpus import Corpus
 from tests.e2e.project import HEADER, WRONG

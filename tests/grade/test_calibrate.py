@@ -158,7 +158,7 @@ def test_what_an_interruption_left_is_told_and_trusted_no_further() -> None:
     state, problems = states["K-MEM-03/relu"]
     assert state is Soundness.UNCALIBRATED
     assert problems
-    assert "interrupted: 1 witnesses were not searched" in "\n".join(lines(last))
+    assert "interrupted     1 witnesses were not searched" in "\n".join(lines(last))
 
 
 def test_a_witness_that_is_stopped_contradicts_nothing() -> None:

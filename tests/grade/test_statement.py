@@ -94,8 +94,8 @@ def test_what_is_no_statement_is_refused_by_name(
 def test_the_text_names_findings_and_what_they_cost() -> None:
     text = "\n".join(statement_text(RICH))
     assert "C-EXC-01 nan_missing: y[0] = <nothing> | nan" in text
-    assert "listed defect, not met: C-EXC-02: an index of 7" in text
-    assert "KL-2 lacks: C-EXC-01 is violated" in text
+    assert "C-EXC-02, `broken`: an index of 7: is taken" in text
+    assert "KL-2: C-EXC-01 is violated: `broken`" in text
     assert "conforms         K-LIV-01 (20000 decided, 3 undecided)" in text
     assert UNCALIBRATED in text
 

@@ -16,10 +16,10 @@ from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.event import Event
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import State
-from kfuzz.report import html
-from kfuzz.report.html import findings as finding_views
-from kfuzz.report.html.grades import SIGNS
-from kfuzz.report.html.maps import LEVELS, map_view
+from kfuzz.report.finding_view import STATES
+from kfuzz.report.kinds import html
+from kfuzz.report.kinds.html.grades import SIGNS
+from kfuzz.report.kinds.html.maps import LEVELS, map_view
 from tests.helpers.events import campaign, progress, saved
 from tests.helpers.findings import finding
 from tests.helpers.reported import COMMAND, HOSTILE, cut_off, gathered, hostile, mixed
@@ -105,7 +105,7 @@ def test_verdicts_differ_by_sign_and_not_by_colour_alone() -> None:
 
 
 def test_every_state_of_a_finding_is_shown() -> None:
-    assert set(finding_views.STATES) == set(State)
+    assert set(STATES) == set(State)
     told = [
         saved(finding(kernel=f"k{i}", state=s), "done") for i, s in enumerate(State)
     ]
@@ -228,7 +228,7 @@ def test_a_thousand_findings_fit_ten_megabytes(
         )
         for i in range(html.MAX_FINDINGS + 2)
     ]  # fmt: skip
-    monkeypatch.setattr(finding_views, "MAX_IMAGE_BYTES", 200_000)
+    monkeypatch.setattr(html, "MAX_IMAGE_BYTES", 200_000)
     text = html.document(gathered(saved(f, "done") for f in many))
     assert len(text.encode()) < 10e6 - (3e6 - 200_000)
     shown = Page(text)

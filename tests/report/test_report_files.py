@@ -12,10 +12,9 @@ from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.event import Event, Exited
 from kfuzz.core.verdict import State
-from kfuzz.report import html
 from kfuzz.report.event_lines import read_events
 from kfuzz.report.files import ReportFiles
-from kfuzz.report.kinds import ReportFile, ReportKind
+from kfuzz.report.kinds import ReportFile, ReportKind, html
 from tests.helpers.command_line import Engine, config_says, paragraph, stored
 from tests.helpers.events import campaign
 from tests.helpers.findings import finding
@@ -153,7 +152,7 @@ def test_a_report_that_cannot_be_replaced_stays_as_it_was(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("r.html").write_text("the last one")
-    wanted = [ReportFile(ReportKind(k), Path(f"r.{k}")) for k in ("html", "markdown")]
+    wanted = [ReportFile(k, Path(f"r.{k}")) for k in ("html", "markdown")]
     files = ReportFiles(wanted, root=project)
     for event in campaign(finding()):
         files.feed(event)
@@ -174,11 +173,11 @@ def test_a_report_that_cannot_be_replaced_stays_as_it_was(
 def test_a_report_that_cannot_be_made_costs_no_other(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(run: object, *, options: str) -> str:
+    def broken(run: object, *, root: Path, options: str) -> str:
         raise KeyError("oops")
 
-    monkeypatch.setattr(html, "document", broken)
-    wanted = [ReportFile(ReportKind(k), Path(f"r.{k}")) for k in ("html", "junit")]
+    monkeypatch.setattr(html, "KIND", ReportKind(broken))
+    wanted = [ReportFile(k, Path(f"r.{k}")) for k in ("html", "junit")]
     files = ReportFiles(wanted, root=project)
     files.finish(Exited(0))
     with pytest.raises(HarnessError, match="KeyError: 'oops'"):

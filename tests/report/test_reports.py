@@ -17,9 +17,9 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.event import Event, Exited, Notice, Progress
 from kfuzz.core.verdict import State
-from kfuzz.report import junit, markdown, sarif
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.gathered import MAX_POINTS, Gathered
+from kfuzz.report.kinds import junit, markdown, sarif
 from kfuzz.store import strict_json
 from tests.helpers.events import NODE, campaign, finished, saved
 from tests.helpers.findings import finding

@@ -4,6 +4,7 @@ import io
 import math
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,10 @@ from kfuzz.core.event import (
 from kfuzz.core.finding import Mark
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, State, Verdict
-from kfuzz.report.drawing import draw_case, draw_failure, draw_grid, draw_tensor, number
-from kfuzz.report.pages import finding_page
+from kfuzz.report.drawing import draw_case, draw_failure, draw_tensor, number
+from kfuzz.report.finding_view import finding_page, view
+from kfuzz.report.gathered import Shown
+from kfuzz.report.grids import grid_of
 from kfuzz.report.terminal import TerminalReport
 from tests.helpers.events import (
     NODE,
@@ -66,15 +69,18 @@ violates C-PRC-01 {NODE}: off by 3 (saved; now confirming and reducing)
 
 violates C-PRC-01/softmax: the declared accumulator, operand and intermediate \
 formats are really used
-  kernel: {NODE}
   off by 3
+  kernel: {NODE}
   minimal input (3 elements, 3 non-zero):
     x: float32[1, 3] contiguous = [[1, 1, 1]]
     dim = -1
-  admissible: 0.5 to 1.5
-  error / tolerance: 41
-  2 elements fail; this is the worst
-  needs: tail
+  failing element:
+    y[0, 2] is 4, expected 1
+    admissible: 0.5 to 1.5
+    error / tolerance: 41
+    2 elements fail; this is the worst
+  why:
+    needs: tail
     n = 4 passes
   state: confirmed in fresh processes
   stored: corpus/{found.folder}
@@ -336,9 +342,9 @@ def test_a_float32_is_drawn_as_people_write_it() -> None:
 def test_small_tensors_become_a_grid() -> None:
     values = floats(1, -20, 3, 4)
     spec = TensorSpec((2, 1, 2), ("A", "M", "N"), "float32", values=values)
-    assert draw_grid(spec) == ["[0, 0]   1 -20", "[1, 0]   3   4"]
+    assert grid_of("x", spec).lines == ["[0, 0]   1 -20", "[1, 0]   3   4"]
     wide = TensorSpec((100,), ("N",), "float32", values=floats(*range(100)))
-    assert draw_grid(wide) == []
+    assert grid_of("x", wide).lines == []
 
 
 def test_bounds_are_left_out_where_a_nan_is_due() -> None:
@@ -356,20 +362,22 @@ def test_bounds_are_left_out_where_a_nan_is_due() -> None:
     assert draw_failure(failure) == ["y[1] is 0, expected nan"]
 
 
-def test_the_page_of_a_finding_tells_everything(tmp_path: object) -> None:
+def test_the_page_of_a_finding_tells_everything(tmp_path: Path) -> None:
     found = finding()
-    page = "\n".join(finding_page(found, tmp_path, options=" --corpus c"))  # type: ignore[arg-type]
+    page = "\n".join(
+        finding_page(view(Shown(NODE, found, str(tmp_path)), " --corpus c"))
+    )
     for part in (
         f"{found.id}: confirmed",
         "violates C-PRC-01/softmax: the declared accumulator",
         "off by 3",
         "kernels/mine.py::softmax",
         "minimal input (3 elements, 3 non-zero)",
-        "[0] 1 1 1",
+        "    1 1 1",
         "dim = -1",
         "n = 4 passes",
         "needs: tail",
-        "reduced in 12 runs; stopped by: minimal",
+        "reduced         in 12 runs; stopped by: minimal",
         "x: float32[4, 70] contiguous, filled with randn (seed 7)",
         "tolerance       interval: exp(d - log S",
         "protocol ",
@@ -384,8 +392,8 @@ def test_the_page_of_a_finding_tells_everything(tmp_path: object) -> None:
         assert part in page
 
 
-def test_a_page_needs_no_contract_of_ours(tmp_path: object) -> None:
-    page = finding_page(finding(operator="own_rope"), tmp_path)  # type: ignore[arg-type]
+def test_a_page_needs_no_contract_of_ours() -> None:
+    page = finding_page(view(Shown(NODE, finding(operator="own_rope"), "")))
     assert any("C-PRC-01/own_rope" in line for line in page)
     assert "promise" not in page
 

@@ -13,26 +13,25 @@ from typing import Any, Final
 from kfuzz import __version__
 from kfuzz.core.verdict import State
 from kfuzz.report.drawing import one_line
+from kfuzz.report.finding_view import FindingView, view
 from kfuzz.report.gathered import Gathered, Shown
-from kfuzz.report.html import charts, grades
-from kfuzz.report.html.findings import FindingViews
-from kfuzz.report.html.maps import LEVELS
+from kfuzz.report.kinds import ReportKind
+from kfuzz.report.kinds.html import charts, grades
+from kfuzz.report.kinds.html.maps import LEVELS, MapView, map_view
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.promises import promised, title
 
 MAX_FINDINGS: Final = 1_000
 """Findings shown at most, those that fail first; a page of more is slow to open."""
 
+MAX_IMAGE_BYTES: Final = 3_000_000
+"""What all images of maps may take together; the finding itself is not shortened."""
+
 _FOLDER: Final = Path(__file__).parent
 
 
-def document(run: Gathered, *, options: str = "") -> str:
-    """Return the page.
-
-    Args:
-        run: what is known of the run.
-        options: what the replay commands need to find the corpus.
-    """
+def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
+    """Return the page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -73,15 +72,9 @@ def _content(run: Gathered, options: str) -> dict[str, Any]:
     first: dict[tuple[str, str], str] = {}
     for anchor, s in zip(anchors, shown, strict=True):
         first.setdefault((s.kernel, s.finding.signature.contract), anchor)
-    made = FindingViews(options)
-    views = [
-        made.view(
-            s,
-            anchor,
-            places.get((s.finding.signature.contract, s.finding.operator), ""),
-        )
-        for anchor, s in zip(anchors, shown, strict=True)
-    ]
+    of = [places.get((s.finding.signature.contract, s.finding.operator)) for s in shown]
+    views = [view(s, options) for s in shown]
+    maps = _maps(views)
     return {
         "headline": _headline(every),
         "ending": one_line(run.ending),
@@ -90,7 +83,7 @@ def _content(run: Gathered, options: str) -> dict[str, Any]:
         "grades": grades.grades(run, every, first),
         "signs": grades.SIGNS,
         "levels": LEVELS,
-        "findings": views,
+        "findings": list(zip(anchors, of, views, maps, strict=True)),
         "left_out": len(every) - len(shown),
         "contracts": [
             (places[key], f"{key[0]}/{one_line(key[1])}", title(key[0]), parts[key])
@@ -111,6 +104,21 @@ def _content(run: Gathered, options: str) -> dict[str, Any]:
         ],
         "version": __version__,
     }
+
+
+def _maps(views: list[FindingView]) -> list[tuple[list[tuple[str, MapView]], bool]]:
+    """Return each finding's maps, and whether one is left out: the page has many."""
+    made, size = [], 0
+    for shown in views:
+        maps: list[tuple[str, MapView]] = []
+        for name, errors in shown.errors:
+            drawn = map_view(errors)
+            if size + len(drawn.image) > MAX_IMAGE_BYTES:
+                break
+            size += len(drawn.image)
+            maps.append((name, drawn))
+        made.append((maps, len(maps) < len(shown.errors)))
+    return made
 
 
 def _anchors(shown: list[Shown]) -> list[str]:
@@ -163,3 +171,6 @@ def _facts(run: Gathered) -> list[tuple[str, str]]:
     if run.exited and run.exited.code is not None:
         facts.append(("exit code", str(int(run.exited.code))))
     return facts
+
+
+KIND: Final = ReportKind(document)

@@ -3,18 +3,21 @@
 Section numbers below are those of the OASIS standard.
 """
 
+import ast
 import json
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from kfuzz import __version__
+from kfuzz.core.finding import Target
 from kfuzz.core.verdict import State
 from kfuzz.report.drawing import one_line, plain
-from kfuzz.report.finding_text import finding_lines
+from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown
-from kfuzz.report.promises import promised, title
-from kfuzz.report.source_lines import SourceLines
+from kfuzz.report.kinds import ReportKind
+from kfuzz.report.layout import section_markdown
+from kfuzz.report.promises import as_sections, promised, title
 
 SCHEMA: Final = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/"
@@ -29,20 +32,13 @@ _SUCCESS: Final = (0, 1)
 Document = dict[str, Any]
 
 
-def document(run: Gathered, *, root: Path, options: str = "") -> str:
-    """Return the document.
-
-    Args:
-        run: what is known of the run.
-        root: the project's folder, below which the lines of kernels are looked up;
-            it is not named in the document.
-        options: what the replay commands need to find the corpus.
-    """
+def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
+    """Return the document."""
     # What is fixed is no result any more.
     shown = [s for s in run.findings if s.finding.state is not State.FIXED]
     rules = {_rule_id(s): s for s in shown}
     places = {rule: i for i, rule in enumerate(rules)}
-    lines = SourceLines(root)
+    lines = _SourceLines(root)
     made: Document = {
         "tool": {
             "driver": {
@@ -85,29 +81,22 @@ def _rule(shown: Shown) -> Document:
         texts = {name: plain(" ".join(said)) for name, said in parts}
         rule["fullDescription"] = {"text": _sentence(texts["postcondition"])}
         words = [f"{name}: {text}" for name, text in texts.items()]
-        rule["help"] = {"text": "\n\n".join(words), "markdown": _markdown(parts)}
+        page = "\n".join(section_markdown(as_sections(parts), level=3)).strip()
+        rule["help"] = {"text": "\n\n".join(words), "markdown": page}
     return rule
 
 
-def _markdown(parts: list[tuple[str, list[str]]]) -> str:
-    lines = []
-    for name, texts in parts:
-        lines += [f"### {name}", ""]
-        lines += [f"- {t}" for t in texts] if len(texts) > 1 else list(texts)
-        lines.append("")
-    return "\n".join(lines).strip()
-
-
-def _result(shown: Shown, rule: int, lines: SourceLines, options: str) -> Document:
+def _result(shown: Shown, rule: int, lines: "_SourceLines", options: str) -> Document:
     finding = shown.finding
     fails = shown.fails or shown.known
+    text = "\n".join(finding_lines(view(shown, options), Depth.MEDIUM))
     result: Document = {
         "ruleId": _rule_id(shown),
         "ruleIndex": rule,
         # What was not confirmed is for a person to judge, and has no level (3.27.10).
         "kind": "fail" if fails else "review",
         "level": "error" if fails else "none",
-        "message": {"text": "\n".join(finding_lines(shown, options))},
+        "message": {"text": text},
         "locations": [_location(shown, lines)],
         "partialFingerprints": {_BUCKET: finding.bucket},
         "properties": {
@@ -125,7 +114,7 @@ def _result(shown: Shown, rule: int, lines: SourceLines, options: str) -> Docume
     return result
 
 
-def _location(shown: Shown, lines: SourceLines) -> Document:
+def _location(shown: Shown, lines: "_SourceLines") -> Document:
     """Return where the kernel is bound (3.28), as far as that is known."""
     target = shown.finding.target
     name = one_line(shown.kernel)
@@ -174,3 +163,59 @@ def _sentence(text: str) -> str:
     """Return text as the standard wants messages: a sentence that ends in a period."""
     text = plain(text).strip()
     return text if text.endswith(".") else f"{text[:1].upper()}{text[1:]}."
+
+
+class _SourceLines:
+    """Looks up lines below a project's folder; each file is parsed once.
+
+    Args:
+        root: the project's folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._files: dict[str, ast.Module | None] = {}
+
+    def line(self, target: Target) -> int | None:
+        """Return the line of a kernel, counted from 1; None if it is not found.
+
+        That is its definition, or the call or assignment that gives it its name.
+        """
+        if not target.file:
+            return None
+        if target.file not in self._files:
+            self._files[target.file] = _parsed(self._root, target.file)
+        tree = self._files[target.file]
+        return None if tree is None else _line(tree, target.name)
+
+
+def _parsed(root: Path, file: str) -> ast.Module | None:
+    path = root / file
+    # Events may be a stranger's: nothing outside, and no device, is read.
+    if Path(file).is_absolute() or ".." in Path(file).parts or not path.is_file():
+        return None
+    try:
+        return ast.parse(path.read_bytes())
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _line(tree: ast.Module, name: str) -> int | None:
+    named: list[int] = []
+    bound: list[int] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            for keyword in node.keywords:
+                value = keyword.value
+                if keyword.arg == "name" and isinstance(value, ast.Constant):
+                    named += [node.lineno] if value.value == name else []
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound += [node.lineno] if node.name == name else []
+        elif isinstance(node, ast.Assign):
+            targets = [t.id for t in node.targets if isinstance(t, ast.Name)]
+            bound += [node.lineno] if name in targets else []
+    lines = named or bound
+    return lines[0] if lines else None
+
+
+KIND: Final = ReportKind(document)

@@ -11,6 +11,7 @@ from kfuzz.report.drawing import (
     draw_scalar,
     draw_tensor,
     tensor_head,
+    unravel,
     value_text,
 )
 
@@ -45,39 +46,46 @@ class Grid:
     """One argument.
 
     Attributes:
-        head: name, dtype, shape and layout; for a scalar its value too.
+        head: name, dtype, shape and layout; all of it on one line where there are no
+            cells.
         rows: the cells, the last axis across; empty where they do not fit.
         places: the index of each row, "" where there is one row only.
-        text: the argument on one line, where there are no cells.
         counts: how many elements are special, where there are no cells.
     """
 
     head: str
     rows: tuple[tuple[Cell, ...], ...] = ()
     places: tuple[str, ...] = ()
-    text: str = ""
     counts: str = ""
 
+    @property
+    def lines(self) -> list[str]:
+        """The rows as text, aligned."""
+        width = max((len(c.text) for row in self.rows for c in row), default=0)
+        return [
+            " ".join((place, *(c.text.rjust(width) for c in row))).lstrip()
+            for place, row in zip(self.places, self.rows, strict=True)
+        ]
 
-def grids(case: Case) -> list[Grid]:
+
+def grids(case: Case) -> tuple[Grid, ...]:
     """Return every argument of a case."""
-    made = [_grid(name, spec) for name, spec in case.tensors.items()]
-    return made + [Grid(draw_scalar(name, v)) for name, v in case.scalars.items()]
+    tensors = [grid_of(name, spec) for name, spec in case.tensors.items()]
+    scalars = (Grid(draw_scalar(name, v)) for name, v in case.scalars.items())
+    return (*tensors, *scalars)
 
 
-def _grid(name: str, spec: TensorSpec) -> Grid:
+def grid_of(name: str, spec: TensorSpec) -> Grid:
+    """Return a tensor argument."""
     columns = spec.shape[-1] if spec.shape else 1
     rows = spec.numel // columns if columns else 0
     if spec.values is None or not 0 < rows <= ROWS or columns > COLUMNS:
-        return Grid("", text=draw_tensor(name, spec), counts=_counts(spec))
-    cells = [_cell(bits, spec.dtype) for bits in unpack_bits(spec.values, spec.dtype)]
+        return Grid(draw_tensor(name, spec), counts=_counts(spec))
+    patterns = unpack_bits(spec.values, spec.dtype)
+    cells = [Cell(value_text(b, spec.dtype), mark_of(b, spec.dtype)) for b in patterns]
     lines = tuple(tuple(cells[i * columns : (i + 1) * columns]) for i in range(rows))
     places = tuple(_place(i, spec.shape[:-1]) for i in range(rows))
     return Grid(tensor_head(name, spec), lines, places)
-
-
-def _cell(bits: int, dtype: str) -> Cell:
-    return Cell(value_text(bits, dtype), mark_of(bits, dtype))
 
 
 def mark_of(bits: int, dtype: str) -> str:
@@ -111,10 +119,6 @@ def _counts(spec: TensorSpec) -> str:
 
 
 def _place(row: int, shape: tuple[int, ...]) -> str:
-    if not shape or shape == (1,) * len(shape):
+    if shape == (1,) * len(shape):
         return ""
-    index: list[str] = []
-    for n in reversed(shape):
-        row, here = divmod(row, n)
-        index.append(str(here))
-    return f"[{', '.join(reversed(index))}]"
+    return f"[{', '.join(map(str, unravel(row, shape)))}]"

@@ -8,12 +8,15 @@ with its reason, and so is what could not be decided.
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from kfuzz.core.event import ContractTally, KernelFinished
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.drawing import one_line
-from kfuzz.report.finding_text import finding_lines
+from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, by_contract
+from kfuzz.report.kinds import ReportKind
 
 _RUN = "kfuzz"
 
@@ -33,14 +36,9 @@ class _Result:
     body: str = ""
 
 
-def document(run: Gathered, *, options: str = "") -> str:
-    """Return the document.
-
-    Args:
-        run: what is known of the run.
-        options: what the replay commands need to find the corpus.
-    """
-    root = ET.Element("testsuites", name=_RUN)
+def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
+    """Return the document."""
+    suites = ET.Element("testsuites", name=_RUN)
     found = by_contract(run.findings)
     for node in run.nodes():
         kernel = run.kernels.get(node)
@@ -50,22 +48,23 @@ def document(run: Gathered, *, options: str = "") -> str:
             shown = found.get((node, contract), [])
             results[contract] = _result(tallies.get(contract), shown, options)
         if kernel is None and run.started and node in run.started.kernels:
-            text = f"nothing is known of it as a whole: the run was {_why(run)}"
+            ending = one_line(run.ending) or "cut off"
+            text = f"nothing is known of it as a whole: the run was {ending}"
             results["kfuzz"] = _Result("error", text)
-        _suite(root, one_line(node), results, run, kernel)
+        _suite(suites, one_line(node), results, run, kernel)
     if run.exited and run.exited.error:
         error = _Result("error", one_line(run.exited.error))
-        _suite(root, _RUN, {"run": error}, run, None)
+        _suite(suites, _RUN, {"run": error}, run, None)
     for name in ("tests", "failures", "errors"):
-        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
-    root.set("time", f"{run.elapsed_s:.3f}")
-    ET.indent(root)
-    text = ET.tostring(root, encoding="unicode")
+        suites.set(name, str(sum(int(suite.get(name, "0")) for suite in suites)))
+    suites.set("time", f"{run.elapsed_s:.3f}")
+    ET.indent(suites)
+    text = ET.tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
 
 
 def _suite(
-    root: ET.Element,
+    suites: ET.Element,
     name: str,
     results: dict[str, _Result],
     run: Gathered,
@@ -76,7 +75,7 @@ def _suite(
         if result.tag:
             counts[result.tag] += 1
     suite = ET.SubElement(
-        root,
+        suites,
         "testsuite",
         name=name,
         tests=str(len(results)),
@@ -107,8 +106,8 @@ def _result(
         first = one_line(failing[0].finding.failure.message)
         more = f" (and {len(failing) - 1} more findings)" if failing[1:] else ""
         body = "\n\n".join(
-            "\n".join([shown.finding.id, *finding_lines(shown, options)])
-            for shown in failing
+            "\n".join([made.id, *finding_lines(made, Depth.MEDIUM)])
+            for made in (view(shown, options) for shown in failing)
         )
         return _Result("failure", first + more, body)
     for shown in findings:
@@ -135,5 +134,4 @@ def _seconds(kernel: KernelFinished | None) -> float:
     return kernel.cases / kernel.cases_per_s
 
 
-def _why(run: Gathered) -> str:
-    return one_line(run.ending) or "cut off"
+KIND: Final = ReportKind(document)

@@ -6,10 +6,11 @@ from typing import Final
 
 from kfuzz.core.event import ContractTally, KernelFinished, Region
 from kfuzz.core.verdict import Verdict
-from kfuzz.report.drawing import one_line
+from kfuzz.report.drawing import counted, one_line
 from kfuzz.report.gathered import Gathered, Shown, by_contract, is_known_only
-from kfuzz.report.html.maps import ratio_level, ratio_text
+from kfuzz.report.kinds.html.maps import ratio_level, ratio_text
 from kfuzz.report.promises import title
+from kfuzz.report.summary import remarks
 
 SIGNS: Final = {
     "violates": ("✗", "violates"),
@@ -148,19 +149,13 @@ def kernel_view(kernel: KernelFinished) -> KernelView:
         facts.append(("held to what is always on", text))
     if kernel.strata:
         facts.append(("kinds of cases visited", str(kernel.strata)))
-    told = [
-        f"refuses {r.reason} ({r.cases} cases)"
-        + (f"; to make it explicit declare {r.remedy}" if r.remedy else "")
-        for r in kernel.refusals
-    ]
-    told += [f"note: {n.note} ({n.cases} cases)" for n in kernel.notes]
     sizes = _ordered_sizes(kernel.regions)
     places = {(r.family, r.sizes): r for r in kernel.regions}
     families = sorted({r.family for r in kernel.regions})
     return KernelView(
         kernel=one_line(kernel.kernel),
         facts=tuple(facts),
-        told=tuple(one_line(text) for text in told),
+        told=tuple(remarks(kernel)),
         sizes=sizes,
         families=tuple(
             (one_line(f), tuple(_heat(places.get((f, s))) for s in sizes))
@@ -202,7 +197,7 @@ def _heat(region: Region | None) -> HeatCell | None:
     unnumbered = fails and not ratio > 1
     level = "xn" if unnumbered else ratio_level(ratio, misses=fails)
     text = "" if unnumbered else ratio_text(ratio)
-    cases = "1 case" if region.cases == 1 else f"{region.cases} cases"
+    cases = counted(region.cases, "case")
     told = f"{cases}, {region.failing} failing" if fails else cases
     label = told if unnumbered else f"{told}, at most {text} of the tolerance"
     return HeatCell(f"{'✗' if fails else ''}{text}", level, label)

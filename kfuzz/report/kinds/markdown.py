@@ -3,15 +3,16 @@
 import re
 from collections.abc import Iterator
 from html import escape
+from pathlib import Path
 from typing import Final
 
 from kfuzz.core.event import KernelFinished
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.drawing import one_line
-from kfuzz.report.finding_text import finding_lines
+from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown
+from kfuzz.report.kinds import ReportKind
 from kfuzz.report.lists import replay_lines, replay_total
-from kfuzz.report.promises import title
 
 MAX_BYTES: Final = 1_000_000
 """A job summary may have 1 MiB; what is longer is shown nowhere."""
@@ -19,18 +20,12 @@ MAX_BYTES: Final = 1_000_000
 # Room for the line that says what was left out.
 _RESERVED: Final = 500
 _MAX_LINE: Final = 2_000
-_MAX_LINES: Final = 20
 # Findings written out; of the others their line in the table says enough.
 _WRITTEN_OUT: Final = 50
 
 
-def document(run: Gathered, *, options: str = "") -> str:
-    """Return the document, of less than `MAX_BYTES` bytes.
-
-    Args:
-        run: what is known of the run.
-        options: what the replay commands need to find the corpus.
-    """
+def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
+    """Return the document, of less than `MAX_BYTES` bytes."""
     text, size = "", 0
     for block in _blocks(run, options):
         encoded = len(block.encode(errors="backslashreplace"))
@@ -60,7 +55,7 @@ def _blocks(run: Gathered, options: str) -> Iterator[str]:
         for shown in findings:
             yield _row(shown)
         yield "\n"
-    for shown in [*failing, *(s for s in findings if not s.fails)][:_WRITTEN_OUT]:
+    for shown in findings[:_WRITTEN_OUT]:  # those that fail come first
         yield _details(shown, options)
     if run.replayed:
         yield f"### Stored findings\n\n{replay_total(run.replayed)}\n\n"
@@ -93,21 +88,21 @@ def _headline(failing: list[Shown], findings: list[Shown]) -> str:
 
 
 def _table(run: Gathered) -> Iterator[str]:
-    yield (
-        "| kernel | operator | violates | conforms | undecided | findings | cases "
-        "| cases/s | worst ratio |\n|---|---|---|---|---|--:|--:|--:|--:|\n"
-    )
+    yield "| kernel | operator | violates | conforms | undecided | "
+    yield "findings | cases | cases/s | worst ratio |\n"
+    yield "|---|---|---|---|---|--:|--:|--:|--:|\n"
     for node, kernel in run.kernels.items():
+        counts = [
+            str(len(kernel.findings)), str(kernel.cases), f"{kernel.cases_per_s:.1f}",
+            f"{kernel.worst_ratio:.2g}",
+        ]  # fmt: skip
         cells = [
             _code(node),
             _text(kernel.operator),
             _named(kernel, Verdict.VIOLATES),
             str(len(_with(kernel, Verdict.CONFORMS))),
             _named(kernel, Verdict.UNDER_SPECIFIED, Verdict.ERROR),
-            str(len(kernel.findings)),
-            str(kernel.cases),
-            f"{kernel.cases_per_s:.1f}",
-            f"{kernel.worst_ratio:.2g}",
+            *counts,
         ]
         yield f"| {' | '.join(cells)} |\n"
     yield "\n"
@@ -131,14 +126,10 @@ def _row(shown: Shown) -> str:
 
 
 def _details(shown: Shown, options: str) -> str:
-    finding = shown.finding
-    contract = finding.signature.contract
-    lines = finding_lines(shown, options)
-    if len(lines) > _MAX_LINES:
-        lines = [*lines[: _MAX_LINES - 2], "…", lines[-1]]
-    body = "\n".join(line[:_MAX_LINE] for line in lines)
+    made = view(shown, options)
+    body = "\n".join(finding_lines(made, Depth.MEDIUM))
     fence = _fence(body)
-    head = escape(one_line(f"{contract} {shown.kernel}: {title(contract)}"))
+    head = escape(f"{made.kernel}: {made.title}")
     return (
         f"<details><summary>{head}</summary>\n\n{fence}text\n{body}\n{fence}\n\n"
         "</details>\n\n"
@@ -163,3 +154,6 @@ def _code(text: str) -> str:
 def _fence(text: str, *, least: int = 3) -> str:
     longest = max(map(len, re.findall(r"`+", text)), default=0)
     return "`" * max(longest + 1, least)
+
+
+KIND: Final = ReportKind(document)

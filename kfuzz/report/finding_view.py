@@ -1,0 +1,365 @@
+"""A finding for people, as a value; all that shows one only lays this out.
+
+Which parts there are, what each says, in which order and where room is short: here.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum, StrEnum
+from shlex import quote
+from typing import Final
+
+from kfuzz.core.codec import encode
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.error_map import ErrorMap
+from kfuzz.core.finding import Explanation, Finding
+from kfuzz.core.verdict import Kind, State, Verdict
+from kfuzz.report.accesses import accesses_words, draw_accesses
+from kfuzz.report.drawing import (
+    counted,
+    draw_case,
+    draw_failure,
+    one_line,
+    plain,
+    shown_path,
+)
+from kfuzz.report.gathered import Shown
+from kfuzz.report.grids import Grid, grids
+from kfuzz.report.layout import LABEL, Section, fact_lines, section_lines
+from kfuzz.report.promises import bound_contract, parts_of, title
+
+# What people read of a text that kernels or strangers wrote; JSON has all of it.
+MAX_LINE: Final = 1_000
+MAX_LINES: Final = 40
+# A traceback's end says what happened.
+TRACE_LINES: Final = 20
+# A part of a contract on the page of a finding; `contracts show` has it whole.
+PART_WIDTH: Final = 110
+
+_OF_GPUS: Final = re.compile(r"cuda|hip\b|rocm|gpu|device", re.IGNORECASE)
+_WITHOUT_GPU: Final = {"cpu": "on the CPU", "interpret": "in Triton's interpreter"}
+
+
+@dataclass(frozen=True)
+class StateText:
+    """How a state of a finding is shown: in words, by a sign, and by a class of CSS."""
+
+    words: str
+    sign: str
+    level: str
+
+
+STATES: Final = {
+    State.REGRESSED: StateText(
+        "regressed: it was fixed, and fails again", "✗", "v-violates"
+    ),
+    State.CONFIRMED: StateText("confirmed in fresh processes", "✗", "v-violates"),
+    State.NEW: StateText("not confirmed: the time ran out", "?", "v-under_specified"),
+    State.FLAKY: StateText(
+        "flaky: it fails in some runs only, which does not fail this one",
+        "≈",
+        "v-under_specified",
+    ),
+    State.UNREPRODUCED: StateText(
+        "unreproduced: seen once, which does not fail this run",
+        "≈",
+        "v-under_specified",
+    ),
+    State.KNOWN: StateText("known", "K", "v-known"),
+    State.FIXED: StateText("fixed", "✓", "v-conforms"),
+}
+"""All texts of states, those that fail a run first; colour only repeats them."""
+
+
+class Depth(IntEnum):
+    """How much room there is: of a run's output, of a report, of a page of its own."""
+
+    SHORT = 0
+    MEDIUM = 1
+    WHOLE = 2
+
+
+class Form(StrEnum):
+    """How the lines of a part stand.
+
+    FACT: one line beside its label. LIST: one below the other. DRAWING: likewise, in
+    letters of one width. PROMISE: a list, of which a layout may have a longer form.
+    """
+
+    FACT = "fact"
+    LIST = "list"
+    DRAWING = "drawing"
+    PROMISE = "promise"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One labelled part of what is said about a finding.
+
+    Attributes:
+        label: what it is.
+        lines: plain text, control characters spelled out.
+        form: how they stand.
+        depth: the least room in which it is shown.
+        folded: of interest to few; a layout that can folds it away.
+        grids: what the lines say, value by value, for where there is room.
+    """
+
+    label: str
+    lines: tuple[str, ...]
+    form: Form = Form.LIST
+    depth: Depth = Depth.WHOLE
+    folded: bool = False
+    grids: tuple[Grid, ...] = ()
+
+
+@dataclass(frozen=True)
+class FindingView:
+    """A finding for people.
+
+    Attributes:
+        id: its id.
+        state: how its state is shown, its reason and whether it is new included.
+        contract: id of the contract class.
+        title: contract, operator and promise on one line.
+        kernel: node id.
+        message: what happened, on one line.
+        parts: what else there is to say, in this order.
+        errors: maps of errors, each with what it is of.
+        replay: the command that replays it; "" where it is not stored.
+    """
+
+    id: str
+    state: StateText
+    contract: str
+    title: str
+    kernel: str
+    message: str
+    parts: tuple[Part, ...]
+    errors: tuple[tuple[str, ErrorMap], ...]
+    replay: str
+
+
+def view(shown: Shown, options: str = "") -> FindingView:
+    """Return a finding for people.
+
+    Args:
+        shown: the finding.
+        options: what the commands in it need to find the corpus.
+    """
+    finding, signature = shown.finding, shown.finding.signature
+    state = STATES[finding.state]
+    words = state.words
+    if shown.known and shown.reason:
+        words += f": {shown.reason}"
+    if not shown.is_new:
+        words += "; the corpus had it already"
+    state = replace(state, words=_short(words))
+    target = plain(target_option(finding, shown.outside))
+    promise = title(signature.contract)
+    return FindingView(
+        id=finding.id,
+        state=state,
+        contract=signature.contract,
+        title=f"{signature.contract}/{one_line(finding.operator)}"
+        + (f": {promise}" if promise != signature.contract else ""),
+        kernel=one_line(shown.kernel),
+        message=_short(finding.failure.message),
+        parts=tuple(
+            part for part in _parts(shown, state.words, target, options) if part.lines
+        ),
+        errors=_errors(finding),
+        replay=f"kfuzz replay {finding.id}{target}{options}",
+    )
+
+
+def finding_lines(made: FindingView, depth: Depth = Depth.SHORT) -> list[str]:
+    """Return a finding below its title, the command to type next as the last line."""
+    lines = [made.message]
+    for part in made.parts:
+        if part.depth > depth:
+            continue
+        if part.form is Form.FACT:
+            lines += [f"{part.label}: {line}" for line in part.lines]
+        else:
+            lines += [f"{part.label}:", *(f"  {line}" for line in part.lines)]
+    return lines + ([f"replay: {made.replay}"] if made.replay else [])
+
+
+def finding_page(made: FindingView) -> list[str]:
+    """Return everything about a finding."""
+    facts = [(p.label, p.lines[0]) for p in made.parts if p.form is Form.FACT]
+    sections = [
+        Section(p.label, _drawn(p.grids) if p.grids else p.lines)
+        for p in made.parts
+        if p.form is not Form.FACT
+    ]
+    head = [f"{made.id}: {made.state.words}", f"{Verdict.VIOLATES} {made.title}"]
+    head.append(f"  {made.message}")
+    return [*head, *fact_lines(facts), *section_lines(sections)]
+
+
+def gpu_hint(finding: Finding) -> str:
+    """Return what is to be tried where a kernel may have refused for want of a GPU.
+
+    "" where it ran on one, and where neither what it raised nor the line that raised
+    it speaks of GPUs.
+    """
+    where, failure = _WITHOUT_GPU.get(finding.device, ""), finding.failure
+    if failure.kind is not Kind.RAISES or not where:
+        return ""
+    # Below a line of code Python may mark a part of it.
+    trace = [t for t in failure.trace.splitlines() if t.strip(" ^~")]
+    if not any(map(_OF_GPUS.search, [failure.message, *trace[-2:]])):
+        return ""
+    return f"it ran {where}; if it needs a GPU: --device cuda"
+
+
+def target_option(finding: Finding, outside: str = "") -> str:
+    """Return what a printed command needs to find the kernel of a finding.
+
+    Args:
+        finding: the finding.
+        outside: what `--target` takes for the kernel where the finding does not say
+            where that lives; "" where it does, or nobody knows: then a person has to.
+    """
+    target = finding.target
+    if not outside and (target.file or target.module):
+        return ""
+    return f" --target {quote(outside or f'FILE.py::{target.name}')}"
+
+
+def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part]:
+    """Yield every part; those without a line are left out."""
+    finding, failure = shown.finding, shown.finding.failure
+    signature, device = finding.signature, finding.device
+    kind = f"{signature.kind}:{signature.detail}".removesuffix(":")
+    of_output = f" of {signature.output}" if signature.output else ""
+    counts = counted(finding.input_elements, "element")
+    if finding.nonzero_elements is not None:
+        counts += f", {finding.nonzero_elements} non-zero"
+    accesses, trace = failure.accesses, plain(failure.trace).splitlines()
+    named = f"{finding.id}{target}{options}"
+    reduced = finding.reduction and (
+        f"in {finding.reduction.evaluations} runs; stopped by: "
+        f"{finding.reduction.stopped}"
+    )
+
+    yield _fact("kernel", shown.kernel, Depth.SHORT)
+    yield _fact("operator", f"{finding.operator}, run on {device}")
+    yield _fact("kind", kind + of_output)
+    yield _fact("bucket", finding.bucket)
+    yield _fact("declared", ", ".join(_claims(finding.declaration)) or "the defaults")
+    yield _fact("seed", str(finding.seed))
+    yield _fact("hint", gpu_hint(finding), Depth.SHORT)
+    yield _list(
+        f"minimal input ({counts})",
+        [*draw_case(finding.case), *_edge(finding)],
+        Depth.SHORT,
+        grids=(*grids(finding.case), *map(Grid, _edge(finding))),
+    )
+    yield _list("failing element", draw_failure(failure), Depth.SHORT)
+    yield _list("accesses", accesses_words(accesses), Depth.SHORT)
+    memory = tuple(draw_accesses(accesses, finding.case))
+    yield Part("memory", memory, Form.DRAWING, Depth.MEDIUM)
+    yield _list("why", _why(finding.explanation), Depth.SHORT)
+    yield _fact("reduced", reduced or "")
+    end = tuple(line[:MAX_LINE] for line in trace[-TRACE_LINES:])
+    yield Part("trace (its end)", end, Form.DRAWING, Depth.MEDIUM, folded=True)
+    yield _fact("state", state, Depth.SHORT)
+    stored = shown_path(shown.path) if shown.path else ""
+    yield _fact("stored", stored, Depth.SHORT)
+    yield _list("first found as", draw_case(finding.first), folded=True)
+    promise = tuple(_promise(signature.contract, finding.operator))
+    yield Part("promise", promise, Form.PROMISE)
+    yield _list(
+        "environment",
+        [f"{k:<{LABEL}} {v}" for k, v in encode(finding.fingerprint).items() if v],
+        folded=True,
+    )
+    history = [f"{c.when} {c.state} {c.note}" for c in finding.history]
+    yield _list("history", history, folded=True)
+    commands = (
+        f"kfuzz replay {named}",
+        f"kfuzz replay {named} --script repro.py",
+        f"kfuzz shrink {named}",
+    )
+    yield Part("next", commands, folded=True)
+
+
+def _fact(label: str, text: str, depth: Depth = Depth.WHOLE) -> Part:
+    lines = (_short(text),) if text else ()
+    return Part(label, lines, Form.FACT, depth)
+
+
+def _list(
+    label: str,
+    texts: list[str],
+    depth: Depth = Depth.WHOLE,
+    *,
+    folded: bool = False,
+    grids: tuple[Grid, ...] = (),
+) -> Part:
+    lines = tuple(_short(text) for text in texts[:MAX_LINES])
+    if len(texts) > MAX_LINES:
+        lines = (*lines, f"… {len(texts) - MAX_LINES} more")
+    return Part(label, lines, Form.LIST, depth, folded, grids)
+
+
+def _short(text: str) -> str:
+    # Columns made of spaces stay.
+    line = " ".join(plain(text).splitlines()).rstrip()
+    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
+
+
+def _drawn(made: Iterable[Grid]) -> list[str]:
+    return [line for g in made for line in (g.head, *(f"  {row}" for row in g.lines))]
+
+
+def _edge(finding: Finding) -> list[str]:
+    edge = finding.case.edge
+    if edge is None:
+        return []
+    beside = one_line(edge.argument) or "every argument"
+    if edge.allocation is not None:
+        beside = f"tensor {edge.allocation} that it allocates, counted from 0"
+    return [f"a page that faults lies at the {edge.side} of {beside}"]
+
+
+def _why(explanation: Explanation | None) -> list[str]:
+    if explanation is None:
+        return []
+    needs = ", ".join(explanation.features)
+    lines = [f"needs: {needs}"] if needs else []
+    lines += explanation.lines
+    if not explanation.complete:
+        lines.append("the time ran out before everything was varied")
+    return lines
+
+
+def _errors(finding: Finding) -> tuple[tuple[str, ErrorMap], ...]:
+    minimal, first = finding.failure.errors, finding.first_errors
+    named = [("of the minimal input", minimal), ("as first found", first)]
+    chosen = named[:1] if minimal == first else named
+    return tuple((name, errors) for name, errors in chosen if errors is not None)
+
+
+def _claims(declaration: Declaration) -> list[str]:
+    default = Declaration()
+    return [
+        f"{f.name}={encode(getattr(declaration, f.name))!r}"
+        for f in fields(Declaration)
+        if getattr(declaration, f.name) != getattr(default, f.name)
+    ]
+
+
+def _promise(contract: str, operator: str) -> list[str]:
+    bound = bound_contract(contract, operator)
+    if bound is None:
+        return []  # an operator of the user's own
+    return [
+        f"{name:<{LABEL}} {textwrap.shorten(texts[0], PART_WIDTH, placeholder=' …')}"
+        for name, texts in parts_of(bound)
+    ]

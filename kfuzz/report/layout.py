@@ -1,0 +1,116 @@
+"""Pages as values, laid out as text or as Markdown: what is shown is decided once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kfuzz.report.drawing import one_line
+
+# Labels of facts stand in a column of this width.
+LABEL: Final = 15
+
+Facts = Iterable[tuple[str, str]]
+Rows = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page; without content it is left out.
+
+    Attributes:
+        title: its heading.
+        lines: one line each; several are a list.
+        rows: a table below them, the header first; all of one length.
+        prose: whether the lines are paragraphs, and no list.
+        numbers: columns of the table aligned to the right.
+    """
+
+    title: str
+    lines: Sequence[str] = ()
+    rows: Rows = ()
+    numbers: Sequence[int] = ()
+    prose: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.lines or len(self.rows) > 1)
+
+
+def text_page(title: str, facts: Facts, sections: Iterable[Section]) -> list[str]:
+    """Return a page for a terminal."""
+    return [one_line(title), *fact_lines(facts), *section_lines(sections)]
+
+
+def section_lines(sections: Iterable[Section]) -> list[str]:
+    """Return sections for a terminal, a line left free before each."""
+    lines = []
+    for section in filter(None, sections):
+        inner = list(section.lines)
+        inner += table(section.rows, numbers=section.numbers) if section.rows else []
+        lines += ["", one_line(section.title), *(f"  {line}" for line in inner)]
+    return lines
+
+
+def markdown_page(title: str, facts: Facts, sections: Iterable[Section]) -> list[str]:
+    """Return a page of Markdown."""
+    lines = [f"- {label}: {escaped(text)}" for label, text in facts]
+    head = [f"# {escaped(title)}", *([""] if lines else [])]
+    return [*head, *lines, *section_markdown(sections)]
+
+
+def section_markdown(sections: Iterable[Section], *, level: int = 2) -> list[str]:
+    """Return sections in Markdown, a line left free before each.
+
+    Args:
+        sections: what to show.
+        level: that of their headings.
+    """
+    lines = []
+    for section in filter(None, sections):
+        lines += ["", f"{'#' * level} {section.title}", ""]
+        mark = "" if section.prose else "- "
+        lines += [f"{mark}{escaped(line)}" for line in section.lines]
+        if section.rows:
+            lines += [""] if section.lines else []
+            lines += markdown_table(section.rows, numbers=section.numbers)
+    return lines
+
+
+def fact_lines(facts: Facts) -> list[str]:
+    """Return labels and texts in two columns."""
+    return [f"  {label:<{LABEL}} {one_line(text)}" for label, text in facts]
+
+
+def table(rows: Rows, *, numbers: Iterable[int] = ()) -> list[str]:
+    """Return rows as aligned columns.
+
+    Args:
+        rows: the header first; all of one length.
+        numbers: columns aligned to the right.
+    """
+    right = set(numbers)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = (
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def markdown_table(rows: Rows, *, numbers: Iterable[int] = ()) -> list[str]:
+    """Return the same as a table of Markdown; cells may hold its markup."""
+    right, (head, *rest) = set(numbers), rows
+    rule = ["--:" if i in right else "---" for i in range(len(head))]
+    lines = (" | ".join(map(_cell, row)) for row in (head, rule, *rest))
+    return [f"| {line} |" for line in lines]
+
+
+def _cell(text: str) -> str:
+    return escaped(text).replace("|", "\\|")
+
+
+def escaped(text: str) -> str:
+    """Return text on one line, without what Markdown would take for HTML."""
+    return one_line(text).replace("<", "&lt;")
