@@ -8,11 +8,10 @@ import typer
 from typer.main import get_command
 
 from kfuzz import __version__
-from kfuzz.cli.config_verb import config
+from kfuzz.cli.config import config
 from kfuzz.cli.contract_verbs import contracts_app
 from kfuzz.cli.corpus_verbs import corpus_app, show
-from kfuzz.cli.errors import report_error
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.exit_codes import ExitCode, report_error
 from kfuzz.cli.replay import replay, shrink
 from kfuzz.cli.report import report
 from kfuzz.cli.run import run

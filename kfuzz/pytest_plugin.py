@@ -300,7 +300,7 @@ def _project_corpus(config: pytest.Config) -> Path:
 
 
 def _seconds(text: str) -> float:
-    from kfuzz.cli.options import duration
+    from kfuzz.cli.values import duration
     from kfuzz.core.errors import UsageError
 
     try:

@@ -1,133 +1,208 @@
-"""[tool.kfuzz] of the nearest pyproject.toml: what a project says of its runs."""
+"""What holds for a run: each setting and the place that says it; `kfuzz config`.
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+The command line goes before the environment, that before the project's file, where a
+profile's table goes before [tool.kfuzz]; then comes what the profile sets by itself.
+What a person wrote down holds whatever profile is in force.
+"""
 
-from kfuzz.cli.settings import SETTINGS, Place
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import typer
+
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.project import SECTION, Config, open_project, profile_section
+from kfuzz.cli.settings import (
+    PROFILES,
+    SETTINGS,
+    FormatOption,
+    Setting,
+    as_plain,
+    as_text,
+)
+from kfuzz.cli.streams import print_report
+from kfuzz.cli.values import Place
 from kfuzz.core.errors import UsageError, suggestion
 
-SECTION: Final = "[tool.kfuzz]"
-PROFILES_KEY: Final = "profiles"
-DEFAULT_CORPUS: Final = "corpus"
-
-Values = Mapping[str, Any]
+COMMAND_LINE: Final = "command line"
+UNSAID: Final = "default"
+# Variables of other parts of kfuzz.
+_OTHER_VARIABLES: Final = frozenset({"KFUZZ_CACHE", "KFUZZ_CHILD_MEMORY"})
 
 
 @dataclass(frozen=True)
-class Config:
-    """What a project says about kfuzz.
+class Chosen:
+    """The value of a setting and its source.
 
     Attributes:
-        file: the nearest pyproject.toml, None where there is none.
-        values: its settings, as `kfuzz.cli.settings` reads them.
-        profiles: the settings of its own profiles, and what it changes in others.
+        value: as the run is given it; None where there is none.
+        source: "command line", a variable, a section of the project's file, a
+            profile, or "default".
+        rank: 0 for the first place in the order of precedence, more for later ones.
+        said: what the command line or a variable says, as a file would.
     """
 
-    file: Path | None = None
-    values: Values = field(default_factory=dict)
-    profiles: Mapping[str, Values] = field(default_factory=dict)
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Targets as on the command line; paths relative to the working folder."""
-        found: tuple[str, ...] = self.values.get("targets", ())
-        return found
-
-    @property
-    def corpus(self) -> Path | None:
-        """Absolute path of the folder of findings, None if not said."""
-        found: Path | None = self.values.get("corpus")
-        return found
+    value: Any
+    source: str
+    rank: int = 0
+    said: Any = None
 
 
-def read_config(start: Path | None = None) -> Config:
-    """Read the nearest pyproject.toml at or above a folder.
+class Effective:
+    """The settings of one run.
 
-    Args:
-        start: the folder, the working one by default.
-
-    Raises:
-        UsageError: if it cannot be read, or says what kfuzz does not know.
+    Attributes:
+        profile: the name of the profile in force.
+        chosen: every setting, by key.
     """
-    here = (start or Path.cwd()).resolve()
-    folders = (here, *here.parents)
-    file = next((f for d in folders if (f := d / "pyproject.toml").is_file()), None)
-    if file is None:
-        return Config()
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # TOMLDecodeError and bad UTF-8 too
-        raise UsageError(
-            f"cannot be read: {error}", where=str(file), fix="it must be valid TOML"
-        ) from None
-    tool = document.get("tool", {})
-    section = tool.get("kfuzz", {}) if isinstance(tool, dict) else {}
-    where = f"{file}: {SECTION}"
-    if not isinstance(section, dict):
-        raise UsageError("is not a table", where=where)
-    section = dict(section)
-    tables = section.pop(PROFILES_KEY, {})
-    if not isinstance(tables, dict):
-        raise UsageError("is not a table", where=f"{where} {PROFILES_KEY}")
-    valid = [*SETTINGS, PROFILES_KEY]
-    profiles = {}
-    for name, table in tables.items():
-        place = f"{file}: {profile_section(name)}"
-        own = [s.key for s in SETTINGS.values() if not s.common]
-        if not isinstance(table, dict):
-            raise UsageError("is not a table", where=place)
-        profiles[name] = _values(table, own, place, file.parent, here)
-    return Config(file, _values(section, valid, where, file.parent, here), profiles)
+
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        config: Config,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Find out what holds.
+
+        Args:
+            given: what the command line says, by the settings' names; None or an empty
+                list where it says nothing.
+            config: of the project.
+            environ: the environment; the process's by default.
+
+        Raises:
+            UsageError: if a place says what cannot be; names place and way out.
+        """
+        self._given, self._config = given, config
+        self._environ = os.environ if environ is None else environ
+        self.profile = ""
+        picked = self._pick(SETTINGS["profile"])
+        self.profile = self._known(picked)
+        others = (s for s in SETTINGS.values() if s.key != "profile")
+        self.chosen = {"profile": picked, **{s.key: self._pick(s) for s in others}}
+        self._settle()
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a setting."""
+        return self.chosen[key].value
+
+    def unknown_variables(self) -> list[tuple[str, str]]:
+        """Return variables that look like settings and are none, each with a hint."""
+        valid = {s.variable for s in SETTINGS.values()} | _OTHER_VARIABLES
+        unknown = (v for v in self._environ if v.startswith("KFUZZ_"))
+        return [(v, suggestion(v, valid)) for v in sorted(unknown) if v not in valid]
+
+    def _pick(self, setting: Setting) -> Chosen:
+        key, kind, config = setting.key, setting.kind, self._config
+        if (said := self._given.get(setting.name)) not in (None, []):
+            said = kind.text(said) if isinstance(said, str) else said
+            return Chosen(kind.read(said, Place(f"--{key}")), COMMAND_LINE, 0, said)
+        if text := self._environ.get(setting.variable):
+            said = kind.text(text)
+            value = kind.read(said, Place(setting.variable))
+            return Chosen(value, setting.variable, 1, said)
+        name = config.file.name if config.file else ""
+        own = config.profiles.get(self.profile, {})
+        if key in own:
+            return Chosen(own[key], f"{name} {profile_section(self.profile)}", 2)
+        if key in config.values:
+            return Chosen(config.values[key], f"{name} {SECTION}", 3)
+        if self.profile in setting.profiles:
+            return Chosen(setting.profiles[self.profile], f"profile {self.profile}", 4)
+        return Chosen(setting.default, UNSAID, 5)
+
+    def where(self, key: str) -> str:
+        """Return what says a setting, for error messages."""
+        return self._place(key, self.chosen[key])
+
+    def _place(self, key: str, picked: Chosen) -> str:
+        if picked.rank < 2:
+            return f"--{key}" if picked.rank == 0 else picked.source
+        section = profile_section(self.profile) if picked.rank == 2 else SECTION
+        return f"{self._config.file}: {section} {key}"
+
+    def _known(self, picked: Chosen) -> str:
+        """Return the name of the profile.
+
+        Raises:
+            UsageError: if there is no such profile.
+        """
+        valid = [*PROFILES, *self._config.profiles]
+        if picked.value not in valid:
+            raise UsageError(
+                f"{picked.value!r:.60} is no profile",
+                where=self._place("profile", picked),
+                fix=suggestion(picked.value, valid),
+            )
+        name: str = picked.value
+        return name
+
+    def _settle(self) -> None:
+        """Settle what depends on two settings.
+
+        Raises:
+            UsageError: if one place asks for what excludes each other.
+        """
+        chosen = self.chosen
+        cases, limit = chosen["max-cases"], chosen["max-time"]
+        if cases.value is not None and limit.source == UNSAID:
+            chosen["max-time"] = Chosen(None, "default beside max-cases", 5)
+        quiet, verbose = chosen["quiet"], chosen["verbose"]
+        if quiet.value and verbose.value:
+            if quiet.rank == verbose.rank:
+                raise UsageError("-q and -v exclude each other", fix="give one of them")
+            later = "quiet" if quiet.rank > verbose.rank else "verbose"
+            other = verbose if later == "quiet" else quiet
+            chosen[later] = Chosen(False, other.source, other.rank)
 
 
-def profile_section(name: str) -> str:
-    """Return the name of a profile's table."""
-    return f"[tool.kfuzz.profiles.{name}]"
+def config(
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            help=f"{', '.join(PROFILES)}, or one of the project's own. Default: the "
+            "one in force.",
+        ),
+    ] = None,
+    format: FormatOption = "text",
+) -> int:
+    """Print the settings of `kfuzz run` as they hold here, each with its source.
 
-
-def _values(
-    table: dict[str, Any], valid: list[str], where: str, base: Path, here: Path
-) -> dict[str, Any]:
-    """Return the settings of a table, checked."""
-    values = {}
-    for key, value in table.items():
-        if key not in valid:
-            if key in SETTINGS:
-                fix = f"it holds for every verb: write it under {SECTION}"
-                raise UsageError(f"{key} cannot be a profile's", where=where, fix=fix)
-            fix = suggestion(key, valid)
-            raise UsageError(f"unknown key {key!r:.60}", where=where, fix=fix)
-        values[key] = SETTINGS[key].read(value, Place(f"{where} {key}", base, here))
-    return values
-
-
-def corpus_folder(option: str | None, config: Config, root: Path) -> Path:
-    """Return the folder of findings.
-
-    Args:
-        option: what --corpus or KFUZZ_CORPUS says; relative to the working folder.
-        config: of the project.
-        root: the project; its corpus/ is the default.
-
-    Raises:
-        UsageError: if it is there and no folder.
+    The command line goes before the environment (KFUZZ_MAX_TIME for --max-time), that
+    before [tool.kfuzz.profiles.NAME], that before [tool.kfuzz] in pyproject.toml, that
+    before what the profile sets by itself.
     """
-    if option == "":
-        raise UsageError("is empty", where="--corpus", fix="give a folder")
-    folder = Path(option) if option else config.corpus or root / DEFAULT_CORPUS
-    try:
-        # A name that the system cannot hold says so here, not amid a run.
-        folder.lstat()
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot be used: {reason}", where=str(folder)) from None
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(
-            "is not a folder", where=str(folder), fix="--corpus names a folder"
-        )
-    return folder
+    project = open_project(None)
+    settings = Effective({"profile": profile}, project.config)
+    chosen = {key: (c.value, c.source) for key, c in settings.chosen.items()}
+    chosen["corpus"] = (project.corpus, chosen["corpus"][1])
+    file = project.config.file
+    strangers = settings.unknown_variables()
+
+    def document() -> dict[str, Any]:
+        return {
+            "file": None if file is None else str(file),
+            "profile": settings.profile,
+            "profiles": sorted({*PROFILES, *project.config.profiles}),
+            "settings": {
+                key: {"value": as_plain(value), "source": source}
+                for key, (value, source) in chosen.items()
+            },
+            "unknown_variables": [name for name, _ in strangers],
+        }
+
+    def lines() -> Iterator[str]:
+        rows = [(key, as_text(value), said) for key, (value, said) in chosen.items()]
+        widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:2]]
+        for key, value, source in rows:
+            yield f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}"
+        yield f"file: {file or 'no pyproject.toml here or above'}"
+        for name, hint in strangers:
+            yield f"{name} is set and is no setting: {hint}"
+
+    print_report(format, document, lines)
+    return ExitCode.OK

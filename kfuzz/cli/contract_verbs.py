@@ -1,17 +1,16 @@
 """kfuzz contracts list|show: the promises that kernels are held to."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from kfuzz.cli import options
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.streams import report_stream
+from kfuzz.cli.settings import shared
+from kfuzz.cli.streams import print_report
+from kfuzz.cli.values import one_of
 
-_FORMATS: Final = ("text", "markdown", "json")
 _FormatOption = Annotated[
-    str,
-    typer.Option("--format", metavar="text|markdown|json", help="What to print."),
+    str, shared("format", "What to print.", kind=one_of("text", "markdown", "json"))
 ]
 
 contracts_app = typer.Typer(
@@ -23,22 +22,20 @@ contracts_app = typer.Typer(
 def list_(format: _FormatOption = "text") -> int:
     """List every contract of every operator."""
     from kfuzz.contracts.suite import every_contract
-    from kfuzz.report import json_report
+    from kfuzz.report.json_report import contract_document
     from kfuzz.report.lists import contract_lines
     from kfuzz.report.promises import promise
 
-    options.choice(format, _FORMATS, "--format")
     contracts = every_contract()
-    with report_stream() as out:
-        if format == "json":
-            shown = [json_report.contract_document(c) for c in contracts]
-            json_report.write({"contracts": shown}, out)
-        elif format == "markdown":
-            for contract in contracts:
-                print(f"- `{contract.identifier}`: {promise(contract)}", file=out)
-        else:
-            for line in contract_lines(contracts):
-                print(line, file=out)
+    print_report(
+        format,
+        lambda: {"contracts": [contract_document(c) for c in contracts]},
+        lambda: (
+            [f"- `{c.identifier}`: {promise(c)}" for c in contracts]
+            if format == "markdown"
+            else contract_lines(contracts)
+        ),
+    )
     return ExitCode.OK
 
 
@@ -51,17 +48,15 @@ def show(
 ) -> int:
     """Show the eight parts of one contract."""
     from kfuzz.contracts.suite import find_contract
-    from kfuzz.report import json_report, promises
+    from kfuzz.report import promises
+    from kfuzz.report.json_report import contract_page
 
-    options.choice(format, _FORMATS, "--format")
     contract = find_contract(id)
-    with report_stream() as out:
-        if format == "json":
-            document = json_report.contract_page(contract)
-            json_report.write({"contract": document}, out)
-            return ExitCode.OK
-        as_page = format == "markdown"
-        draw = promises.contract_markdown if as_page else promises.contract_text
-        for line in draw(contract):
-            print(line, file=out)
+    as_page = format == "markdown"
+    draw = promises.contract_markdown if as_page else promises.contract_text
+    print_report(
+        format,
+        lambda: {"contract": contract_page(contract)},
+        lambda: draw(contract),
+    )
     return ExitCode.OK

@@ -6,17 +6,18 @@ from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import options
+from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
-from kfuzz.cli.streams import report_stream
+from kfuzz.cli.settings import CorpusOption, FormatOption, checking
+from kfuzz.cli.streams import print_report
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.verdict import Feature, State
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.maintenance import Deed, Did
 
 OLDER_THAN: Final = "30d"
-_MARKS: Final = ("known", "fixed", "new")
+_MARK: Final = values.one_of("known", "fixed", "new")
 
 corpus_app = typer.Typer(
     help="Look at stored findings, and keep them up.",
@@ -26,37 +27,31 @@ corpus_app = typer.Typer(
 
 
 @corpus_app.command("list")
-def list_(
-    corpus: options.CorpusOption = None, format: options.FormatOption = "text"
-) -> int:
+def list_(corpus: CorpusOption = None, format: FormatOption = "text") -> int:
     """List every stored finding."""
     from kfuzz.report import corpus_lists
     from kfuzz.report.drawing import shown_path
 
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
     project = open_project(corpus)
     _must_exist(corpus, project.corpus.is_dir())
     entries = list(project.store().summaries())
-    with report_stream() as out:
-        if as_json:
-            from kfuzz.report import json_report
-
-            json_report.write(corpus_lists.corpus_document(entries), out)
-            return ExitCode.OK
-        lines = corpus_lists.corpus_lines(entries)
-        for line in lines or [f"no finding in {shown_path(project.corpus)}"]:
-            print(line, file=out)
-        for _, entry in entries:
-            if isinstance(entry, Problem):
-                text = f"kfuzz: skipped: {corpus_lists.problem_line(entry)}"
-                typer.echo(text, err=True)
+    none = [f"no finding in {shown_path(project.corpus)}"]
+    print_report(
+        format,
+        lambda: corpus_lists.corpus_document(entries),
+        lambda: corpus_lists.corpus_lines(entries) or none,
+    )
+    for _, entry in () if format == "json" else entries:
+        if isinstance(entry, Problem):
+            text = f"kfuzz: skipped: {corpus_lists.problem_line(entry)}"
+            typer.echo(text, err=True)
     return ExitCode.OK
 
 
 @corpus_app.command()
 def check(
-    corpus: options.CorpusOption = None,
-    format: options.FormatOption = "text",
+    corpus: CorpusOption = None,
+    format: FormatOption = "text",
     repair: Annotated[
         bool,
         typer.Option(
@@ -67,23 +62,21 @@ def check(
     ] = False,
 ) -> int:
     """Check that every stored finding can be read; exit 1 if one cannot."""
-    from kfuzz.report import corpus_lists, json_report
+    from kfuzz.report import corpus_lists
 
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
     project = open_project(corpus)
     _must_exist(corpus, project.corpus.is_dir())
     problems = project.store().check(repair=repair)
     whole = sum(isinstance(entry, Stored) for entry in project.store().entries())
-    with report_stream() as out:
-        if as_json:
-            shown = [corpus_lists.problem_document(problem) for problem in problems]
-            json_report.write({"readable": whole, "problems": shown}, out)
-        else:
-            for problem in problems:
-                print(corpus_lists.problem_line(problem), file=out)
-            n = len(problems)
-            word = "problem" if n == 1 else "problems"
-            print(f"{whole} readable, {n} {word}", file=out)
+    total = f"{whole} readable, {len(problems)} problem{'s' * (len(problems) != 1)}"
+    print_report(
+        format,
+        lambda: {
+            "readable": whole,
+            "problems": [corpus_lists.problem_document(p) for p in problems],
+        },
+        lambda: [*map(corpus_lists.problem_line, problems), total],
+    )
     return ExitCode.VIOLATION if problems else ExitCode.OK
 
 
@@ -94,7 +87,12 @@ def mark(
         typer.Argument(metavar="ID", help="Ids, beginnings of them, finding.json."),
     ],
     state: Annotated[
-        str, typer.Argument(metavar="known|fixed|new", help="The state it is in now.")
+        str,
+        typer.Argument(
+            metavar=_MARK.metavar,
+            help="The state it is in now.",
+            callback=checking(_MARK, "the state"),
+        ),
     ],
     reason: Annotated[
         str,
@@ -102,7 +100,6 @@ def mark(
             "--reason",
             metavar="TEXT",
             help="Why, for the history; a known finding needs one.",
-            show_default=False,
         ),
     ] = "",
     link: Annotated[
@@ -111,7 +108,6 @@ def mark(
             "--link",
             metavar="URL",
             help="Where there is more, such as an issue: http or https.",
-            show_default=False,
         ),
     ] = "",
     features: Annotated[
@@ -121,11 +117,10 @@ def mark(
             metavar="tail,nan",
             help="Known only where all these are needed; without any, wherever kernel, "
             "contract, kind and output are the same.",
-            show_default=False,
         ),
     ] = None,
-    corpus: options.CorpusOption = None,
-    format: options.FormatOption = "text",
+    corpus: CorpusOption = None,
+    format: FormatOption = "text",
 ) -> int:
     """Say what people know of findings.
 
@@ -134,8 +129,6 @@ def mark(
     """
     from kfuzz.store import maintenance as upkeep
 
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
-    given = State(options.choice(state, _MARKS, "the state"))
     for option, text in (("--reason", reason), ("--link", link)):
         _require_plain(option, text)
     if link and not link.startswith(("http://", "https://")):
@@ -145,12 +138,12 @@ def mark(
     deeds = upkeep.mark(
         store,
         entries,
-        given,
+        State(state),
         reason=reason.strip(),
         link=link,
         features=_features(features or ()),
     )
-    _tell(deeds, as_json=as_json)
+    _tell(deeds, format)
     return ExitCode.OK
 
 
@@ -160,8 +153,8 @@ def merge(
         list[str],
         typer.Argument(metavar="DIR", help="Other corpora; they stay as they are."),
     ],
-    corpus: options.CorpusOption = None,
-    format: options.FormatOption = "text",
+    corpus: CorpusOption = None,
+    format: FormatOption = "text",
 ) -> int:
     """Take in findings from other corpora, such as another machine's.
 
@@ -171,7 +164,6 @@ def merge(
     """
     from kfuzz.store import maintenance as upkeep
 
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
     project = open_project(corpus)
     own = project.corpus
     for name in folders:
@@ -182,7 +174,7 @@ def merge(
     store, deeds = project.store(), list[Deed]()
     for name in folders:
         deeds += upkeep.merge(store, Corpus(Path(name)))
-    _tell(deeds, as_json=as_json)
+    _tell(deeds, format)
     skipped = any(deed.did is Did.SKIPPED for deed in deeds)
     return ExitCode.VIOLATION if skipped else ExitCode.OK
 
@@ -201,8 +193,8 @@ def prune(
         bool,
         typer.Option("--yes/--dry-run", help="Do it; else it is only said what goes."),
     ] = False,
-    corpus: options.CorpusOption = None,
-    format: options.FormatOption = "text",
+    corpus: CorpusOption = None,
+    format: FormatOption = "text",
 ) -> int:
     """Drop findings that are over.
 
@@ -211,12 +203,11 @@ def prune(
     """
     from kfuzz.store import maintenance as upkeep
 
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
-    seconds = options.age(older_than, "--older-than")
+    seconds = values.age(older_than)
     project = open_project(corpus)
     _must_exist(corpus, project.corpus.is_dir())
     deeds = upkeep.prune(project.store(), older_than=seconds, apply=yes)
-    _tell(deeds, as_json=as_json, done=yes)
+    _tell(deeds, format, done=yes)
     return ExitCode.OK
 
 
@@ -225,43 +216,38 @@ def show(
         str,
         typer.Argument(metavar="ID", help="An id, its beginning, or a finding.json."),
     ],
-    corpus: options.CorpusOption = None,
-    format: options.FormatOption = "text",
+    corpus: CorpusOption = None,
+    format: FormatOption = "text",
 ) -> int:
     """Show everything about one finding."""
     from kfuzz.report import json_report
     from kfuzz.report.finding_view import finding_page, view
     from kfuzz.report.gathered import Shown
 
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
     project = open_project(corpus)
     stored = project.store().find(id)
-    with report_stream() as out:
-        if as_json:
-            json_report.write(json_report.finding_document(stored), out)
-            return ExitCode.OK
-        found = stored.finding
-        shown = Shown(found.target.node_id, found, str(stored.path))
-        for line in finding_page(view(shown, project.options)):
-            print(line, file=out)
+    found = stored.finding
+    shown = Shown(found.target.node_id, found, str(stored.path))
+    print_report(
+        format,
+        lambda: json_report.finding_document(stored),
+        lambda: finding_page(view(shown, project.options)),
+    )
     return ExitCode.OK
 
 
-def _tell(deeds: Sequence[Deed], *, as_json: bool, done: bool = True) -> None:
+def _tell(deeds: Sequence[Deed], form: str, *, done: bool = True) -> None:
     from kfuzz.report import corpus_lists
 
-    with report_stream() as out:
-        if as_json:
-            from kfuzz.report import json_report
-
-            document = corpus_lists.deeds_document(deeds, done=done)
-            json_report.write(document, out)
-            return
-        for deed in deeds:
-            print(corpus_lists.deed_line(deed, done=done), file=out)
-        print(corpus_lists.deeds_line(deeds), file=out)
-        if deeds and not done:
-            print("nothing was done: --yes does it", file=out)
+    print_report(
+        form,
+        lambda: corpus_lists.deeds_document(deeds, done=done),
+        lambda: [
+            *(corpus_lists.deed_line(deed, done=done) for deed in deeds),
+            corpus_lists.deeds_line(deeds),
+            *(["nothing was done: --yes does it"] if deeds and not done else []),
+        ],
+    )
 
 
 def _features(texts: Sequence[str]) -> list[Feature]:

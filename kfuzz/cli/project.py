@@ -1,14 +1,113 @@
-"""Where a verb works: the project, its settings and its corpus."""
+"""Where a verb works: the project, what its pyproject.toml says, and its corpus."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
+from typing import Any, Final
 
-from kfuzz.cli.config import Config, corpus_folder, read_config
-from kfuzz.core.errors import UsageError
+from kfuzz.cli.settings import SETTINGS
+from kfuzz.cli.values import Place
+from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.store.corpus import Corpus
+
+SECTION: Final = "[tool.kfuzz]"
+PROFILES_KEY: Final = "profiles"
+DEFAULT_CORPUS: Final = "corpus"
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a project says about kfuzz.
+
+    Attributes:
+        file: the nearest pyproject.toml, None where there is none.
+        values: its settings, as their kinds read them.
+        profiles: the settings of its own profiles, and what it changes in others.
+    """
+
+    file: Path | None = None
+    values: Values = field(default_factory=dict)
+    profiles: Mapping[str, Values] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Targets as on the command line; paths relative to the working folder."""
+        found: tuple[str, ...] = self.values.get("targets", ())
+        return found
+
+    @property
+    def corpus(self) -> Path | None:
+        """Absolute path of the folder of findings, None if not said."""
+        found: Path | None = self.values.get("corpus")
+        return found
+
+
+def read_config(start: Path | None = None) -> Config:
+    """Read the nearest pyproject.toml at or above a folder.
+
+    Args:
+        start: the folder, the working one by default.
+
+    Raises:
+        UsageError: if it cannot be read, or says what kfuzz does not know.
+    """
+    here = (start or Path.cwd()).resolve()
+    folders = (here, *here.parents)
+    file = next((f for d in folders if (f := d / "pyproject.toml").is_file()), None)
+    if file is None:
+        return Config()
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # TOMLDecodeError and bad UTF-8 too
+        raise UsageError(
+            f"cannot be read: {error}", where=str(file), fix="it must be valid TOML"
+        ) from None
+    tool = document.get("tool", {})
+    section = tool.get("kfuzz", {}) if isinstance(tool, dict) else {}
+    where = f"{file}: {SECTION}"
+    if not isinstance(section, dict):
+        raise UsageError("is not a table", where=where)
+    section = dict(section)
+    tables = section.pop(PROFILES_KEY, {})
+    if not isinstance(tables, dict):
+        raise UsageError("is not a table", where=f"{where} {PROFILES_KEY}")
+    valid = [*SETTINGS, PROFILES_KEY]
+    own = [s.key for s in SETTINGS.values() if not s.common]
+    profiles = {}
+    for name, table in tables.items():
+        place = f"{file}: {profile_section(name)}"
+        if not isinstance(table, dict):
+            raise UsageError("is not a table", where=place)
+        profiles[name] = _values(table, own, place, file.parent, here)
+    return Config(file, _values(section, valid, where, file.parent, here), profiles)
+
+
+def profile_section(name: str) -> str:
+    """Return the name of a profile's table."""
+    return f"[tool.kfuzz.profiles.{name}]"
+
+
+def _values(
+    table: dict[str, Any], valid: list[str], where: str, base: Path, here: Path
+) -> dict[str, Any]:
+    """Return the settings of a table, checked."""
+    values = {}
+    for key, value in table.items():
+        if key not in valid:
+            if key in SETTINGS:
+                fix = f"it holds for every verb: write it under {SECTION}"
+                raise UsageError(f"{key} cannot be a profile's", where=where, fix=fix)
+            fix = suggestion(key, valid)
+            raise UsageError(f"unknown key {key!r:.60}", where=where, fix=fix)
+        values[key] = SETTINGS[key].kind.read(
+            value, Place(f"{where} {key}", base, here)
+        )
+    return values
 
 
 @dataclass(frozen=True)
@@ -67,5 +166,34 @@ def open_project(corpus: str | None) -> Project:
     if corpus is None:
         corpus = os.environ.get("KFUZZ_CORPUS") or None
     config, root = read_config(), project_root()
-    folder = corpus_folder(corpus, config, root)
+    folder = _corpus_folder(corpus, config, root)
     return Project(root, config, folder, corpus or "")
+
+
+def _corpus_folder(option: str | None, config: Config, root: Path) -> Path:
+    """Return the folder of findings.
+
+    Args:
+        option: what --corpus or KFUZZ_CORPUS says; relative to the working folder.
+        config: of the project.
+        root: the project; its corpus/ is the default.
+
+    Raises:
+        UsageError: if it is there and no folder.
+    """
+    if option == "":
+        raise UsageError("is empty", where="--corpus", fix="give a folder")
+    folder = Path(option) if option else config.corpus or root / DEFAULT_CORPUS
+    try:
+        # A name that the system cannot hold says so here, not amid a run.
+        folder.lstat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot be used: {reason}", where=str(folder)) from None
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(
+            "is not a folder", where=str(folder), fix="--corpus names a folder"
+        )
+    return folder

@@ -1,37 +1,39 @@
 """kfuzz replay and kfuzz shrink: stored findings run again."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from threading import Event
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from kfuzz.cli import options
+from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.project import open_project
-from kfuzz.cli.select import chosen
-from kfuzz.cli.streams import consume, report_stream, stopping
-from kfuzz.core.errors import DecodeError, UsageError
-from kfuzz.core.verdict import ReplayOutcome
-from kfuzz.engine.config import (
-    ReplayConfig,
-    ReplayResult,
-    Sanitized,
+from kfuzz.cli.project import Project, open_project
+from kfuzz.cli.settings import (
+    CorpusOption,
+    FormatOption,
+    option,
+    shared,
 )
+from kfuzz.cli.streams import consume, print_report, report_stream, stopping
+from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
+from kfuzz.core.verdict import ReplayOutcome
+from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.workers.processors import processors
 from kfuzz.execution.device.sanitizer import TOOLS
-from kfuzz.store.corpus import Problem, Stored
+from kfuzz.report.corpus_lists import problem_line
+from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
+from kfuzz.store.entry import FINDING
+
+T = TypeVar("T")
 
 MOST_JOBS: Final = 8
 
 _DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="auto|cpu|cuda[:i]|interpret",
-        help="Default: where each finding was found.",
-        show_default=False,
-    ),
+    str | None, shared("device", "Default: where each finding was found.")
 ]
 
 
@@ -43,14 +45,13 @@ def replay(
             metavar="ID|FILE|DIR",
             help="Ids, finding.json files, folders of findings; all of the corpus "
             "by default.",
-            show_default=False,
         ),
     ] = None,
     times: Annotated[
-        int, typer.Option("--times", metavar="N", help="Runs of each finding.")
+        int, option("--times", kind=values.COUNT, help="Runs of each finding.")
     ] = 3,
     device: _DeviceOption = None,
-    corpus: options.CorpusOption = None,
+    corpus: CorpusOption = None,
     target: Annotated[
         str,
         typer.Option(
@@ -58,47 +59,41 @@ def replay(
             metavar="TARGET",
             help="Run this kernel in place of the stored one: path.py::name, a module "
             "or package.module:name; without a name the one of the stored name.",
-            show_default=False,
         ),
     ] = "",
     script: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--script",
             metavar="OUT.py",
             help="Write a self-contained script of one finding, and run nothing.",
-            show_default=False,
         ),
     ] = None,
     sanitizer: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--sanitizer",
-            metavar="memcheck|racecheck|initcheck|synccheck",
+            kind=values.one_of(*TOOLS),
             help="Call the kernel once under compute-sanitizer instead, on a GPU; the "
             "report is stored with the finding.",
-            show_default=False,
         ),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            help="Findings side by side. Default: one for two processors, at most 8; "
+        shared(
+            "jobs",
+            "Findings side by side. Default: one for two processors, at most 8; "
             "one where any was found, or is replayed, on a GPU.",
-            show_default=False,
         ),
     ] = None,
     fail_on: Annotated[
         str,
-        typer.Option(
-            "--fail-on",
-            metavar="new|any",
-            help="Exit 1 on findings that are not known only, or on known ones too.",
+        shared(
+            "fail-on",
+            "Exit 1 on findings that are not known only, or on known ones too.",
         ),
     ] = "new",
-    format: options.FormatOption = "text",
+    format: FormatOption = "text",
 ) -> int:
     """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
 
@@ -111,21 +106,13 @@ def replay(
     With --sanitizer: 0 no errors, 1 some, 3 the tool or the kernel did not run, 5 there
     is no such tool or device.
     """
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
-    options.count(times, "--times")
-    options.choice(fail_on, options.FAIL_ON, "--fail-on")
-    options.count(jobs, "--jobs")
-    if device is not None:
-        device = options.device(device)
     project = open_project(corpus)
-    entries = chosen(findings or [], project)
-    if sanitizer is not None:
-        options.choice(sanitizer, TOOLS, "--sanitizer")
-        if script is not None:
+    entries = _chosen(findings or [], project)
+    if script is not None:
+        if sanitizer is not None:
             fix = "give one of them"
             raise UsageError("--sanitizer and --script exclude each other", fix=fix)
-    if script is not None:
-        return _write_script(entries, script, target, as_json=as_json)
+        return _write_script(entries, script, target, form=format)
     config = ReplayConfig(
         root=project.root,
         corpus=project.corpus,
@@ -136,18 +123,16 @@ def replay(
         opener=context.obj,
     )
     if sanitizer is not None:
-        return _sanitize(entries, sanitizer, config, as_json=as_json)
-    failing = fail_on == "any"
-    return _replay(
-        entries, config, as_json=as_json, on_known=failing, options=project.options
-    )
+        return _sanitize(entries, sanitizer, config, format)
+    on_known = fail_on == "any"
+    return _replay(entries, config, format, on_known=on_known, options=project.options)
 
 
 def shrink(
     context: typer.Context,
     id: Annotated[str, typer.Argument(metavar="ID", help="The finding.")],
     device: _DeviceOption = None,
-    corpus: options.CorpusOption = None,
+    corpus: CorpusOption = None,
     target: Annotated[
         str,
         typer.Option(
@@ -155,13 +140,10 @@ def shrink(
             metavar="TARGET",
             help="Where the kernel lives now, if it moved or the finding does not say: "
             "path.py::name.",
-            show_default=False,
         ),
     ] = "",
 ) -> int:
     """Reduce a stored finding further and explain it anew."""
-    if device is not None:
-        device = options.device(device)
     project = open_project(corpus)
     stored = project.store().find(id)
     config = ReplayConfig(
@@ -195,31 +177,23 @@ def _jobs_for(entries: Sequence[Stored | Problem], device: str | None) -> int:
 def _replay(
     entries: Sequence[Stored | Problem],
     config: ReplayConfig,
+    form: str,
     *,
-    as_json: bool,
     on_known: bool,
     options: str,
 ) -> ExitCode:
-    from kfuzz.engine.replay import replayer as engine
-    from kfuzz.report import json_report
+    from kfuzz.engine.replay.replayer import replay
+    from kfuzz.report.json_report import replay_document
     from kfuzz.report.lists import replay_lines, replay_total
 
-    results: list[ReplayResult] = []
-    with report_stream() as out, stopping() as stop:
-
-        def feed(result: ReplayResult) -> None:
-            results.append(result)
-            if not as_json:
-                for line in replay_lines(result.event(), options=options):
-                    print(line, file=out)
-
-        consume(engine.replay(entries, config, stop=stop), feed, stop)
-        interrupted = stop.is_set() and len(results) < len(entries)
-        if as_json:
-            document = json_report.replay_document(results, interrupted=interrupted)
-            json_report.write(document, out)
-        else:
-            print(replay_total([r.event() for r in results]), file=out)
+    results, interrupted = _each(
+        lambda stop: replay(entries, config, stop=stop),
+        len(entries),
+        form,
+        lines=lambda result: replay_lines(result.event(), options=options),
+        document=replay_document,
+        total=lambda results: [replay_total([r.event() for r in results])],
+    )
     if interrupted:
         return ExitCode.INTERRUPTED
     outcomes = {result.outcome for result in results}
@@ -230,32 +204,19 @@ def _replay(
 
 
 def _sanitize(
-    entries: Sequence[Stored | Problem],
-    tool: str,
-    config: ReplayConfig,
-    *,
-    as_json: bool,
+    entries: Sequence[Stored | Problem], tool: str, config: ReplayConfig, form: str
 ) -> ExitCode:
-    from kfuzz.engine.replay import sanitize as engine
-    from kfuzz.report import json_report
+    from kfuzz.engine.replay.sanitize import sanitize
+    from kfuzz.report.json_report import sanitizer_document
     from kfuzz.report.lists import sanitized_lines
 
-    results: list[Sanitized] = []
-    with report_stream() as out, stopping() as stop:
-
-        def feed(result: Sanitized) -> None:
-            results.append(result)
-            if not as_json:
-                for line in sanitized_lines(result):
-                    print(line, file=out)
-
-        consume(engine.sanitize(entries, tool, config, stop=stop), feed, stop)
-        interrupted = stop.is_set() and len(results) < len(entries)
-        if as_json:
-            document = json_report.sanitizer_document(
-                tool, results, interrupted=interrupted
-            )
-            json_report.write(document, out)
+    results, interrupted = _each(
+        lambda stop: sanitize(entries, tool, config, stop=stop),
+        len(entries),
+        form,
+        lines=sanitized_lines,
+        document=partial(sanitizer_document, tool),
+    )
     if interrupted:
         return ExitCode.INTERRUPTED
     if any(result.report is None for result in results):
@@ -264,11 +225,44 @@ def _sanitize(
     return ExitCode.VIOLATION if found else ExitCode.OK
 
 
+def _each(
+    produce: Callable[[Event], Iterator[T]],
+    expected: int,
+    form: str,
+    *,
+    lines: Callable[[T], Iterable[str]],
+    document: Callable[..., dict[str, Any]],
+    total: Callable[[list[T]], list[str]] = lambda results: [],
+) -> tuple[list[T], bool]:
+    """Print each result as it comes, or all as one document.
+
+    Returns:
+        The results, and whether a signal left fewer than are expected.
+    """
+    results: list[T] = []
+    as_json = form == "json"
+    with report_stream() as out, stopping() as stop:
+
+        def feed(result: T) -> None:
+            results.append(result)
+            for line in () if as_json else lines(result):
+                print(line, file=out)
+
+        consume(produce(stop), feed, stop)
+        interrupted = stop.is_set() and len(results) < expected
+        if as_json:
+            from kfuzz.report import json_report
+
+            json_report.write(document(results, interrupted=interrupted), out)
+        for line in () if as_json else total(results):
+            print(line, file=out)
+    return results, interrupted
+
+
 def _write_script(
-    entries: Sequence[Stored | Problem], name: str, target: str, *, as_json: bool
+    entries: Sequence[Stored | Problem], path: Path, target: str, *, form: str
 ) -> ExitCode:
     from kfuzz.engine.script.script import script
-    from kfuzz.report import json_report
     from kfuzz.report.writing import write_new
 
     if len(entries) != 1:
@@ -280,26 +274,89 @@ def _write_script(
     stored = entries[0]
     if isinstance(stored, Problem):
         raise DecodeError(stored.what)
-    text = script(stored.finding, target)
-    path = Path(name)
+    text, where = script(stored.finding, target), f"--script {path}"
     try:
         # Never over what is there: one slip would cost a kernel's source.
         write_new(path, text)
     except FileExistsError:
-        raise UsageError(
-            "is there already",
-            where=f"--script {name}",
-            fix="remove it or choose another name",
-        ) from None
+        fix = "remove it or choose another name"
+        raise UsageError("is there already", where=where, fix=fix) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"cannot be written: {reason}", where=f"--script {name}"
-        ) from None
-    with report_stream() as out:
-        if as_json:
-            done = {"id": stored.finding.id, "script": str(path)}
-            json_report.write(done, out)
-        else:
-            print(f"wrote {path}: run it with `python {path}`", file=out)
+        raise UsageError(f"cannot be written: {reason}", where=where) from None
+    print_report(
+        form,
+        lambda: {"id": stored.finding.id, "script": str(path)},
+        lambda: [f"wrote {path}: run it with `python {path}`"],
+    )
     return ExitCode.OK
+
+
+def _chosen(names: Sequence[str], project: Project) -> list[Stored | Problem]:
+    """Return the entries that the names select, each once, in order.
+
+    Args:
+        names: ids, finding.json files, folders of one or of many findings;
+            none selects the whole corpus.
+        project: its corpus holds the ids.
+
+    Entries of a format that this version does not know are skipped, which is said,
+    unless they are named one by one.
+
+    Raises:
+        UsageError: if a name selects nothing.
+        NothingToRunError: if the corpus is empty.
+    """
+    found: dict[Path, Stored | Problem] = {}
+    if not names:
+        found = {entry.path: entry for entry in project.store().entries()}
+    for name in names:
+        for entry in _named(name, project):
+            found.setdefault(Path(os.path.abspath(entry.path)), entry)
+    for path, entry in list(found.items()):
+        if isinstance(entry, Problem) and entry.kind is ProblemKind.FORMAT:
+            typer.echo(f"kfuzz: skipped: {problem_line(entry)}", err=True)
+            del found[path]
+    if not found:
+        raise NothingToRunError(
+            "no finding to replay",
+            where=str(project.corpus),
+            fix="`kfuzz run` stores what it finds there",
+        )
+    return list(found.values())
+
+
+def _named(name: str, project: Project) -> Iterator[Stored | Problem]:
+    if os.path.isdir(name) and not os.path.isfile(Path(name) / FINDING):
+        inside = list(_inside(Path(name)))
+        yield from inside
+        if inside:
+            return  # else an id may be meant that a folder happens to share
+    try:
+        yield project.store().find(name)
+    except DecodeError as error:
+        yield Problem(_folder_of(name, project), str(error), ProblemKind.DAMAGED)
+
+
+def _inside(folder: Path) -> Iterator[Stored | Problem]:
+    """Yield the entries of a corpus, or of one kernel's folder in it."""
+    if any(folder.glob(f"*/{FINDING}")):
+        own = folder.resolve()
+        for entry in Corpus(own.parent).entries():
+            if entry.path.parent == own:
+                yield entry
+    else:
+        yield from Corpus(folder).entries()
+
+
+def _folder_of(name: str, project: Project) -> Path:
+    path = Path(name)
+    if path.name == FINDING:
+        return path.parent
+    if path.is_dir():
+        return path
+    for entry in project.store().entries():
+        relative = "-".join(entry.path.relative_to(project.corpus).parts)
+        if relative.startswith(name):
+            return entry.path
+    return project.corpus

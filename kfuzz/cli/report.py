@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from kfuzz.cli import options, reports
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
+from kfuzz.cli.settings import CorpusOption
+from kfuzz.cli.values import reports
 from kfuzz.core.errors import NothingToRunError, UsageError
 from kfuzz.core.event import Event, Exited, FindingSaved, Notice
 from kfuzz.report.event_lines import read_events
+from kfuzz.report.kinds import NAMES
 from kfuzz.store.corpus import Problem
 
 
@@ -21,8 +23,7 @@ def report(
         list[str],
         typer.Argument(
             metavar="KIND=FILE",
-            help=f"KIND is one of {', '.join(reports.KINDS)}; several by spaces or "
-            "commas.",
+            help=f"KIND is one of {', '.join(NAMES)}; several by spaces or commas.",
         ),
     ],
     events: Annotated[
@@ -32,10 +33,9 @@ def report(
             metavar="FILE",
             help="What `kfuzz run --report jsonl=FILE` wrote; repeatable. The corpus "
             "is then read only if --corpus names it.",
-            show_default=False,
         ),
     ] = None,
-    corpus: options.CorpusOption = None,
+    corpus: CorpusOption = None,
 ) -> int:
     """Make reports of stored findings, of events that a run kept, or of both.
 
@@ -43,7 +43,7 @@ def report(
     """
     from kfuzz.report.files import ReportFiles
 
-    chosen = reports.wanted(wanted, "kfuzz report")
+    chosen = reports(wanted, "kfuzz report")
     project = open_project(corpus)
     _require_files(events or [], [str(r.path) for r in chosen])
     if corpus is not None and not project.corpus.is_dir():

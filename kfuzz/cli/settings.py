@@ -1,45 +1,39 @@
-"""The settings of `kfuzz run`: every one, how it is read, and from which places."""
+"""The settings of `kfuzz run`, each declared once, and the options made of them.
 
-import os
+A setting's entry in `SETTINGS` is all there is to say of it: its option with help, its
+environment variable, its key in [tool.kfuzz] and how the value is read, what it is by
+default and in each profile, and whether it is a field of `RunConfig`. Other verbs take
+the same entries for options that they share. To add one: an entry here, and the field
+of `RunConfig` that the engine reads.
+"""
+
+import inspect
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from kfuzz.cli import options, reports
-from kfuzz.core.budget import Scale
-from kfuzz.core.errors import UsageError, suggestion
-from kfuzz.engine.search.learnt_store import AUTO
-from kfuzz.engine.search.profiles import DEFAULT, shown
-from kfuzz.report.kinds import ReportFile
+import typer
 
-FRESH: Final = "fresh"
-"""The seed of a run that is to draw other cases than any before it."""
+from kfuzz.cli import values
+from kfuzz.cli.values import Kind, Place, one_of
+from kfuzz.core.budget import Budget, Scale
+from kfuzz.core.burst import MEMBERS
+from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.report.kinds import NAMES, ReportFile
 
-_TRUTHS: Final = {"1": True, "true": True, "yes": True, "on": True,
-                  "0": False, "false": False, "no": False, "off": False}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a value was said.
-
-    Attributes:
-        label: for error messages: file, section and key, the variable, or the option.
-        base: folder of the file, to which its paths are relative; None on the command
-            line and in the environment, whose paths are the working folder's.
-        here: the working folder.
-    """
-
-    label: str
-    base: Path | None = None
-    here: Path = Path()
-
-    def path(self, text: str) -> Path:
-        """Return a path as it is used in the working folder."""
-        return Path(text) if self.base is None else self.base / text
+DEFAULT: Final = "quick"
+# Each profile, and when to use it. What it sets stands with the settings.
+PROFILES: Final[Mapping[str, str]] = {
+    DEFAULT: "while a kernel is being written",
+    "pr": "on a pull request",
+    "nightly": "at night",
+    "large": "for tensors above 2^31 elements, more than 65,535 rows and strides that "
+    "span gigabytes, on a GPU",
+}
+_LIMITS: Final = frozenset(f.name for f in fields(Budget))
+_ENGINE: Final = _LIMITS | {f.name for f in fields(RunConfig)}
 
 
 @dataclass(frozen=True)
@@ -47,217 +41,70 @@ class Setting:
     """One setting.
 
     Attributes:
-        key: its name in a file; the variable is KFUZZ_ and that in capitals.
-        read: checks what a place says, and returns what the run is given.
+        key: its name in a file. The option is two dashes and that; the variable
+            KFUZZ_ and that in capitals; where `RunConfig` or its `Budget` has a field
+            of that name, the setting fills it.
+        kind: how its values are written and read.
+        help: what the help says of the option; "" for what has none, as only profiles
+            and files set it.
         default: where no place and no profile says anything.
-        text: makes of a variable's text what a file would say.
+        profiles: what profiles set it to, those that do not leave it at its default.
+        metavar: how the help names a value, where not as the kind does.
+        option: the words of the option, where they are not the usual ones; none for
+            an argument.
+        repeated: whether a printed command that repeats the run repeats it, so that it
+            draws the same cases.
         common: whether other verbs heed it too, so that no profile may set it.
     """
 
     key: str
-    read: Callable[[Any, Place], Any]
+    kind: Kind
+    help: str = ""
     default: Any = None
-    text: Callable[[str], Any] = str
+    profiles: Mapping[str, Any] = field(default_factory=dict)
+    metavar: str = ""
+    option: tuple[str, ...] | None = None
+    repeated: bool = False
     common: bool = False
+
+    @property
+    def name(self) -> str:
+        """The key as Python has it."""
+        return self.key.replace("-", "_")
 
     @property
     def variable(self) -> str:
         """The environment variable."""
-        return f"KFUZZ_{self.key.replace('-', '_').upper()}"
+        return f"KFUZZ_{self.name.upper()}"
+
+    @property
+    def for_engine(self) -> bool:
+        """Whether it fills a field of `RunConfig` or `Budget`."""
+        return self.name in _ENGINE
 
 
-def number(text: str) -> Any:
-    """Return the number that a text is, or the text itself."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _truth(text: str) -> Any:
-    return _TRUTHS.get(text.strip().lower(), text)
-
-
-def _words(text: str) -> Any:
-    try:
-        return shlex.split(text)
-    except ValueError:  # a quote that is not closed
-        return text
-
-
-def _wrong(value: Any, what: str, place: Place, fix: str = "") -> UsageError:
-    return UsageError(f"{value!r:.60} is not {what}", where=place.label, fix=fix)
-
-
-def _duration(value: Any, place: Place) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = f"{value:g}"
-    if not isinstance(value, str):
-        raise _wrong(value, "a duration", place, "write 90, 90s, 10m, 1h or 1h30m")
-    options.duration(value, place.label)
-    return value
-
-
-def _count(value: Any, place: Place) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong(value, "a whole number", place)
-    options.count(value, place.label)
-    return value
-
-
-def _seed(value: Any, place: Place) -> int | str:
-    if value == FRESH:
-        return FRESH
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong(value, "a seed", place, f'write a whole number or "{FRESH}"')
-    return options.seed(value, place.label)
-
-
-def _share(value: Any, place: Place) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value <= 1:
-        raise _wrong(value, "a share of the cases", place, "write a number up to 1")
-    return float(value)
-
-
-def _flag(value: Any, place: Place) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(value, "true or false", place)
-    return value
-
-
-def _choice(value: Any, place: Place, *, valid: Sequence[str]) -> str:
-    if not isinstance(value, str):
-        raise _wrong(value, "a choice", place, suggestion("", valid))
-    return options.choice(value, valid, place.label)
-
-
-def _device(value: Any, place: Place) -> str:
-    if not isinstance(value, str):
-        raise _wrong(value, "a device", place, suggestion("", options.DEVICES))
-    return options.device(value, place.label)
-
-
-def _name(value: Any, place: Place) -> str:
-    if not isinstance(value, str) or not value:
-        raise _wrong(value, "a name", place)
-    return value
-
-
-def _globs(value: Any, place: Place) -> tuple[str, ...]:
-    return tuple(_texts(value, place, "globs", 'write ["C-PRC-*", "K-MEM-01"]'))
-
-
-def _texts(value: Any, place: Place, what: str, fix: str) -> Sequence[str]:
-    good = isinstance(value, list | tuple) and all(
-        isinstance(word, str) and word for word in value
-    )
-    if not good:
-        raise _wrong(value, f"a list of {what}", place, fix)
-    words: Sequence[str] = value
-    return words
-
-
-def _targets(value: Any, place: Place) -> tuple[str, ...]:
-    fix = 'write targets = ["kernels.py", "package.module"]'
-    found = _texts(value, place, "targets", fix)
-    return tuple(_from_here(target, place) for target in found)
-
-
-def _from_here(target: str, place: Place) -> str:
-    """Return a target of a project as it is written in the working folder."""
-    base, here = place.base, place.here
-    path, separator, name = target.partition("::")
-    if base is None or base == here:
-        return target
-    if not ("/" in path or path.endswith(".py") or (base / path).exists()):
-        return target
-    return os.path.relpath(base / path, here) + separator + name
-
-
-def _folder(value: Any, place: Place) -> Path:
-    if not isinstance(value, str) or not value:
-        raise _wrong(value, "a folder", place, 'write corpus = "corpus"')
-    return place.path(value)
-
-
-def _file(value: Any, place: Place) -> Path:
-    if not isinstance(value, str) or not value:
-        raise _wrong(value, "a file", place)
-    return place.path(value)
-
-
-def _reports(value: Any, place: Place) -> tuple[ReportFile, ...]:
-    if isinstance(value, list | tuple):  # words of the command line
-        return tuple(reports.wanted(value, place.label))
-    fix = 'write report = { html = "report.html" }'
-    if not isinstance(value, dict):
-        raise _wrong(value, "a table of reports", place, fix)
-    found = []
-    for kind, path in value.items():
-        if kind not in reports.KINDS:
-            raise UsageError(
-                f"unknown report {kind!r:.60}",
-                where=place.label,
-                fix=suggestion(kind, reports.KINDS),
-            )
-        file = _file(path, Place(f"{place.label}.{kind}", place.base))
-        found.append(ReportFile(kind, file, with_folder=True))
-    return tuple(found)
-
-
-def _of(valid: Sequence[str]) -> Callable[[Any, Place], str]:
-    return partial(_choice, valid=valid)
-
-
-# In the order in which `kfuzz config` shows them. What stands in `Profile` has its
-# default there. An option of `kfuzz run` reads its setting under the same name.
-SETTINGS: Final[dict[str, Setting]] = {
-    s.key: s
-    for s in (
-        Setting("profile", _name, DEFAULT, common=True),
-        Setting("targets", _targets, (), _words),
-        Setting("max-time", _duration),
-        Setting("max-cases", _count, text=number),
-        Setting("max-findings", _count, text=number),
-        Setting("seed", _seed, text=number),
-        Setting("replay", _flag, text=_truth),
-        Setting("probes", _share, text=number),
-        Setting("scale", _of(tuple(map(str, Scale)))),
-        Setting("burst", _count, text=number),
-        Setting("engine", _of(options.ENGINES)),
-        Setting("jobs", _count, text=number),
-        Setting("learnt", _name, AUTO),
-        Setting("contracts", _globs, (), _words),
-        Setting("exclude-contracts", _globs, (), _words),
-        Setting("calibration", _file),
-        Setting("device", _device, "auto"),
-        Setting("isolate", _of(options.ISOLATION), "auto"),
-        Setting("corpus", _folder, common=True),
-        Setting("fail-on", _of(options.FAIL_ON), "new"),
-        Setting("report", _reports, (), _words),
-        Setting("format", _of(options.FORMATS), "text"),
-        Setting("quiet", _flag, False, _truth),
-        Setting("verbose", _flag, False, _truth),
-    )
-}
+def _profiles_help() -> str:
+    """Return every profile in words: when to use it, and what it sets."""
+    texts = []
+    for name, purpose in PROFILES.items():
+        # What `scale` is, the purpose says.
+        own = [s for s in SETTINGS.values() if name in s.profiles and s.key != "scale"]
+        sets = ", ".join(f"{s.key} {as_text(s.profiles[name])}" for s in own)
+        texts.append(f"{name}: {purpose}" + (f" ({sets})" if sets else ""))
+    return "; ".join(texts)
 
 
 def as_text(value: Any) -> str:
     """Return the value of a setting as one line."""
     if value is None:
         return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
     if isinstance(value, tuple):
-        return " ".join(_as_word(item) for item in value) or "–"
-    return shown(value)
-
-
-def _as_word(item: Any) -> str:
-    if isinstance(item, ReportFile):
-        return shlex.quote(f"{item.kind}={item.path}")
-    return shlex.quote(str(item))
+        return " ".join(shlex.quote(str(as_plain(item))) for item in value) or "–"
+    return str(value)
 
 
 def as_plain(value: Any) -> Any:
@@ -266,6 +113,280 @@ def as_plain(value: Any) -> Any:
         return [as_plain(item) for item in value]
     if isinstance(value, ReportFile):
         return f"{value.kind}={value.path}"
-    if isinstance(value, Path):
-        return str(value)
-    return value
+    return str(value) if isinstance(value, Path) else value
+
+
+# In the order in which `kfuzz config` and the help show them.
+SETTINGS: Final[dict[str, Setting]] = {
+    s.key: s
+    for s in (
+        Setting(
+            "targets",
+            values.TARGETS,
+            "path.py, path.py::name, a folder, package.module or package.module:name; "
+            "without any, targets of [tool.kfuzz].",
+            (),
+            option=(),
+        ),
+        Setting(
+            "max-time",
+            values.DURATION,
+            "For the whole run: 90, 90s, 10m, 1h, 1h30m. Default: the profile's; 60s "
+            "without one, and without limit if --max-cases is given.",
+            "60s",
+            {"pr": "5m", "nightly": "3h"},
+            repeated=True,
+        ),
+        Setting("max-cases", values.COUNT, "Cases for each kernel.", repeated=True),
+        Setting("max-findings", values.COUNT, "Stop after N findings.", repeated=True),
+        Setting("seed", values.SEED, "Default: a fresh one, printed.", values.FRESH),
+        Setting(
+            "profile",
+            values.NAME,
+            "{profiles}; or one of the project's own. `kfuzz config` prints what it "
+            "comes to.",
+            DEFAULT,
+            repeated=True,
+            common=True,
+        ),
+        Setting(
+            "replay",
+            values.FLAG,
+            "Replay the findings stored for the targets first, in at most half of the "
+            "time. Default: the profile's.",
+            RunConfig.replay,
+            {"pr": True, "nightly": True},
+            option=("--replay/--no-replay",),
+            repeated=True,
+        ),
+        # The share of the cases that get the sampled probes: a second call, changed
+        # data, other batches, calls at once.
+        Setting("probes", values.SHARE, "", RunConfig.probes, {"nightly": 1 / 4}),
+        Setting(
+            "scale",
+            one_of(*map(str, Scale), engine=Scale),
+            "",
+            str(RunConfig.scale),
+            {"large": str(Scale.LARGE)},
+        ),
+        Setting(
+            "burst",
+            values.COUNT,
+            "Most members of a burst, which share a structure and are held to the "
+            "contracts that are always on; 1 for no bursts.",
+            MEMBERS,
+            repeated=True,
+        ),
+        Setting(
+            "engine",
+            one_of(*map(str, Engine), engine=Engine),
+            "What chooses the cases. atheris: libFuzzer, guided by the branches of the "
+            "wrapper and, interpreted, of the kernel; needs atheris installed.",
+            str(RunConfig.engine),
+            repeated=True,
+        ),
+        Setting(
+            "jobs",
+            values.COUNT,
+            "Kernels searched side by side; the cases are the same. Default: one for "
+            "each processor, on GPUs one for each.",
+        ),
+        Setting(
+            "learnt",
+            values.NAME,
+            "What of earlier runs to begin with: last, all that they learnt; ID, what "
+            "the run began with that printed it. Default auto: last without --seed, "
+            "none with it.",
+            "auto",
+            metavar="auto|none|last|ID",
+        ),
+        Setting(
+            "contracts",
+            values.GLOBS,
+            "Contracts to judge, e.g. 'C-PRC-*'; repeatable.",
+            (),
+            repeated=True,
+        ),
+        Setting(
+            "exclude-contracts",
+            values.GLOBS,
+            "Contracts to leave out; repeatable.",
+            (),
+            repeated=True,
+        ),
+        Setting(
+            "calibration",
+            values.FILE,
+            "What `kfuzz calibrate --format json` printed here, to tell which "
+            "contracts are uncalibrated. Default: what kfuzz ships.",
+        ),
+        Setting(
+            "device",
+            values.DEVICE,
+            "Where kernels run.",
+            RunConfig.device,
+            repeated=True,
+        ),
+        Setting(
+            "isolate",
+            one_of("auto", "process", "none"),
+            "Run kernels in processes of their own.",
+            RunConfig.isolate,
+            repeated=True,
+        ),
+        Setting(
+            "corpus",
+            values.FOLDER,
+            "Folder of findings; corpus/ of the project by default.",
+            repeated=True,
+            common=True,
+        ),
+        Setting(
+            "fail-on",
+            one_of("new", "any"),
+            "Exit 1 on new findings only, or on known ones too.",
+            "new",
+        ),
+        Setting(
+            "report",
+            values.REPORT,
+            f"Write a report; KIND is one of {', '.join(NAMES)}. Repeatable.",
+            (),
+        ),
+        Setting("format", one_of("text", "json"), "What to print on stdout.", "text"),
+        Setting(
+            "quiet",
+            values.FLAG,
+            "No progress and no notes.",
+            False,
+            option=("-q", "--quiet"),
+        ),
+        Setting(
+            "verbose",
+            values.FLAG,
+            "Tracebacks, too.",
+            False,
+            option=("-v", "--verbose"),
+        ),
+    )
+}
+
+
+def run_config(
+    chosen: Callable[[str], Any], root: Path, corpus: Path, **more: Any
+) -> RunConfig:
+    """Return what the engine is asked to do.
+
+    Args:
+        chosen: returns the value of a setting, by key.
+        root: the project's folder.
+        corpus: the folder of findings.
+        more: fields of `RunConfig` that no setting fills, or fills by itself.
+    """
+    given = {
+        s.name: s.kind.engine(chosen(s.key))
+        for s in SETTINGS.values()
+        if s.for_engine and s.name not in {"corpus", *more}
+    }
+    limits = Budget(**{name: given.pop(name) for name in sorted(_LIMITS)})
+    return RunConfig(root=root, corpus=corpus, budget=limits, **given, **more)
+
+
+def option(*words: str, kind: Kind, help: str, metavar: str = "") -> Any:
+    """Return an option whose value is checked, and read, as its kind says.
+
+    Args:
+        words: as typer takes them; the last one names it in messages.
+        kind: of its values.
+        help: what the help says.
+        metavar: how the help names a value, where not as the kind does.
+    """
+    return typer.Option(
+        *words,
+        metavar=metavar or kind.metavar or None,
+        help=help,
+        callback=checking(kind, words[-1]),
+    )
+
+
+def shared(
+    key: str, help: str = "", metavar: str = "", kind: Kind | None = None
+) -> Any:
+    """Return the option of a setting, for a verb other than `run`.
+
+    Args:
+        key: of the setting.
+        help: what the help says, where it differs.
+        metavar: how the help names a value, where it differs.
+        kind: of its values, where it differs.
+    """
+    setting = SETTINGS[key]
+    return option(
+        *(setting.option or (f"--{key}",)),
+        kind=kind or setting.kind,
+        help=help or setting.help,
+        metavar=metavar,
+    )
+
+
+def checking(kind: Kind, label: str) -> Callable[[Any], Any]:
+    """Return a callback of typer's that reads a value as its kind says.
+
+    Args:
+        kind: of the value.
+        label: names the option or argument in messages.
+    """
+
+    def read(value: Any) -> Any:
+        return value if value is None else kind.read(value, Place(label))
+
+    return read
+
+
+def every_option(verb: Callable[..., int]) -> Callable[..., int]:
+    """Have a verb that takes `**given` take every setting as an option.
+
+    It is given None for what the command line does not say, which other places may.
+    """
+    parameters = [_parameter(s) for s in SETTINGS.values() if s.help]
+    signature = inspect.signature(verb)
+    verb.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return verb
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    kind, help = setting.kind, setting.help.format(profiles=_profiles_help())
+    if isinstance(setting.default, str | int) and not _says_default(setting):
+        help = f"{help} Default {setting.default}."
+    more: dict[str, Any] = {
+        "metavar": setting.metavar or kind.metavar or None,
+        "help": help,
+        "show_default": False,
+    }
+    if setting.option == ():
+        info = typer.Argument(**more)
+    else:
+        info = typer.Option(*(setting.option or (f"--{setting.key}",)), **more)
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind.option | None, info],
+    )
+
+
+def _says_default(setting: Setting) -> bool:
+    told = "Default" in setting.help or setting.key == "profile"
+    return told or isinstance(setting.default, bool)
+
+
+CorpusOption = Annotated[
+    str | None,
+    # Read by `open_project`, which also heeds the other places.
+    typer.Option("--corpus", metavar="DIR", help=SETTINGS["corpus"].help),
+]
+DeviceOption = Annotated[str, shared("device")]
+FailOnOption = Annotated[str, shared("fail-on")]
+FormatOption = Annotated[str, shared("format")]
+JobsOption = Annotated[int | None, shared("jobs")]
+QuietOption = Annotated[bool, shared("quiet")]

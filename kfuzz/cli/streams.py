@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event
 from types import FrameType
-from typing import TYPE_CHECKING, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from kfuzz.core.errors import HarnessError
 
@@ -102,6 +102,28 @@ def _reserved() -> Iterator[TextIO]:
         os.dup2(kept, 1)
         with suppress(OSError, OutputError):  # what could not be written is told
             out.close()
+
+
+def print_report(
+    form: str,
+    document: Callable[[], dict[str, Any]],
+    lines: Callable[[], Iterable[str]],
+) -> None:
+    """Print what a verb came to.
+
+    Args:
+        form: "json" for one document, anything else for lines.
+        document: returns the document.
+        lines: returns the lines.
+    """
+    with report_stream() as out:
+        if form != "json":
+            for line in lines():
+                print(line, file=out)
+            return
+        from kfuzz.report import json_report
+
+        json_report.write(document(), out)
 
 
 class _Output(io.FileIO):
@@ -217,6 +239,24 @@ def consume(items: Iterable[T], feed: Callable[[T], None], stop: Event) -> None:
             for _ in produced:
                 pass
             raise
+
+
+def follow(items: Iterable[Any], stop: Event, *, quiet: bool, **shown: Any) -> None:
+    """Consume the events of a search, with progress on standard error.
+
+    Args:
+        items: the events.
+        stop: ends the search.
+        quiet: without progress.
+        shown: what `TerminalReport` is told of the printed commands.
+    """
+    if quiet:
+        consume(items, lambda event: None, stop)
+        return
+    from kfuzz.report.terminal import TerminalReport
+
+    with TerminalReport(sys.stderr, summary=False, **shown) as report:
+        consume(items, report.feed, stop)
 
 
 def _descriptor(stream: TextIO) -> int:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kfuzz.cli import options
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
+from kfuzz.cli.settings import CorpusOption
 from kfuzz.cli.streams import report_stream
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.fingerprint import version_of
@@ -61,7 +61,7 @@ class Check:
     fix: str = ""
 
 
-def doctor(corpus: options.CorpusOption = None) -> int:
+def doctor(corpus: CorpusOption = None) -> int:
     """Check what kfuzz needs on this machine; exit 5 if no kernel can run."""
     width = max(map(len, Health))
     runs = False

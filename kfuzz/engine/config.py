@@ -43,7 +43,7 @@ class RunConfig:
         device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
         isolate: "auto", "process" or "none".
         contracts: globs of contract classes; empty means all.
-        exclude: globs of contract classes left out.
+        exclude_contracts: globs of contract classes left out.
         scale: which sizes are searched.
         burst: most members of a burst; 1 for no bursts.
         engine: what chooses the cases.
@@ -66,7 +66,7 @@ class RunConfig:
     device: str = "auto"
     isolate: str = "auto"
     contracts: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    exclude_contracts: tuple[str, ...] = ()
     scale: Scale = Scale.USUAL
     burst: int = MEMBERS
     engine: Engine = Engine.HYPOTHESIS

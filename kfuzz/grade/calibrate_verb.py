@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kfuzz.cli import options
 from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.settings import DeviceOption, FormatOption, shared
 from kfuzz.cli.streams import consume, report_stream, stopping
 
 _DEFAULT_CASES = 400
@@ -21,33 +21,27 @@ def calibrate(
             metavar="GLOB",
             help="Contracts, by class or identifier: 'C-PRC-*', '*/softmax', "
             "C-EXC-01/relu; all by default.",
-            show_default=False,
         ),
     ] = None,
     max_cases: Annotated[
         int,
-        typer.Option(
-            "--max-cases",
-            metavar="N",
-            help="Most cases for a violating witness; a conforming one gets a "
-            "quarter, in Triton's interpreter a sixteenth.",
+        shared(
+            "max-cases",
+            "Most cases for a violating witness; a conforming one gets a quarter, in "
+            "Triton's interpreter a sixteenth.",
         ),
     ] = _DEFAULT_CASES,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Everything drawn depends on it.")
-    ] = 0,
-    device: options.DeviceOption = "auto",
+    seed: Annotated[int, shared("seed", "Everything drawn depends on it.", "N")] = 0,
+    device: DeviceOption = "auto",
     jobs: Annotated[
         int | None,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            help="Witnesses searched at once; by default one for each processor, "
-            "on a GPU one.",
-            show_default=False,
+        shared(
+            "jobs",
+            "Witnesses searched at once; by default one for each processor, on a GPU "
+            "one.",
         ),
     ] = None,
-    format: options.FormatOption = "text",
+    format: FormatOption = "text",
 ) -> int:
     """Calibrate the contracts: search kernels known to be right and to be wrong.
 
@@ -64,15 +58,12 @@ def calibrate(
     from kfuzz.grade import calibration_text as report
     from kfuzz.report import json_report
 
-    options.choice(format, options.FORMATS, "--format")
-    most = options.count(max_cases, "--max-cases")
-    assert most is not None
     config = engine.CalibrateConfig(
         globs=tuple(globs or ()),
-        cases=most,
-        seed=options.seed(seed),
-        device=options.device(device),
-        jobs=options.count(jobs, "--jobs") or 0,
+        cases=max_cases,
+        seed=seed,
+        device=device,
+        jobs=jobs or 0,
     )
     made: list[Calibration] = []
     with report_stream() as out, ExitStack() as stack:

@@ -138,7 +138,7 @@ class Grading:
         """Return what the events came to."""
         config, ended = self._config, self._ended
         name, driver = describe(self._device)
-        in_force = select_classes(config.contracts, config.exclude)
+        in_force = select_classes(config.contracts, config.exclude_contracts)
         return Statement(
             device=self._backend,
             fingerprint=host_fingerprint(device=name, driver=driver),

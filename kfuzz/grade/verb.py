@@ -1,28 +1,31 @@
 """kfuzz grade: run the suite and state what a kernel, or the platform, is worth."""
 
-import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import options
+from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.cli.project import open_project
-from kfuzz.cli.streams import consume, report_stream, stopping
+from kfuzz.cli.settings import (
+    CorpusOption,
+    DeviceOption,
+    JobsOption,
+    QuietOption,
+    shared,
+)
+from kfuzz.cli.streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.calibration import Calibration
 from kfuzz.core.errors import UsageError
-from kfuzz.core.event import Event
 from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.report.writing import require_writable, write_or_raise
 
 DEFAULT_CASES: Final = 300
-_FORMATS: Final = ("text", "markdown", "json")
 
 
 def grade(
@@ -31,7 +34,6 @@ def grade(
         typer.Argument(
             metavar="TARGET",
             help="As for `kfuzz run`; without any, targets of [tool.kfuzz].",
-            show_default=False,
         ),
     ] = None,
     platform: Annotated[
@@ -41,97 +43,75 @@ def grade(
         ),
     ] = False,
     statement: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--statement",
             metavar="FILE",
             help="Take this JSON statement instead of making one; with --calibration "
             "it then rests on that.",
-            show_default=False,
         ),
     ] = None,
     against: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--against",
             metavar="FILE",
             help="Compare with another JSON statement: what differs, and what "
             "arbitrates.",
-            show_default=False,
         ),
     ] = None,
     calibration: Annotated[
-        str | None,
-        typer.Option(
-            "--calibration",
-            metavar="FILE",
-            help="What `kfuzz calibrate --format json` printed; uncalibrated contracts "
-            "do not count.",
-            show_default=False,
+        Path | None,
+        shared(
+            "calibration",
+            "What `kfuzz calibrate --format json` printed; uncalibrated contracts do "
+            "not count.",
         ),
     ] = None,
     max_cases: Annotated[
         int | None,
-        typer.Option(
-            "--max-cases",
-            metavar="N",
-            help=f"Cases for each kernel; {DEFAULT_CASES} unless --max-time is given.",
-            show_default=False,
+        shared(
+            "max-cases",
+            f"Cases for each kernel; {DEFAULT_CASES} unless --max-time is given.",
         ),
     ] = None,
     max_time: Annotated[
-        str | None,
-        typer.Option(
-            "--max-time",
-            metavar="TIME",
-            help="For the whole run: 90, 90s, 10m, 1h, 1h30m.",
-            show_default=False,
-        ),
+        str | None, shared("max-time", "For the whole run: 90, 90s, 10m, 1h, 1h30m.")
     ] = None,
     seed: Annotated[
-        int | None,
-        typer.Option("--seed", metavar="N", help="Default: a fresh one, stated."),
+        int | None, shared("seed", "Default: a fresh one, stated.", "N")
     ] = None,
-    jobs: options.JobsOption = None,
-    device: options.DeviceOption = "auto",
-    corpus: options.CorpusOption = None,
+    jobs: JobsOption = None,
+    device: DeviceOption = "auto",
+    corpus: CorpusOption = None,
     fail_on: Annotated[
         str,
-        typer.Option(
-            "--fail-on",
-            metavar="new|any",
-            help="Exit 1 on new findings only, or on known ones and listed defects "
-            "too.",
+        shared(
+            "fail-on",
+            "Exit 1 on new findings only, or on known ones and listed defects too.",
         ),
     ] = "new",
     format: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="text|markdown|json", help="What to print on stdout."
-        ),
+        str, shared("format", kind=values.one_of("text", "markdown", "json"))
     ] = "text",
     markdown: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--markdown",
             metavar="FILE",
             help="Write the statement there too, as Markdown.",
-            show_default=False,
         ),
     ] = None,
     json: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--json",
             metavar="FILE",
             help="Write the statement there too, as JSON: what --against and "
             "--statement read.",
-            show_default=False,
         ),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="No progress and no notes.")
-    ] = False,
+    quiet: QuietOption = False,
 ) -> int:
     """Run the suite and write a conformance statement.
 
@@ -140,8 +120,6 @@ def grade(
     interrupted, violation or not (the statement says so).
     """
     started = time.monotonic()
-    options.choice(format, _FORMATS, "--format")
-    options.choice(fail_on, options.FAIL_ON, "--fail-on")
     if statement is not None:
         _exclude(statement=statement, platform=platform, targets=targets)
     if platform and targets:
@@ -149,22 +127,21 @@ def grade(
     if max_time is None and max_cases is None:
         max_cases = DEFAULT_CASES
     budget = Budget(
-        max_time=None if max_time is None else options.duration(max_time),
-        max_cases=options.count(max_cases, "--max-cases"),
+        max_time=None if max_time is None else values.duration(max_time),
+        max_cases=max_cases,
     )
-    device, seed = options.device(device), options.seed(seed)
     # Whatever cannot be read or written is said before the search, not after it.
-    for name in filter(None, (markdown, json)):
-        require_writable(Path(name), where=name)
+    for path in filter(None, (markdown, json)):
+        require_writable(path, where=str(path))
     from kfuzz.store.statements import read_calibration, read_statement
 
-    other = None if against is None else read_statement(Path(against))
-    rests = None if calibration is None else read_calibration(Path(calibration))
+    other = None if against is None else read_statement(against)
+    rests = None if calibration is None else read_calibration(calibration)
     with report_stream() as out:
         if statement is not None:
             from kfuzz.grade.grading import resting_on
 
-            made = read_statement(Path(statement))
+            made = read_statement(statement)
             made = made if rests is None else resting_on(made, rests)
         else:
             project = open_project(corpus)
@@ -172,18 +149,18 @@ def grade(
                 targets=() if platform else project.targets(targets),
                 root=project.root,
                 corpus=project.corpus,
-                seed=seed,
+                seed=values.drawn_seed(seed),
                 budget=budget,
                 started=started,
                 device=device,
-                jobs=options.count(jobs, "--jobs"),
+                jobs=jobs,
             )
             made = _graded(config, platform, rests, quiet, project.corpus_option)
         shown = _rendered(made, other, format)
         out.write(shown)
         for place, kind in ((markdown, "markdown"), (json, "json")):
             if place is not None:
-                write_or_raise(Path(place), _rendered(made, None, kind))
+                write_or_raise(place, _rendered(made, None, kind))
     return code_of(made, fail_on_known=fail_on == "any")
 
 
@@ -214,20 +191,10 @@ def _graded(
     corpus: str,
 ) -> Statement:
     from kfuzz.grade.grading import Grading
-    from kfuzz.report.terminal import TerminalReport
 
     grading = Grading(config, platform=platform, calibration=calibration)
-
-    def ignore(event: Event) -> None:
-        pass
-
-    with ExitStack() as stack:
-        stop = stack.enter_context(stopping())
-        feed = ignore
-        if not quiet:
-            report = TerminalReport(sys.stderr, corpus=corpus, summary=False)
-            feed = stack.enter_context(report).feed
-        consume(grading.events(stop=stop), feed, stop)
+    with stopping() as stop:
+        follow(grading.events(stop=stop), stop, quiet=quiet, corpus=corpus)
     return grading.statement()
 
 
@@ -251,10 +218,10 @@ def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _exclude(*, statement: str, **others: object) -> None:
+def _exclude(*, statement: Path, **others: object) -> None:
     for name, value in others.items():
         if value:
             shown = "a target" if name == "targets" else f"--{name}"
             raise UsageError(
-                f"--statement and {shown} exclude each other", where=statement
+                f"--statement and {shown} exclude each other", where=str(statement)
             )

@@ -1,73 +1,68 @@
 """kfuzz judge: a machine-written candidate against a reference."""
 
 import shlex
-import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import options
+from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.cli.project import open_project
-from kfuzz.cli.streams import consume, report_stream, stopping
+from kfuzz.cli.settings import (
+    CorpusOption,
+    DeviceOption,
+    FormatOption,
+    option,
+    shared,
+)
+from kfuzz.cli.streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import UsageError
-from kfuzz.core.event import Event
 from kfuzz.core.verdict import Verdict
 from kfuzz.judge.judgement import Judgement
 
 DEFAULT_TIME: Final = "50s"
-_SHAPES: Final = ("all", "benchmarked")
-_NONFINITE: Final = ("propagate", "undefined")
 
 
 def judge(
     reference: Annotated[
-        str,
+        Path,
         typer.Argument(
             metavar="REFERENCE.py",
             help="Model, get_inputs and get_init_inputs; trusted, and imported.",
-            show_default=False,
         ),
     ],
     candidate: Annotated[
-        str,
+        Path,
         typer.Argument(
             metavar="CANDIDATE.py",
             help="ModelNew; never imported here, it runs in a contained child.",
-            show_default=False,
         ),
     ],
     max_time: Annotated[
-        str,
-        typer.Option("--max-time", metavar="TIME", help="90, 90s, 10m, 1h, 1h30m."),
+        str, shared("max-time", "90, 90s, 10m, 1h, 1h30m.")
     ] = DEFAULT_TIME,
     max_cases: Annotated[
-        int | None,
-        typer.Option("--max-cases", metavar="N", help="Most cases that are drawn."),
+        int | None, shared("max-cases", "Most cases that are drawn.")
     ] = None,
     max_findings: Annotated[
-        int,
-        typer.Option(
-            "--max-findings", metavar="N", help="Stop after N confirmed findings."
-        ),
+        int, shared("max-findings", "Stop after N confirmed findings.")
     ] = 1,
     shapes: Annotated[
         str,
-        typer.Option(
+        option(
             "--shapes",
-            metavar="all|benchmarked",
+            kind=values.one_of("all", "benchmarked"),
             help="benchmarked: no shape but that of get_inputs.",
         ),
     ] = "all",
     nonfinite: Annotated[
         str,
-        typer.Option(
+        option(
             "--nonfinite",
-            metavar="propagate|undefined",
+            kind=values.one_of("propagate", "undefined"),
             help="undefined: nothing is asked of NaN and infinities in the inputs, as "
             "in KernelBench's own test. propagate: they have to reach the result as in "
             "torch; the report tells what breaks on them alone.",
@@ -82,15 +77,12 @@ def judge(
         ),
     ] = False,
     seed: Annotated[
-        int | None,
-        typer.Option("--seed", metavar="N", help="Default: a fresh one, printed."),
+        int | None, shared("seed", "Default: a fresh one, printed.", "N")
     ] = None,
-    device: options.DeviceOption = "auto",
-    corpus: options.CorpusOption = None,
-    format: options.FormatOption = "text",
-    quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="No progress; the verdict alone.")
-    ] = False,
+    device: DeviceOption = "auto",
+    corpus: CorpusOption = None,
+    format: FormatOption = "text",
+    quiet: Annotated[bool, shared("quiet", "No progress; the verdict alone.")] = False,
 ) -> int:
     """Judge a candidate in KernelBench's form against its reference.
 
@@ -105,33 +97,26 @@ def judge(
     verdict is printed).
     """
     started = time.monotonic()
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
-    options.choice(shapes, _SHAPES, "--shapes")
-    options.choice(nonfinite, _NONFINITE, "--nonfinite")
-    budget = Budget(
-        max_time=options.duration(max_time),
-        max_cases=options.count(max_cases, "--max-cases"),
-        max_findings=options.count(max_findings, "--max-findings"),
-    )
-    device, seed = options.device(device), options.seed(seed)
     for path in (reference, candidate):
-        if not Path(path).is_file():
-            raise UsageError("no such file", where=path, fix="check the path")
+        if not path.is_file():
+            raise UsageError("no such file", where=str(path), fix="check the path")
     project = open_project(corpus)
-    files = Path(reference).resolve(), Path(candidate).resolve()
+    files = reference.resolve(), candidate.resolve()
     inside = all(path.is_relative_to(project.root) for path in files)
     outside = "" if inside else f"{reference}::{candidate}"  # what --target takes
 
+    from kfuzz.judge import rendering
     from kfuzz.judge.judging import JudgeConfig, Judging
+    from kfuzz.report import json_report
 
     judging = Judging(
         JudgeConfig(
-            reference=Path(reference),
-            candidate=Path(candidate),
+            reference=reference,
+            candidate=candidate,
             root=project.root,
             corpus=project.corpus,
-            seed=seed,
-            budget=budget,
+            seed=values.drawn_seed(seed),
+            budget=Budget(values.duration(max_time), max_cases, max_findings),
             device=device,
             benchmarked_only=shapes == "benchmarked",
             nonfinite=nonfinite,
@@ -140,28 +125,16 @@ def judge(
         )
     )
     with report_stream() as out, stopping() as stop:
-        with ExitStack() as stack:
-            feed = _ignored
-            if not quiet:
-                from kfuzz.report.terminal import TerminalReport
-
-                report = TerminalReport(
-                    sys.stderr, corpus=project.corpus_option, summary=False,
-                    target=outside,
-                )  # fmt: skip
-                feed = stack.enter_context(report).feed
-            consume(judging.events(stop=stop), feed, stop)
+        events = judging.events(stop=stop)
+        told = {"corpus": project.corpus_option, "target": outside}
+        follow(events, stop, quiet=quiet, **told)
         made = judging.judgement()
-        if as_json:
-            from kfuzz.judge.rendering import judgement_document
-            from kfuzz.report import json_report
-
-            json_report.write(judgement_document(made), out)
+        if format == "json":
+            json_report.write(rendering.judgement_document(made), out)
         else:
-            from kfuzz.judge.rendering import judgement_lines
-
             named = f" --target {shlex.quote(outside)}" if outside else ""
-            for line in judgement_lines(made, options=f"{named}{project.options}"):
+            options = f"{named}{project.options}"
+            for line in rendering.judgement_lines(made, options=options):
                 print(line, file=out)
     return code_of(made)
 
@@ -176,7 +149,3 @@ def code_of(made: Judgement) -> ExitCode:
     )
     undecided = made.verdict is Verdict.UNDER_SPECIFIED
     return ExitCode.USAGE if undecided and code is ExitCode.OK else code
-
-
-def _ignored(event: Event) -> None:
-    pass

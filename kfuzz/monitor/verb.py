@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from kfuzz.cli import options
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.streams import report_stream
+from kfuzz.cli.settings import FormatOption
+from kfuzz.cli.streams import print_report
 from kfuzz.monitor.counts import DEFAULT_PATH, read_counts, total
 
 
@@ -19,19 +19,16 @@ def monitor_report(
             help="The file that kfuzz.monitor.start(state=PATH) was given.",
         ),
     ] = DEFAULT_PATH,
-    format: options.FormatOption = "text",
+    format: FormatOption = "text",
 ) -> int:
     """Show what became of the calls of monitored functions; exit 1 on violations."""
-    from kfuzz.monitor import rendering as monitoring
-    from kfuzz.report import json_report
+    from kfuzz.monitor import rendering
 
-    as_json = options.choice(format, options.FORMATS, "--format") == "json"
     processes = read_counts(Path(path))
-    with report_stream() as out:
-        if as_json:
-            json_report.write(monitoring.monitor_document(processes), out)
-        else:
-            for line in monitoring.monitor_lines(processes):
-                print(line, file=out)
+    print_report(
+        format,
+        lambda: rendering.monitor_document(processes),
+        lambda: rendering.monitor_lines(processes),
+    )
     violated = any(counts.violations for counts in total(processes))
     return ExitCode.VIOLATION if violated else ExitCode.OK

@@ -7,10 +7,18 @@ from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import options
-from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.outcome import Outcome
+from kfuzz.cli import values
+from kfuzz.cli.exit_codes import ExitCode, Outcome
 from kfuzz.cli.project import open_project
+from kfuzz.cli.settings import (
+    CorpusOption,
+    DeviceOption,
+    FailOnOption,
+    FormatOption,
+    QuietOption,
+    option,
+    shared,
+)
 from kfuzz.cli.streams import consume, report_stream, stopping
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
@@ -26,7 +34,6 @@ def probe(
             metavar="KERNEL",
             help="As TARGET of `kfuzz run`, path.py::name; or a function of torch's, "
             "torch.matmul.",
-            show_default=False,
         ),
     ] = None,
     dtype: Annotated[
@@ -35,7 +42,6 @@ def probe(
             "--dtype",
             metavar="DTYPE",
             help="Probe this format only; repeatable. Default: all that are declared.",
-            show_default=False,
         ),
     ] = None,
     only: Annotated[
@@ -46,17 +52,15 @@ def probe(
             help="Only this probe; repeatable. `order`, `split`, `accumulator`, "
             "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
             "`stochastic`, `intrinsics`, `special`, `determinism`, `batch`.",
-            show_default=False,
         ),
     ] = None,
     terms: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--terms",
-            metavar="N",
+            kind=values.COUNT,
             help="Most terms of a sum. Default: 64 interpreted, 256 on a CPU, 1024 on "
             "a GPU.",
-            show_default=False,
         ),
     ] = None,
     adopt: Annotated[
@@ -68,36 +72,19 @@ def probe(
         ),
     ] = False,
     svg: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
-            "--svg",
-            metavar="FILE",
-            help="Draw the orders of additions there.",
-            show_default=False,
+            "--svg", metavar="FILE", help="Draw the orders of additions there."
         ),
     ] = None,
-    max_time: Annotated[
-        str, typer.Option("--max-time", metavar="TIME", help="For all kernels.")
-    ] = DEFAULT_TIME,
-    device: options.DeviceOption = "auto",
-    corpus: options.CorpusOption = None,
-    fail_on: Annotated[
-        str,
-        typer.Option(
-            "--fail-on",
-            metavar="new|any",
-            help="Exit 1 on new findings only, or on known ones too.",
-        ),
-    ] = "new",
-    format: options.FormatOption = "text",
-    quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="No progress and no notes.")
-    ] = False,
+    max_time: Annotated[str, shared("max-time", "For all kernels.")] = DEFAULT_TIME,
+    device: DeviceOption = "auto",
+    corpus: CorpusOption = None,
+    fail_on: FailOnOption = "new",
+    format: FormatOption = "text",
+    quiet: QuietOption = False,
     verbose: Annotated[
-        bool,
-        typer.Option(
-            "-v", "--verbose", help="Raw observations, and probes that say nothing."
-        ),
+        bool, shared("verbose", "Raw observations, and probes that say nothing.")
     ] = False,
 ) -> int:
     """Tell what a kernel's arithmetic is, against what it declares.
@@ -110,12 +97,8 @@ def probe(
     kernel, or no probe has anything to say, 5 device missing, 130 interrupted (findings
     are saved).
     """
-    options.choice(format, options.FORMATS, "--format")
-    options.choice(fail_on, options.FAIL_ON, "--fail-on")
-    device = options.device(device)
-    seconds = options.duration(max_time)
     if svg is not None:
-        require_writable(Path(svg), where=svg)
+        require_writable(svg, where=str(svg))
     project = open_project(corpus)
     targets = project.targets(kernels)
     zygotes.expect(device)  # it imports torch while this process does
@@ -127,7 +110,7 @@ def probe(
     from kfuzz.report.terminal import TerminalReport
 
     for name in only or ():
-        options.choice(name, NAMES, "--probe")
+        values.choose(name, NAMES, "--probe")
     probing = Probing(
         ProbeConfig(
             targets=targets,
@@ -136,8 +119,8 @@ def probe(
             device=device,
             dtypes=tuple(dtype or ()),
             probes=tuple(only) if only else NAMES,
-            terms=options.count(terms, "--terms"),
-            max_time=seconds,
+            terms=terms,
+            max_time=values.duration(max_time),
         )
     )
     outcome = Outcome(fail_on_known=fail_on == "any")
@@ -182,8 +165,8 @@ def probe(
     return code
 
 
-def _draw(name: str, text: str) -> None:
+def _draw(path: Path, text: str) -> None:
     if text:
-        write_or_raise(Path(name), text)
+        write_or_raise(path, text)
     else:
-        print(f"kfuzz: no order was found, {name} is not written", file=sys.stderr)
+        print(f"kfuzz: no order was found, {path} is not written", file=sys.stderr)

@@ -13,9 +13,8 @@ from typer.main import get_command
 
 from kfuzz import __version__
 from kfuzz.app import app, main
-from kfuzz.cli.exit_codes import ExitCode, exit_code_of
-from kfuzz.cli.options import duration
-from kfuzz.cli.outcome import Outcome
+from kfuzz.cli.exit_codes import ExitCode, Outcome, exit_code_of
+from kfuzz.cli.values import duration
 from kfuzz.core.errors import (
     BackendError,
     BindingError,

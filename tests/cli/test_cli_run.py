@@ -49,7 +49,10 @@ def test_what_is_asked_reaches_the_engine(project: Path, engine: Engine) -> None
     assert config.corpus == Path("found")
     assert (config.budget.max_time, config.budget.max_cases) == (5400.0, 9)
     assert (config.budget.max_findings, config.seed) == (2, 7)
-    assert (config.contracts, config.exclude) == (("C-*", "K-*"), ("K-MEM-*",))
+    assert (config.contracts, config.exclude_contracts) == (
+        ("C-*", "K-*"),
+        ("K-MEM-*",),
+    )
     assert (config.device, config.isolate) == ("cuda:1", "none")
 
 

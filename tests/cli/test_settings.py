@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.effective import Effective
+from kfuzz.cli.config import Effective
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.settings import SETTINGS
+from kfuzz.cli.settings import PROFILES, SETTINGS, as_text
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import Scale
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.profiles import DEFAULT, PROFILES, shown
 from kfuzz.store import strict_json
 from tests.helpers.command_line import Engine, config_says, paragraph
 
@@ -57,7 +56,7 @@ def test_a_file_may_say_everything(project: Path, engine: Engine) -> None:
     assert (config.targets, config.seed, config.replay) == (("a.py",), 7, True)
     assert (config.probes, config.scale, config.burst) == (0.5, Scale.LARGE, 4)
     assert (str(config.engine), config.jobs) == ("atheris", 2)
-    assert (config.contracts, config.exclude) == (("C-*",), ("C-PRC-*",))
+    assert (config.contracts, config.exclude_contracts) == (("C-*",), ("C-PRC-*",))
     assert (config.device, config.isolate) == ("cpu", "process")
     assert config.corpus == project / "found"
     assert (project / "out" / "page.html").is_file()
@@ -269,15 +268,18 @@ def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
 
 
 def test_profiles_set_what_the_readme_says() -> None:
-    columns = list(PROFILES)
-    settings = {name: profile.settings() for name, profile in PROFILES.items()}
     readme = (ROOT / "README.md").read_text()
-    head = f"| | {' | '.join(f'`{name}`' for name in columns)} |"
-    assert head in readme
-    for key in settings[DEFAULT]:
-        cells = " | ".join(shown(settings[name][key]) for name in columns)
-        assert f"\n| `{key}` | {cells} |\n" in readme
-    assert settings[DEFAULT]["probes"] == 1 / SECOND_CALL_SHARE
+    head = f"| | {' | '.join(f'`{name}`' for name in PROFILES)} |"
+    table = readme.partition(head)[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `([\w-]+)` \| (.*) \|$", table, re.MULTILINE)
+    assert {key for key, s in SETTINGS.items() if s.profiles} <= {
+        key for key, _ in rows
+    }
+    for key, cells in rows:
+        setting = SETTINGS[key]
+        values = [setting.profiles.get(name, setting.default) for name in PROFILES]
+        assert cells == " | ".join(map(as_text, values))
+    assert SETTINGS["probes"].default == 1 / SECOND_CALL_SHARE
 
 
 def test_the_help_says_what_profiles_are_for(
@@ -285,12 +287,12 @@ def test_the_help_says_what_profiles_are_for(
 ) -> None:
     main(["run", "--help"])
     out = " ".join(capsys.readouterr().out.split())
-    for name, profile in PROFILES.items():
-        assert f"{name}: {profile.purpose}" in out
+    for name, purpose in PROFILES.items():
+        assert f"{name}: {purpose}" in out
 
 
 def test_quiet_on_the_command_line_goes_before_verbose_in_the_file() -> None:
-    from kfuzz.cli.config import Config
+    from kfuzz.cli.project import Config
 
     config = Config(values={"verbose": True})
     made = Effective({"quiet": True}, config, {})

@@ -15,13 +15,16 @@ from tests.helpers.command_line import Engine
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     fake = Engine()
     parts = {
-        "search.campaign": SimpleNamespace(run=fake.run),
-        "replay.replayer": SimpleNamespace(replay=fake.replay),
-        "reduce.shrink": SimpleNamespace(shrink=fake.shrink),
-        "script.script": SimpleNamespace(script=lambda found, _: f"# {found.id}\n"),
+        "engine.search.campaign": SimpleNamespace(run=fake.run),
+        "engine.replay.replayer": SimpleNamespace(replay=fake.replay),
+        "engine.reduce.shrink": SimpleNamespace(shrink=fake.shrink),
+        "fuzz.source": SimpleNamespace(GUIDES=None),
+        "engine.script.script": SimpleNamespace(
+            script=lambda found, _: f"# {found.id}\n"
+        ),
     }
     for name, module in parts.items():
-        home, _, last = f"kfuzz.engine.{name}".rpartition(".")
+        home, _, last = f"kfuzz.{name}".rpartition(".")
         monkeypatch.setattr(import_module(home), last, module, raising=False)
         monkeypatch.setitem(sys.modules, f"{home}.{last}", module)
     return fake

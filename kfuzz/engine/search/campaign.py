@@ -122,7 +122,7 @@ def run_kernels(
     guides: Guides = NO_GUIDES,
 ) -> Iterator[Event]:
     """Search kernels that are loaded already; otherwise as `run`."""
-    classes = select_classes(config.contracts, config.exclude)
+    classes = select_classes(config.contracts, config.exclude_contracts)
     guide = _guide_of(config, guides)
     require_processes(config)
     require_own_entries(loaded, Corpus(config.corpus), config.root)

@@ -1,0 +1,332 @@
+"""Values on the command line, in the environment and in files: how each kind is read.
+
+One reader for all places, so that every error reads alike: what is wrong, where, and
+the way out.
+"""
+
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.report.kinds import NAMES, ReportFile
+
+FRESH: Final = "fresh"
+"""The seed of a run that is to draw other cases than any before it."""
+
+DEVICES: Final = ("auto", "cpu", "cuda", "interpret")
+# A week is the longest night; more is a slip of the keyboard.
+MAX_SECONDS: Final = 7 * 24 * 3600.0
+# Seeds are 64 bits wide; a random one is short enough to type.
+_SEED_BITS: Final = 64
+_RANDOM_SEED_BITS: Final = 32
+
+_DURATION: Final = re.compile(
+    r"(?=.)(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII
+)
+_SECONDS: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_AGE: Final = re.compile(r"(?P<number>\d{1,5})(?P<unit>[hdw])", re.ASCII)
+_CUDA: Final = re.compile(r"cuda:\d{1,4}", re.ASCII)
+# A file's name may hold commas, as long as no other report seems to begin there.
+_NEXT_REPORT: Final = re.compile(r",(?=[A-Za-z_-]*=)")
+_TRUTHS: Final = {"1": True, "true": True, "yes": True, "on": True,
+                  "0": False, "false": False, "no": False, "off": False}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value was said.
+
+    Attributes:
+        label: for error messages: file, section and key, the variable, or the option.
+        base: folder of the file, to which its paths are relative; None on the command
+            line and in the environment, whose paths are the working folder's.
+        here: the working folder.
+    """
+
+    label: str
+    base: Path | None = None
+    here: Path = Path()
+
+    def path(self, text: str) -> Path:
+        """Return a path as it is used in the working folder."""
+        return Path(text) if self.base is None else self.base / text
+
+    def reject(self, value: Any, what: str, fix: str = "") -> NoReturn:
+        """Raise a `UsageError`: the value said here is not `what`."""
+        raise UsageError(f"{value!r:.60} is not {what}", where=self.label, fix=fix)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the values of one kind are written and read.
+
+    Attributes:
+        read: checks what a place says, and returns the value; raises UsageError.
+        metavar: how the help names such a value; "" for a flag.
+        option: what typer makes of the words on the command line.
+        text: makes of a text, a variable's or a word's, what a file would say.
+        engine: makes of the value what the engine is given.
+    """
+
+    read: Callable[[Any, Place], Any]
+    metavar: str = ""
+    option: Any = str
+    text: Callable[[str], Any] = str
+    engine: Callable[[Any], Any] = lambda value: value
+
+
+def duration(text: str, option: str = "--max-time") -> float:
+    """Return the seconds that "90", "90s", "10m", "1h" or "1h30m" stand for.
+
+    Raises:
+        UsageError: if it is no duration, 0, or more than `MAX_SECONDS`.
+    """
+    text = text.strip()
+    # Longer texts are nonsense, and huge numbers slow to convert.
+    short = text if len(text) <= 20 else ""
+    if _SECONDS.fullmatch(short):
+        seconds = float(short)
+    elif match := _DURATION.fullmatch(short):
+        hours, minutes, rest = (float(part or 0) for part in match.groups())
+        seconds = 3600 * hours + 60 * minutes + rest
+    else:
+        Place(option).reject(text, "a duration", "write 90, 90s, 10m, 1h or 1h30m")
+    if not 0 < seconds <= MAX_SECONDS:
+        raise UsageError(
+            f"{text} is not a time above 0 s, up to {MAX_SECONDS / 3600:.0f}h",
+            where=option,
+        )
+    return seconds
+
+
+def age(text: str) -> float:
+    """Return the seconds that "12h", "30d" or "8w" stand for.
+
+    Raises:
+        UsageError: if it is no age.
+    """
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        Place("--older-than").reject(text, "an age", "write 12h, 30d or 8w")
+    hours = {"h": 1, "d": 24, "w": 7 * 24}[match["unit"]]
+    return 3600.0 * hours * int(match["number"])
+
+
+def drawn_seed(given: int | str | None) -> int:
+    """Return the seed given, or a random one for None and "fresh".
+
+    A random one also where `CI` is set: every night is to see other cases.
+    """
+    drawn = given is None or given == FRESH
+    return secrets.randbits(_RANDOM_SEED_BITS) if drawn else int(given or 0)
+
+
+def choose(value: str, valid: Sequence[str], where: str) -> str:
+    """Return the value if it is valid.
+
+    Raises:
+        UsageError: if not, with the nearest that is.
+    """
+    if value not in valid:
+        fix = suggestion(value, valid)
+        raise UsageError(f"{value!r:.60} is not a choice", where=where, fix=fix)
+    return value
+
+
+def reports(given: Sequence[str], option: str = "--report") -> list[ReportFile]:
+    """Return the reports that "html=a.html,junit=b.xml" and the like ask for.
+
+    Args:
+        given: the words, each with one or several reports.
+        option: what gave them, for error messages.
+
+    Raises:
+        UsageError: if one names no kind or no file.
+    """
+    found = []
+    for text in (text for word in given for text in _NEXT_REPORT.split(word)):
+        kind, _, path = text.partition("=")
+        if kind not in NAMES:
+            fix = suggestion(kind, NAMES) + f"; write {option} html=report.html"
+            raise UsageError(f"{text!r:.60} names no report", where=option, fix=fix)
+        if not path:
+            fix = f"write {kind}=FILE"
+            raise UsageError(f"{text!r:.60} names no file", where=option, fix=fix)
+        found.append(ReportFile(kind, Path(path)))
+    return found
+
+
+def _number(text: str) -> Any:
+    """Return the number that a text is, or the text itself."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _truth(text: str) -> Any:
+    return _TRUTHS.get(text.strip().lower(), text)
+
+
+def _words(text: str) -> Any:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that is not closed
+        return text
+
+
+def _is_number(value: Any, *kinds: type) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _duration(value: Any, place: Place) -> str:
+    if _is_number(value, int, float):
+        value = f"{value:g}"
+    if not isinstance(value, str):
+        place.reject(value, "a duration", "write 90, 90s, 10m, 1h or 1h30m")
+    duration(value, place.label)
+    return value
+
+
+def _count(value: Any, place: Place) -> int:
+    if not _is_number(value, int):
+        place.reject(value, "a whole number")
+    if value < 1:
+        raise UsageError(f"{value} is not at least 1", where=place.label)
+    return int(value)
+
+
+def _seed(value: Any, place: Place) -> int | str:
+    if value == FRESH:
+        return FRESH
+    if not _is_number(value, int):
+        place.reject(value, "a seed", f'write a whole number or "{FRESH}"')
+    if not 0 <= value < 1 << _SEED_BITS:
+        raise UsageError(f"{value} is not between 0 and 2^64 - 1", where=place.label)
+    return int(value)
+
+
+def _share(value: Any, place: Place) -> float:
+    if not _is_number(value, int, float) or not 0 < value <= 1:
+        place.reject(value, "a share of the cases", "write a number up to 1")
+    return float(value)
+
+
+def _flag(value: Any, place: Place) -> bool:
+    if not isinstance(value, bool):
+        place.reject(value, "true or false")
+    return value
+
+
+def _choice(value: Any, place: Place, *, valid: Sequence[str]) -> str:
+    if not isinstance(value, str):
+        place.reject(value, "a choice", suggestion("", valid))
+    return choose(value, valid, place.label)
+
+
+def _device(value: Any, place: Place) -> str:
+    if not isinstance(value, str):
+        place.reject(value, "a device", suggestion("", DEVICES))
+    if _CUDA.fullmatch(value):
+        return value
+    valid = (*DEVICES, "cuda:0") if ":" in value else DEVICES
+    return choose(value, valid, place.label)
+
+
+def _text(value: Any, place: Place, what: str, fix: str = "") -> str:
+    if not isinstance(value, str) or not value:
+        place.reject(value, what, fix)
+    return value
+
+
+def _path(value: Any, place: Place, what: str = "a file", fix: str = "") -> Path:
+    # typer makes paths of words where a verb asks for paths.
+    return (
+        value if isinstance(value, Path) else place.path(_text(value, place, what, fix))
+    )
+
+
+def _texts(value: Any, place: Place, what: str, fix: str) -> tuple[str, ...]:
+    good = isinstance(value, list | tuple) and all(
+        isinstance(word, str) and word for word in value
+    )
+    if not good:
+        place.reject(value, f"a list of {what}", fix)
+    return tuple(value)
+
+
+def _targets(value: Any, place: Place) -> tuple[str, ...]:
+    fix = 'write targets = ["kernels.py", "package.module"]'
+    found = _texts(value, place, "targets", fix)
+    return tuple(_from_here(target, place) for target in found)
+
+
+def _from_here(target: str, place: Place) -> str:
+    """Return a target of a project as it is written in the working folder."""
+    base, here = place.base, place.here
+    path, separator, name = target.partition("::")
+    if base is None or base == here:
+        return target
+    if not ("/" in path or path.endswith(".py") or (base / path).exists()):
+        return target
+    return os.path.relpath(base / path, here) + separator + name
+
+
+def _reports(value: Any, place: Place) -> tuple[ReportFile, ...]:
+    if isinstance(value, list | tuple):  # words of the command line
+        return tuple(reports(value, place.label))
+    if not isinstance(value, dict):
+        fix = 'write report = { html = "report.html" }'
+        place.reject(value, "a table of reports", fix)
+    found = []
+    for kind, path in value.items():
+        if kind not in NAMES:
+            fix = suggestion(kind, NAMES)
+            text = f"unknown report {kind!r:.60}"
+            raise UsageError(text, where=place.label, fix=fix)
+        file = _path(path, Place(f"{place.label}.{kind}", place.base))
+        found.append(ReportFile(kind, file, with_folder=True))
+    return tuple(found)
+
+
+def one_of(*valid: str, engine: type[StrEnum] | None = None) -> Kind:
+    """Return the kind of a choice.
+
+    Args:
+        valid: the texts to choose from, in the order in which the help has them.
+        engine: the enumeration that the engine has of them, if any.
+    """
+    read = partial(_choice, valid=valid)
+    made = (lambda value: value) if engine is None else engine
+    return Kind(read, "|".join(valid), engine=made)
+
+
+DURATION: Final = Kind(
+    _duration, "TIME", engine=lambda v: None if v is None else duration(v)
+)
+COUNT: Final = Kind(_count, "N", int, _number)
+SEED: Final = Kind(_seed, "N|fresh", text=_number, engine=drawn_seed)
+SHARE: Final = Kind(_share, "SHARE", float, _number)
+FLAG: Final = Kind(_flag, "", bool, _truth)
+DEVICE: Final = Kind(_device, "auto|cpu|cuda[:i]|interpret")
+NAME: Final = Kind(partial(_text, what="a name"), "NAME")
+FILE: Final = Kind(_path, "FILE")
+FOLDER: Final = Kind(
+    partial(_path, what="a folder", fix='write corpus = "corpus"'), "DIR"
+)
+GLOBS: Final = Kind(
+    partial(_texts, what="globs", fix='write ["C-PRC-*", "K-MEM-01"]'),
+    "GLOB", list[str], _words,
+)  # fmt: skip
+TARGETS: Final = Kind(_targets, "TARGET", list[str], _words)
+REPORT: Final = Kind(_reports, "KIND=FILE[,…]", list[str], _words)
