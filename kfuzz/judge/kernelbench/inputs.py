@@ -5,7 +5,7 @@ generated for it are put inside, and its dimensions stay tied.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,11 +14,20 @@ from torch import Tensor
 
 from kfuzz.judge.kernelbench.problem import SEED, Form, Sample
 from kfuzz.judge.kernelbench.structure_search import structures_of
-from kfuzz.judge.kernelbench.structures import Structure, Unknown
-from kfuzz.judge.kernelbench.structures_of_numbers import Interval
+from kfuzz.judge.kernelbench.structures import Structure, interval
 
 Slot = tuple[int, int]
 """A tensor, counted among the tensors, and one of its axes."""
+
+Runs = Callable[[Mapping[str, Tensor]], Sequence[Tensor] | None]
+"""Runs the reference on the CPU; None where it raises."""
+
+# How far beyond the file's own numbers is asked, in parts of their spread.
+_BEYOND: Final = (0.5, 3.0)
+# Nearer to 0 than the least positive number that was seen, where that is taken.
+_NEARER: Final = 2.0**-10
+# One element in so many is put beyond.
+_SHARE: Final = 4
 
 DRAWS: Final = 5
 """How often `get_inputs` is asked; less where its arguments are large."""
@@ -60,7 +69,7 @@ class Inputs:
 
     def is_fixed(self, name: str) -> bool:
         """Whether no values can be made for an argument but by the file."""
-        return any(isinstance(s, Unknown) for s in self.of(name))
+        return any(s.fixed for s in self.of(name))
 
     @property
     def has_zeros(self) -> bool:
@@ -73,8 +82,8 @@ class Inputs:
         seen = f"in all {self.draws} draws" if self.draws > 1 else "in the one draw"
         told = []
         for name, kinds in self.structures.items():
-            own = [s.text for s in kinds if not isinstance(s, Interval)]
-            kept = [s.text for s in kinds if isinstance(s, Interval)]
+            own = [s.text for s in kinds if not s.needed]
+            kept = [s.text for s in kinds if s.needed]
             if own:
                 told.append(f"{name} is {' and '.join(own)}, {seen}")
             told += [f"{name} is {text}" for text in kept]
@@ -107,10 +116,7 @@ class Inputs:
 
         Few values are what they are, and where the reference takes NaN it is asked.
         """
-        kinds = self.of(name)
-        if any(s.discrete for s in kinds):
-            return False
-        return not all(isinstance(s, Interval) and s.nan for s in kinds)
+        return not self.is_discrete(name) and not all(s.nan for s in self.of(name))
 
     def _lacks(self, name: str, x: Tensor) -> str:
         """Return what an argument is not, "" if it is all that it has to be."""
@@ -215,7 +221,7 @@ def _dimensions(
     place = {s.name: i for i, s in enumerate(samples)}
     for name, kinds in structures.items():
         i, shape = place[name], samples[place[name]].shape
-        if any(isinstance(s, Unknown) for s in kinds):
+        if any(s.fixed for s in kinds):
             fixed |= {(i, axis) for axis in range(len(shape))}
         if any(s.square for s in kinds) and shape[-1] == shape[-2]:
             ties.append(frozenset({(i, len(shape) - 2), (i, len(shape) - 1)}))
@@ -227,3 +233,54 @@ def _dimensions(
             for a, b in zip(axes, others, strict=True)
         ]
     return tuple(ties), frozenset(fixed)
+
+
+def interval_of(
+    name: str,
+    values: Mapping[str, Tensor],
+    seen: tuple[float, float],
+    runs: Runs,
+) -> Structure | None:
+    """Return the interval that one argument has to keep to; None if it has none.
+
+    A logarithm makes NaN of negative numbers, a cross entropy refuses what is no
+    probability, on a GPU by ending the context. An interval that the file's own values
+    have is kept where the reference needs it, and nowhere else: a candidate that takes
+    numbers for positive because `torch.rand` gives such is wrong.
+
+    Args:
+        name: the argument.
+        values: arguments of one call, on the CPU, of the file's own numbers.
+        seen: the least and the greatest number of the argument in any draw.
+        runs: the reference.
+    """
+    plain = runs(values)
+    if plain is None or any(_has_nan(y) for y in plain):
+        return None
+    least, greatest = seen
+    spread = max(greatest - least, abs(greatest), 1e-3)
+
+    def takes(number: float) -> bool:
+        made = runs({**values, name: _with(values[name], number)})
+        return made is not None and not any(_has_nan(y) for y in made)
+
+    low = high = None
+    if not all(takes(least - far * spread) for far in _BEYOND):
+        low = least * _NEARER if least > 0 and takes(least * _NEARER) else least
+    if not all(takes(greatest + far * spread) for far in _BEYOND):
+        high = greatest
+    nan = runs({**values, name: _with(values[name], float("nan"))}) is not None
+    if low is None and high is None and nan:
+        return None
+    return interval(low, high, nan=nan)
+
+
+def _with(x: Tensor, number: float) -> Tensor:
+    """Return the values with a number at some places, the first among them."""
+    made = x.clone()
+    made.view(-1)[::_SHARE] = number
+    return made
+
+
+def _has_nan(y: Tensor) -> bool:
+    return y.is_floating_point() and bool(y.isnan().any())

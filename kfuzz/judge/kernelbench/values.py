@@ -12,9 +12,8 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.patterns import INTEGERS, as_signed
-from kfuzz.judge.kernelbench.inputs import Inputs
+from kfuzz.judge.kernelbench.inputs import Inputs, interval_of
 from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged
-from kfuzz.judge.kernelbench.range import interval_of, is_plain
 from kfuzz.judge.kernelbench.shapes import Shapes, on_cpu, runs, small_sizes
 
 OWN: Final = "form"
@@ -253,7 +252,7 @@ class Values:
         asked = [
             s
             for s in self._form.samples
-            if self.is_drawn(s) and is_plain(self.inputs.of(s.name))
+            if self.is_drawn(s) and not any(k.bounded for k in self.inputs.of(s.name))
         ]
         sizes = small_sizes(self._shapes) or dict(self._shapes.sizes)
         every = [math.prod(sizes[a] for a in axes) for axes in self._shapes.axes]
@@ -282,9 +281,9 @@ class Values:
         for sample in asked:
             own = self._given(sample.name, 1)
             seen = float(own.min()), float(own.max())
-            interval = interval_of(sample.name, values, seen, runs)
-            if interval is not None:
-                found[sample.name] = (*self.inputs.of(sample.name), interval)
+            needed = interval_of(sample.name, values, seen, runs)
+            if needed is not None:
+                found[sample.name] = (*self.inputs.of(sample.name), needed)
         return replace(self.inputs, structures=found)
 
     def _indexed(self, sample: Sample) -> str:
