@@ -116,27 +116,6 @@ class KernelEnded(HarnessError):
 
 
 @dataclass(frozen=True)
-class Told:
-    """An exception as the child tells of it.
-
-    Attributes:
-        type: its class name.
-        message: its first line.
-        traceback: as Python prints it.
-        memory: whether it says that memory ran out.
-        fault: why the child's device can do nothing more, "" if it can.
-        gpu: what says that a GPU is needed where there is none, "" if nothing does.
-    """
-
-    type: str
-    message: str
-    traceback: str = field(default="", repr=False)
-    memory: bool = False
-    fault: str = ""
-    gpu: str = ""
-
-
-@dataclass(frozen=True)
 class Measures:
     """Which ways of containing a child are tried; each needs the system's consent.
 

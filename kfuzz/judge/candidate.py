@@ -10,12 +10,13 @@ from torch import Tensor
 
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.untrusted import Containment, Ended, Entry, Mode, Told
+from kfuzz.core.untrusted import Containment, Ended, Entry, Mode
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import SEED
 from kfuzz.judge.sandbox import Opened, RemoteKernel, Sandbox
 from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.numerics.run import Raised
 
 BUILT: Final = "ModelNew"
 """What a candidate's file defines."""
@@ -32,65 +33,12 @@ def configured(case: Case) -> int:
     return case.config if case.config in (EVALUATION, OTHER_WEIGHTS) else 0
 
 
-class Candidate(Protocol):
-    """A candidate in a child of its own.
-
-    Attributes:
-        weights: how it came to the reference's weights, in words.
-        same_names: whether its weights have the reference's names and sizes, all of
-            them, and there are no others.
-    """
-
-    weights: str
-    same_names: bool
-
-    @property
-    def late(self) -> bool:
-        """Whether a result changed after the call had returned, since `begin`."""
-
-    @property
-    def stalls(self) -> int:
-        """Calls so far that did not return in time, and did in a fresh child."""
-
-    @property
-    def launched(self) -> Sequence[str]:
-        """Triton's kernels that it was seen to launch, by the child's word."""
-
-    @property
-    def operators(self) -> Sequence[str]:
-        """Torch's own operators that were seen to compute, by the child's word."""
-
-    @property
-    def strays(self) -> Sequence[str]:
-        """Writes beside memory that it allocated, by the child's word."""
-
-    @property
-    def containment(self) -> Containment:
-        """What contains its child."""
-
-    def __call__(self, *tensors: Tensor) -> Any:
-        """Call it on tensors and return what it gave.
-
-        Raises:
-            KernelEnded: if its child ended instead of answering.
-        """
-
-    def begin(self, case: Case) -> None:
-        """Forget what the last case showed."""
-
-    def renew(self) -> None:
-        """Have the next call made in a fresh child."""
-
-    def close(self) -> None:
-        """End the child."""
-
-
 class OpenCandidate(Protocol):
     """Starts a candidate."""
 
     def __call__(
         self, path: Path, reference: Reference, *, backend: str, limits: Limits
-    ) -> Candidate:
+    ) -> "Candidate":
         """Return the candidate of a file.
 
         Raises:
@@ -105,7 +53,7 @@ def open_candidate(
     backend: str,
     limits: Limits,
     zygote: Zygote | None = None,
-) -> Candidate:
+) -> "Candidate":
     """Return the candidate of a file, in a child of its own.
 
     Args:
@@ -118,7 +66,7 @@ def open_candidate(
     Raises:
         KfuzzError: if it cannot be built, or its weights are not the reference's.
     """
-    made = Contained(path, reference, backend=backend, limits=limits, zygote=zygote)
+    made = Candidate(path, reference, backend=backend, limits=limits, zygote=zygote)
     try:
         made.open()
     except BaseException:
@@ -127,8 +75,15 @@ def open_candidate(
     return made
 
 
-class Contained:
-    """A candidate in a contained child; see `Candidate`."""
+class Candidate:
+    """A candidate in a contained child of its own.
+
+    Attributes:
+        weights: how it came to the reference's weights, in words.
+        same_names: whether its weights have the reference's names and sizes, all of
+            them, and there are no others.
+        stalls: calls so far that did not return in time, and did in a fresh child.
+    """
 
     def __init__(
         self,
@@ -147,7 +102,7 @@ class Contained:
             path, BUILT, args=form.init, seed=SEED, weights=self._weights,
             fixed=dict(form.fixed),
         )  # fmt: skip
-        self._sandbox = _Sandbox(
+        self._sandbox = Sandbox(
             self._entry, device=device, limits=limits, zygote=zygote
         )
         self._kernel = RemoteKernel(self._sandbox, nesting=form.nesting)
@@ -164,17 +119,17 @@ class Contained:
 
     @property
     def launched(self) -> Sequence[str]:
-        """Triton's kernels that it was seen to launch."""
+        """Triton's kernels that it was seen to launch, by the child's word."""
         return tuple(self._kernel.kernels)
 
     @property
     def operators(self) -> Sequence[str]:
-        """Torch's own operators that were seen to compute."""
+        """Torch's own operators that were seen to compute, by the child's word."""
         return tuple(self._kernel.operators)
 
     @property
     def strays(self) -> Sequence[str]:
-        """Writes beside memory that it allocated."""
+        """Writes beside memory that it allocated, by the child's word."""
         return tuple(self._kernel.strays)
 
     @property
@@ -266,18 +221,9 @@ class Contained:
         if not names:
             return {}
         found = self._sandbox.state(names)
-        if isinstance(found, Ended | Told):
+        if isinstance(found, Ended | Raised):
             raise KfuzzError("its weights cannot be read", where=str(self._entry.path))
         return found
-
-
-class _Sandbox(Sandbox):
-    """A sandbox whose entry may change from one child to the next."""
-
-    def enter(self, entry: Entry) -> None:
-        """Have the next child build something else."""
-        self.fresh()
-        self._entry = entry
 
 
 def _holds(own: Mapping[str, Tensor], wanted: Tensor) -> bool:

@@ -21,8 +21,7 @@ from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.values import OWN, SCALED, SHIFTED
-from kfuzz.judge.loading import budget_of
-from kfuzz.judge.runner import JudgedKernel
+from kfuzz.judge.loading import JudgedKernel, budget_of
 from kfuzz.judge.tried import finite_of, is_finite
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 
 import kfuzz
-from kfuzz.judge.sandbox.kernels import triton_launches
+from kfuzz.judge.sandbox.inside import triton_launches
 from kfuzz.monitor import DeviceGate, Violation
 from kfuzz.monitor.gate.usual import WARM
 from tests.gpu.waits import raising_waits

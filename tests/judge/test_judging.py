@@ -18,7 +18,7 @@ from kfuzz.judge.judging import JudgeConfig, Judging
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.rendering import judgement_document, judgement_lines
 from kfuzz.judge.sandbox.limits import Limits
-from kfuzz.judge.sandbox.telling import leaves
+from kfuzz.judge.sandbox.results import leaves
 
 Functions = dict[str, Any]
 

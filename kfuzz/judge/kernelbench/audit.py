@@ -24,7 +24,7 @@ from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import Form, results, unchanged
 from kfuzz.judge.kernelbench.shapes import shapes_of
 from kfuzz.judge.kernelbench.values import OWN
-from kfuzz.judge.sandbox.telling import nesting
+from kfuzz.judge.sandbox.results import nesting
 from kfuzz.numerics.acceptance import Acceptance
 
 # Kinds of element that results may have; others have no acceptance.

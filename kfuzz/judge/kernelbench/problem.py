@@ -28,7 +28,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError
 from kfuzz.execution.values.constants import drawn_constants
 from kfuzz.execution.values.randomness import seeded
-from kfuzz.judge.sandbox.telling import leaves
+from kfuzz.judge.sandbox.results import leaves
 
 SEED: Final = 42
 """What generators are seeded with before the model, and before its inputs, are made."""
@@ -79,7 +79,7 @@ class Form:
         fixed: the other arguments by their place: they are the same in every call.
         first: all of them as first given; whoever is done with them lets go of them.
         nesting: how its results are nested, once it has been called, as
-            `telling.nesting` says it.
+            `results.nesting` says it.
     """
 
     def __init__(self, path: Path, device: torch.device) -> None:

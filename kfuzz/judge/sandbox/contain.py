@@ -7,16 +7,16 @@ another, but that Landlock needs `no_new_privs`.
 import contextlib
 import os
 import resource
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from kfuzz.core.untrusted import Measures
+from kfuzz.core.untrusted import Containment, Measure, Measures
 from kfuzz.execution.processes.limits import allowance
 from kfuzz.judge.sandbox import linux
-from kfuzz.judge.sandbox.folders import Rooms, devices
-from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.judge.sandbox.limits import MIB, Limits, Rooms, devices
 
 _SHM: Final = Path("/dev/shm")
 
@@ -237,3 +237,149 @@ def _mapped_bytes() -> int:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         return pages * resource.getpagesize()
     return 0
+
+
+# The campaign's own memory, kept from processes of the same user.
+_closing_lock: Final = threading.Lock()
+_holders = 0
+_before = 1
+
+
+def close_to_others() -> None:
+    """Refuse tracing of this process, and reading of its memory; to be undone once."""
+    global _holders, _before
+    with _closing_lock:
+        _holders += 1
+        if _holders == 1:
+            with contextlib.suppress(OSError):
+                _before = linux.prctl(linux.PR_GET_DUMPABLE)
+                linux.prctl(linux.PR_SET_DUMPABLE, 0)
+
+
+def open_to_others() -> None:
+    """Undo what `close_to_others` did, once all that asked for it have."""
+    global _holders
+    with _closing_lock:
+        _holders -= 1
+        if _holders == 0 and _before == 1:
+            with contextlib.suppress(OSError):
+                linux.prctl(linux.PR_SET_DUMPABLE, 1)
+
+
+# What contains a child, in words ----------------------------------------------------
+
+# Versions of Landlock from which it refuses TCP, and signals to processes outside.
+_LANDLOCK_TCP: Final = 4
+_LANDLOCK_SCOPES: Final = 6
+
+
+def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
+    """Return what is in force and what is open, subject by subject.
+
+    Args:
+        facts: what the child found to hold.
+        limits: what it may take.
+        gpu: whether it uses a GPU.
+    """
+    time = (
+        f"a call may take {limits.wall_seconds:g} s, or longer where longer is "
+        f"expected, and {limits.cpu_seconds:g} s of processor time; then the child is "
+        "killed"
+    )
+    output = (
+        f"what it prints is read and dropped; past {_mib(limits.output_bytes)} it is "
+        "killed"
+    )
+    count = f"counted, and all killed beyond {limits.processes}"
+    alone = "none outlives the child"
+    faster = "one that forks faster than it is looked for wins"
+    inherited = "it inherits a short list of variables that compilers and drivers need"
+    readable = (
+        "it can read every file that the user who runs kfuzz can read, the reference "
+        "and unix sockets by path included"
+    )
+    device = (
+        f"torch gives it at most {limits.device_share:.0%} of the GPU's memory; calls "
+        "of the driver are not limited, and a fault of the driver or the device itself "
+        "reaches every process on that GPU"
+    )
+    told = {
+        "memory": (True, _of_memory(facts, limits, gpu=gpu)),
+        "time": (True, time),
+        "processes": (True, f"{count}; {alone if facts.pids else faster}"),
+        "disk": (True, _of_disk(facts, limits)),
+        "output": (True, output),
+        "files": _of_files(facts),
+        "network": _of_network(facts),
+        "other processes": _of_others(facts),
+        "privileges": (
+            (True, "it has none and can gain none")
+            if facts.capabilities_dropped and facts.no_new_privileges
+            else (False, "it keeps those of the user who runs kfuzz")
+        ),
+        "environment": (True, inherited),
+        "reading": (False, readable),
+        **({"device": (False, device)} if gpu else {}),
+    }
+    return Containment(tuple(Measure(name, *rest) for name, rest in told.items()))
+
+
+def _of_memory(facts: Facts, limits: Limits, *, gpu: bool) -> str:
+    room = _mib(limits.memory) if limits.memory else "half of what is free"
+    watched = f"its processes are watched and killed beyond {room}"
+    if "address space" in facts.limits:
+        return f"address space is limited, so that allocating fails; {watched}"
+    return watched + (" (on a GPU address space cannot be limited)" if gpu else "")
+
+
+def _of_disk(facts: Facts, limits: Limits) -> str:
+    room = _mib(limits.scratch_bytes)
+    killed = f"it is killed beyond {room}"
+    if facts.quota:
+        text = f"a file system in memory of {room}; builds go to a folder that is "
+        return f"{text}measured, and {killed}"
+    return f"its folders are measured several times a second, and {killed}"
+
+
+def _of_files(facts: Facts) -> tuple[bool, str]:
+    landlock = f"Landlock {facts.landlock} refuses to write outside its folders"
+    if facts.read_only:
+        text = "all but its folders is mounted read-only"
+        if facts.landlock:
+            return True, f"{text}; {landlock}"
+        if facts.own_devices:
+            return True, f"{text}, and it has no devices but its own"
+        return False, f"{text}, but it can write to devices that the user can open"
+    if facts.landlock:
+        return True, landlock
+    return False, "it can write wherever the user who runs kfuzz can" + _why(facts)
+
+
+def _of_network(facts: Facts) -> tuple[bool, str]:
+    if facts.network:
+        return True, "it has no network interface"
+    if facts.landlock >= _LANDLOCK_TCP:
+        return True, "TCP is refused; UDP and other protocols are not"
+    return False, "it can use the network" + _why(facts)
+
+
+def _of_others(facts: Facts) -> tuple[bool, str]:
+    if facts.pids or facts.landlock >= _LANDLOCK_SCOPES:
+        return True, "it cannot signal or trace them"
+    if facts.landlock:
+        return False, (
+            "it cannot trace them or read their memory, but can kill those of the same "
+            "user"
+        )
+    return False, "it can kill those of the same user; kfuzz's own cannot be traced"
+
+
+def _why(facts: Facts) -> str:
+    for name in ("user namespace", "mount namespace", "network namespace"):
+        if name in facts.refused:
+            return f" ({name}: {facts.refused[name].lower()})"
+    return ""
+
+
+def _mib(size: int) -> str:
+    return f"{size // MIB} MiB"

@@ -23,7 +23,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from mmap import mmap
 from pathlib import Path
@@ -42,11 +44,9 @@ from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes.wire import Channel, Message, WireError
 from kfuzz.execution.values.constants import drawn_constants
 from kfuzz.execution.values.randomness import seeded
-from kfuzz.judge.sandbox.blocks import Blocks
-from kfuzz.judge.sandbox.carried import Geometry, plain_from_wire, raw
 from kfuzz.judge.sandbox.contain import Facts
-from kfuzz.judge.sandbox.kernels import triton_launches
-from kfuzz.judge.sandbox.telling import Held, told_results
+from kfuzz.judge.sandbox.results import Held, told_results
+from kfuzz.judge.sandbox.wire import MOST_NAMES, PAGE, Geometry, plain_from_wire, raw
 
 MODULE: Final = "kfuzz_candidate"
 """What the file is called in `sys.modules`."""
@@ -55,7 +55,11 @@ LATE_SECONDS: Final = 0.05
 """How long threads that a call leaves behind may go on before the results are looked at
 again."""
 
-_MOST_NAMES: Final = 64
+MOST_BYTES: Final = 1 << 30
+"""Kept for arguments that may come back; those of the call under way come on top."""
+
+MOST_BLOCKS: Final = 64
+
 _BYTES: Final = torch.uint8
 _equal: Final = torch.equal
 _synchronize: Final = torch.cuda.synchronize
@@ -191,7 +195,7 @@ class Candidate:
         for geometry, number, base, stop in message["tensors"]:
             first = rooms[number].storage_offset()
             storage = rooms[number].untyped_storage()[first + base : first + stop]
-            tensors.append(_geometry(geometry).over(storage, device))
+            tensors.append(Geometry.read(geometry).over(storage, device))
         scalars = plain_from_wire(message["scalars"])
         poison = Poison(message["poison"])
         names = message["named"]
@@ -243,9 +247,9 @@ class Candidate:
             "returned": told,
             "seconds": seconds,
             "late": late,
-            "operators": list(allocations.foreign)[:_MOST_NAMES],
-            "kernels": list(launches)[:_MOST_NAMES],
-            "strays": [t.describe() for t in allocations.touches()][:_MOST_NAMES],
+            "operators": list(allocations.foreign)[:MOST_NAMES],
+            "kernels": list(launches)[:MOST_NAMES],
+            "strays": [t.describe() for t in allocations.touches()][:MOST_NAMES],
         }
 
     @staticmethod
@@ -256,7 +260,7 @@ class Candidate:
         [memory] = _mapped(given)
         made = []
         for geometry, offset in listed:
-            shape = _geometry(geometry)
+            shape = Geometry.read(geometry)
             part = memory[offset : offset + shape.nbytes]
             flat = torch.empty(shape.nbytes, dtype=_BYTES)
             flat.copy_(part)
@@ -264,10 +268,73 @@ class Candidate:
         return made
 
 
-def _geometry(told: dict[str, Any]) -> Geometry:
-    return Geometry(
-        told["dtype"], tuple(told["shape"]), tuple(told["strides"]), told["offset"]
-    )
+class Blocks:
+    """Gives an argument that lies where one lay before the memory that it had.
+
+    A kernel that remembers addresses meets them again as it would in the campaign.
+
+    Attributes:
+        device: where the memory is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._blocks: OrderedDict[tuple[int, int], Tensor] = OrderedDict()
+
+    def at(self, address: int, nbytes: int) -> Tensor:
+        """Return uint8 memory that stands for that at an address of the campaign's.
+
+        It starts as many bytes behind a page's start as that does.
+
+        Args:
+            address: in the campaign.
+            nbytes: its size.
+        """
+        key = address, nbytes
+        block = self._blocks.pop(key, None)
+        if block is None:
+            room = torch.empty(nbytes + PAGE, dtype=torch.uint8, device=self.device)
+            skip = (address - room.data_ptr()) % PAGE
+            block = room[skip : skip + nbytes]
+        self._blocks[key] = block
+        return block
+
+    def trim(self) -> None:
+        """Let go of what was not used for longest, once there is too much."""
+        total = sum(block.numel() for block in self._blocks.values())
+        while self._blocks and (total > MOST_BYTES or len(self._blocks) > MOST_BLOCKS):
+            _, block = self._blocks.popitem(last=False)
+            total -= block.numel()
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._blocks.clear()
+
+
+@contextmanager
+def triton_launches(names: dict[str, None]) -> Iterator[None]:
+    """Note the names of the kernels that Triton launches meanwhile, if it is there.
+
+    By Triton's own hook: torch's profiler sees nothing in a forked process, and takes
+    seconds to say so (measured on an H100).
+    """
+    triton: Any = sys.modules.get("triton")
+    hooks = getattr(getattr(triton, "knobs", None), "runtime", None)
+    chain: Any = getattr(hooks, "launch_enter_hook", None)
+    if not hasattr(chain, "add"):
+        yield
+        return
+
+    def enter(metadata: Any) -> None:
+        name = getattr(metadata, "data", {}).get("name")
+        if name:
+            names[str(name)] = None
+
+    chain.add(enter)
+    try:
+        yield
+    finally:
+        chain.remove(enter)
 
 
 def _mapped(given: Sequence[int]) -> list[Tensor]:
@@ -358,14 +425,5 @@ def _load(state: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:
 
 
 def _told(error: BaseException, device: torch.device) -> Message:
-    """Describe an exception."""
-    raised = raised_by(error, device)
-    return {
-        "type": raised.type,
-        "message": raised.message,
-        "traceback": raised.traceback,
-        "memory": raised.memory,
-        "fault": raised.fault,
-        "backend": raised.backend,
-        "gpu": raised.gpu,
-    }
+    """Describe an exception, as `wire.read_exception` reads it."""
+    return asdict(raised_by(error, device))

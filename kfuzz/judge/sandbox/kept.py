@@ -1,18 +1,33 @@
-"""One keeper and its child, as the campaign talks to them."""
+"""A keeper and its child as the campaign talks to them: requests and answers."""
 
 import contextlib
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+from torch import Tensor
+
 from kfuzz.core.errors import HarnessError
-from kfuzz.core.untrusted import End, Ended, Measures
+from kfuzz.core.untrusted import End, Ended, Entry, Measures, OutputSpec
 from kfuzz.execution.processes import Child, ChildDied, ChildTimeout, Zygote
 from kfuzz.execution.processes.faults import ChildRaised, ZygoteError
 from kfuzz.judge.sandbox.contain import Facts
 from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.judge.sandbox.results import Given, Returned, returned
+from kfuzz.judge.sandbox.wire import (
+    ArgumentRooms,
+    Broken,
+    Carrier,
+    Geometry,
+    page_up,
+    plain_to_wire,
+    raw,
+    read_exception,
+)
+from kfuzz.numerics.run import Raised
 
 GRACE_SECONDS: Final = 40.0
 """How much later than its child the keeper answers at most: it has to end it first."""
@@ -134,3 +149,155 @@ class Kept:
         text = f"ends the process that keeps it ({fault})"
         self.ended = Ended(End.CRASH, "keeper ended", text, tail)
         return self.ended
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What importing the file and building what it defines came to.
+
+    Attributes:
+        raised: the exception that it ended with, None if there was none.
+        ended: how the child came to its end instead of answering, else None.
+        state: parameters and buffers of a module by name.
+        loaded: names of those that the entry's weights were loaded into.
+        seconds: how long it took.
+    """
+
+    raised: Raised | None = None
+    ended: Ended | None = None
+    state: Mapping[str, OutputSpec] | None = None
+    loaded: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def works(self) -> bool:
+        """Whether calls can be made."""
+        return self.raised is None and self.ended is None
+
+
+def open_request(entry: Entry) -> tuple[dict[str, Any], Carrier | None]:
+    """Return what to ask to have an entry opened, and its tensors, to be closed.
+
+    Raises:
+        TypeError: an argument of the constructor is no plain data.
+        OSError: there is no memory for the tensors.
+    """
+    given: list[torch.Tensor] = []
+    args = plain_to_wire(tuple(entry.args), given)
+    kwargs = plain_to_wire(dict(entry.kwargs), given)
+    tensors = [*entry.weights.values(), *given]
+    listed: list[tuple[dict[str, Any], int]] = []
+    at = 0
+    for tensor in tensors:
+        geometry = Geometry.of(tensor)
+        listed.append((geometry.told(), at))
+        at += page_up(geometry.nbytes)
+    request = {
+        "do": "open",
+        "path": str(entry.path.resolve()),
+        "build": entry.build,
+        "args": args,
+        "kwargs": kwargs,
+        "seed": entry.seed,
+        "mode": str(entry.mode),
+        "constants_drawn": entry.constants_drawn,
+        "names": list(entry.weights),
+        "tensors": listed,
+        "fixed": [[k, plain_to_wire(v)] for k, v in sorted(entry.fixed.items())],
+    }
+    if not listed:
+        return request, None
+    memory = Carrier("tensors", at)
+    for (_, offset), tensor in zip(listed, tensors, strict=True):
+        memory.write(offset, raw(tensor))
+    return request, memory
+
+
+def read_opened(answer: dict[str, Any] | Ended, seconds: float) -> Opened:
+    """Return what an answer says; one that is none counts as an end."""
+    if isinstance(answer, Ended):
+        return Opened(ended=answer, seconds=seconds)
+    try:
+        if "raised" in answer:
+            return Opened(raised=read_exception(answer["raised"]), seconds=seconds)
+        listed, loaded = answer.get("state"), answer.get("loaded")
+        if not isinstance(listed, dict) or not isinstance(loaded, list):
+            raise Broken("it does not say what it built")
+        state = {str(k)[:500]: _spec(v) for k, v in listed.items()}
+        names = tuple(str(name) for name in loaded if str(name) in state)
+        return Opened(state=state, loaded=names, seconds=seconds)
+    except (Broken, TypeError, ValueError) as error:
+        text = f"does not tell what it built: {error}"
+        ended = Ended(End.PROTOCOL, "protocol", text)
+        return Opened(ended=ended, seconds=seconds)
+
+
+def _spec(told: Any) -> OutputSpec:
+    shape, dtype = told
+    sizes = tuple(shape)
+    known = isinstance(dtype, str) and isinstance(
+        getattr(torch, dtype, None), torch.dtype
+    )
+    if not known or not all(type(n) is int and 0 <= n < 1 << 40 for n in sizes):
+        raise Broken("a parameter has no size or type")
+    return OutputSpec(sizes, dtype)
+
+
+@dataclass(frozen=True)
+class Called:
+    """What one call came to: an answer, an exception or an end.
+
+    Attributes:
+        returned: what it returned, in the campaign's memory; None if it did not.
+        raised: the exception that left it.
+        ended: how the child came to its end; the next call has a fresh one.
+        seconds: from the request to the answer, by the campaign's clock.
+    """
+
+    returned: Returned | None = None
+    raised: Raised | None = None
+    ended: Ended | None = None
+    seconds: float = 0.0
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether its child is of no further use: it may keep what it took."""
+        raised = self.raised
+        lost = raised is not None and (raised.memory or bool(raised.fault))
+        return lost or self.ended is not None
+
+
+def read_called(
+    answer: dict[str, Any],
+    rooms: ArgumentRooms,
+    carried: Carrier,
+    results: Carrier,
+    tensors: Sequence[Tensor],
+    device: torch.device,
+    given: Given,
+) -> Called:
+    """Return what an answer says; one that is none counts as an end.
+
+    Args:
+        answer: the child's.
+        rooms: the arguments' memory, into which is copied what the kernel left.
+        carried: that memory as the child has it.
+        results: the elements of results.
+        tensors: the arguments.
+        device: where results are to lie.
+        given: earlier results.
+
+    Raises:
+        torch.OutOfMemoryError: the campaign has no memory for the results.
+    """
+    try:
+        if "raised" in answer:
+            return Called(raised=read_exception(answer["raised"]))
+        rooms.read(carried)
+        return Called(returned=returned(answer, results, tensors, device, given))
+    except torch.OutOfMemoryError:
+        raise
+    # A dtype without a size, or strides that overlap: whatever torch says of those.
+    except (Broken, ArithmeticError, OSError, RuntimeError, TypeError, ValueError) as e:
+        text = f"does not tell what it returned: {e}"
+        return Called(ended=Ended(End.PROTOCOL, "protocol", text))

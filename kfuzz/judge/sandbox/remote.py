@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.untrusted import End, Ended, KernelEnded, OutputSpec, Told
+from kfuzz.core.untrusted import End, Ended, KernelEnded, OutputSpec
 from kfuzz.execution.calls.raised import RaisedElsewhere
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.judge.sandbox.calling import Called
+from kfuzz.judge.sandbox.kept import Called
 from kfuzz.judge.sandbox.results import Returned, stand_in
 from kfuzz.judge.sandbox.sandbox import Sandbox
 from kfuzz.numerics.run import Raised
@@ -40,7 +40,7 @@ class RemoteKernel:
     Args:
         sandbox: where the entry runs; the caller opens and closes it.
         outputs: tells what a call may return; None for a bound by the arguments' size.
-        nesting: how results are to be nested, as `telling.nesting` says it.
+        nesting: how results are to be nested, as `results.nesting` says it.
 
     Attributes:
         predicted: seconds that a call is expected to take, at most what calls took.
@@ -77,7 +77,7 @@ class RemoteKernel:
             called = self._called(tensors, scalars, poison, seed)
         returned = called.returned
         if returned is None:
-            raise RaisedElsewhere(_raised(called))
+            raise RaisedElsewhere(called.raised or Raised("Exception", "", ""))
         self.calls += 1
         self.late += returned.late
         if not first:  # a child's first call may build and compile
@@ -128,17 +128,3 @@ class RemoteKernel:
             if called.ended.end is not End.HANG or attempt:
                 raise KernelEnded(called.ended)
         return called
-
-
-def _raised(called: Called) -> Raised:
-    """Return an exception as probes know it."""
-    told = called.raised or Told("Exception", "")
-    return Raised(
-        type=told.type,
-        message=told.message.strip().partition("\n")[0][:300],
-        traceback=told.traceback,
-        backend=called.backend,
-        memory=told.memory,
-        fault=told.fault,
-        gpu=told.gpu,
-    )

@@ -1,12 +1,10 @@
-"""The campaign's side of a call: what a child told, checked, as tensors of its own.
+"""What a call returned, as the child tells it and as the campaign reads it.
 
-Nothing here trusts the child: every field is checked for its type and range before it
-is used, and what fails is `Broken`. A claim about metadata can be a lie; values are
-bytes.
+A claim about metadata can be a lie; values are bytes.
 """
 
-import math
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,15 +12,26 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.core.untrusted import Told
-from kfuzz.judge.sandbox.carried import Carrier, Geometry
-from kfuzz.judge.sandbox.telling import MOST_ITEMS
+from kfuzz.judge.sandbox.wire import (
+    MOST_NAME,
+    MOST_TEXT,
+    Broken,
+    Carrier,
+    Geometry,
+    as_count,
+    as_mapping,
+    as_names,
+    as_text,
+    page_up,
+)
 
-MOST_DIMS: Final = 64  # of a tensor of torch's
-_MOST_NUMBER: Final = 1 << 48
-_MOST_TEXT: Final = 32_000
-_MOST_NAME: Final = 200
-_MOST_NAMES: Final = 64
+MOST_ITEMS: Final = 64
+"""Results of one call that are told."""
+
+# Levels of nested results.
+_DEPTH: Final = 8
+_CALLS: Final = 2
+_HELD_BYTES: Final = 1 << 30
 
 # A storage larger than this many times its elements is not built: the elements then
 # lie densely.
@@ -30,8 +39,177 @@ _MOST_SLACK: Final = 4
 _FREE_SLACK: Final = 1 << 20
 
 
-class Broken(Exception):
-    """What the child sent is no answer."""
+# The child's side ------------------------------------------------------------------
+
+
+class Held:
+    """The results of the last calls, kept alive.
+
+    While the campaign holds results of a call, their memory must not be given to the
+    next; and a kernel that returns the very memory of an earlier result is told from
+    one that was given memory which had become free.
+
+    Attributes:
+        call: number of the call that was held last.
+    """
+
+    def __init__(self) -> None:
+        self.call = 0
+        self._calls: deque[tuple[int, list[Tensor]]] = deque(maxlen=_CALLS)
+
+    def again(self, storage: int) -> list[int] | None:
+        """Return call and place of an earlier result in the same storage."""
+        for call, tensors in reversed(self._calls):
+            for place, tensor in enumerate(tensors):
+                if tensor.untyped_storage().data_ptr() == storage:
+                    return [call, place]
+        return None
+
+    def keep(self, tensors: Sequence[Tensor]) -> None:
+        """Keep the results of a call, and no more of the first one kept."""
+        self.call += 1
+        self._calls.append((self.call, list(tensors)))
+        total = sum(t.untyped_storage().nbytes() for _, ts in self._calls for t in ts)
+        while self._calls and total > _HELD_BYTES:
+            total -= sum(t.untyped_storage().nbytes() for t in self._calls.popleft()[1])
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._calls.clear()
+
+
+def told_results(
+    returned: object, arguments: Sequence[Tensor], held: Held, capacity: int
+) -> tuple[dict[str, Any], list[Tensor]]:
+    """Describe what a call returned.
+
+    Args:
+        returned: what it returned.
+        arguments: the tensors that it was given.
+        held: earlier results; these are added.
+        capacity: bytes that can be handed over.
+
+    Returns:
+        The description, and the tensors whose elements are to be handed over: result
+        `carried` belongs at the byte `at`.
+    """
+    structure = "tuple"
+    found: Sequence[object]
+    if isinstance(returned, tuple | list | dict):
+        found = leaves(returned)
+    elif returned is None:
+        structure, found = "none", []
+    else:
+        structure, found = "one", [returned]
+    items: list[dict[str, Any]] = []
+    carried: list[Tensor] = []
+    storages: list[Tensor] = []
+    at = 0
+    for each in found[:MOST_ITEMS]:
+        item: dict[str, Any] = {"type": type(each).__name__[:100]}
+        items.append(item)
+        if type(each) not in (Tensor, torch.nn.Parameter):
+            continue
+        assert isinstance(each, Tensor)
+        item["layout"] = str(each.layout)
+        if each.layout is not torch.strided or each.is_quantized:
+            item["layout"] = "quantized" if each.is_quantized else item["layout"]
+            continue
+        item["geometry"] = Geometry.of(each).told()
+        item["device"] = each.device.type
+        if each.device.type == "meta":
+            continue
+        own = each.untyped_storage().data_ptr()
+        item["argument"] = _argument(each, own, arguments)
+        if item["argument"] is not None:
+            continue
+        item["storage"] = _place(own, storages)
+        if item["storage"] == len(storages):
+            item["again"] = held.again(own) if own else None
+            storages.append(each)
+        nbytes = each.numel() * each.element_size()
+        if at + nbytes <= capacity:
+            item.update(carried=len(carried), at=at)
+            carried.append(each)
+            at += page_up(nbytes)
+    held.keep(storages)
+    type_name = type(returned).__name__[:100]
+    told: dict[str, Any] = {"structure": structure, "type": type_name, "items": items}
+    told["call"] = held.call
+    if structure == "tuple":
+        told["count"] = len(found)
+        told["nesting"] = nesting(returned)
+    return told, carried
+
+
+def leaves(returned: object, depth: int = 0) -> list[object]:
+    """Return what nested tuples, lists and mappings hold, in order; keys sorted.
+
+    At most one more than are told of: that many are too many.
+    """
+    if depth > _DEPTH or not isinstance(returned, tuple | list | dict):
+        return [returned]
+    each: Sequence[object] = (
+        [returned[key] for key in sorted(returned, key=str)]
+        if isinstance(returned, dict)
+        else returned
+    )
+    found: list[object] = []
+    for part in each:
+        found += leaves(part, depth + 1)
+        if len(found) > MOST_ITEMS:
+            break
+    return found[: MOST_ITEMS + 1]
+
+
+def nesting(returned: object) -> str:
+    """Return how results are nested: "(*, {'k': *})"; lists are tuples.
+
+    "" for a tensor, or several in a row.
+    """
+    parts = returned if isinstance(returned, tuple | list) else ()
+    nested = isinstance(returned, dict) or any(
+        isinstance(part, tuple | list | dict) for part in parts
+    )
+    return _form(returned) if nested else ""
+
+
+def _form(returned: object, depth: int = 0) -> str:
+    """Return the form of results; of more than are told of, how many there are."""
+    if depth > _DEPTH or not isinstance(returned, tuple | list | dict):
+        return "*"
+    if len(returned) > MOST_ITEMS:
+        return f"{len(returned)}"
+    if not isinstance(returned, dict):
+        return f"({', '.join(_form(part, depth + 1) for part in returned)})"
+    parts = (
+        f"{str(key)[:100]!r}: {_form(returned[key], depth + 1)}"
+        for key in sorted(returned, key=str)
+    )
+    return f"{{{', '.join(parts)}}}"
+
+
+def _argument(result: Tensor, own: int, arguments: Sequence[Tensor]) -> int | None:
+    """Return the number of the argument whose storage a result lies in."""
+    for number, argument in enumerate(arguments):
+        if result is argument:
+            return number
+    for number, argument in enumerate(arguments):
+        storage = argument.untyped_storage()
+        if storage.nbytes() and own and storage.data_ptr() == own:
+            return number
+    return None
+
+
+def _place(own: int, storages: Sequence[Tensor]) -> int:
+    """Return the number of a storage among those of other results."""
+    for number, other in enumerate(storages):
+        if own and other.untyped_storage().data_ptr() == own:
+            return number
+    return len(storages)
+
+
+# The campaign's side ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -43,7 +221,7 @@ class Returned:
             returned several; in place of anything else an object that has the name of
             its type and nothing more.
         tensors: the tensors in it, in order.
-        nesting: how they were nested, as `telling.nesting` says it.
+        nesting: how they were nested, as `nesting` says it.
         type: the name of its type.
         late: whether results or arguments still changed after the call had returned.
         operators: torch's own operators that computed.
@@ -92,24 +270,6 @@ class Given:
         return None
 
 
-def told_exception(told: object) -> tuple[Told, bool]:
-    """Return an exception as told, and whether it is said to be Triton's own fault.
-
-    Raises:
-        Broken: it is no exception.
-    """
-    fields = _mapping(told)
-    exception = Told(
-        type=_text(fields.get("type"), _MOST_NAME) or "Exception",
-        message=_text(fields.get("message"), _MOST_TEXT),
-        traceback=_text(fields.get("traceback"), _MOST_TEXT),
-        memory=fields.get("memory") is True,
-        fault=_text(fields.get("fault"), _MOST_NAME),
-        gpu=_text(fields.get("gpu"), _MOST_TEXT),
-    )
-    return exception, fields.get("backend") is True
-
-
 def returned(
     answer: object,
     memory: Carrier,
@@ -130,23 +290,23 @@ def returned(
         Broken: it is malformed.
         OSError: the shared memory cannot be read.
     """
-    fields = _mapping(answer)
-    told = _mapping(fields.get("returned"))
+    fields = as_mapping(answer)
+    told = as_mapping(fields.get("returned"))
     listed = told.get("items")
     if not isinstance(listed, list) or len(listed) > MOST_ITEMS:
         raise Broken("its results are no list")
-    made = _Made(memory, arguments, device, given, _count(told.get("call")))
-    items = [made.item(_mapping(item)) for item in listed]
+    made = _Made(memory, arguments, device, given, as_count(told.get("call")))
+    items = [made.item(as_mapping(item)) for item in listed]
     inside = fields.get("seconds")
     return Returned(
         value=_structured(told, items),
         tensors=tuple(item for item in items if isinstance(item, Tensor)),
-        nesting=_text(told.get("nesting"), _MOST_TEXT),
-        type=_text(told.get("type"), _MOST_NAME),
+        nesting=as_text(told.get("nesting"), MOST_TEXT),
+        type=as_text(told.get("type"), MOST_NAME),
         late=fields.get("late") is True,
-        operators=_names(fields.get("operators")),
-        kernels=_names(fields.get("kernels")),
-        strays=_names(fields.get("strays")),
+        operators=as_names(fields.get("operators")),
+        kernels=as_names(fields.get("kernels")),
+        strays=as_names(fields.get("strays")),
         inside=float(inside) if isinstance(inside, int | float) else 0.0,
     )
 
@@ -159,7 +319,7 @@ def _structured(told: Mapping[str, Any], items: list[object]) -> object:
         return items[0]
     if structure != "tuple":
         raise Broken("it does not say what it returned")
-    count = _count(told.get("count"))
+    count = as_count(told.get("count"))
     if len(items) != min(count, MOST_ITEMS):
         raise Broken("it returned more or less than it tells")
     # More than anything is expected to return: that many is all that matters.
@@ -186,14 +346,14 @@ class _Made:
 
     def item(self, told: Mapping[str, Any]) -> object:
         """Return one result."""
-        kind = _text(told.get("type"), _MOST_NAME)
+        kind = as_text(told.get("type"), MOST_NAME)
         if kind not in ("Tensor", "Parameter"):
             return stand_in(kind)
-        layout = _text(told.get("layout"), _MOST_NAME)
+        layout = as_text(told.get("layout"), MOST_NAME)
         if layout != "torch.strided":
             return stand_in(f"Tensor with layout {layout}")
-        geometry = _geometry(told.get("geometry"))
-        place = _text(told.get("device"), _MOST_NAME)
+        geometry = Geometry.read(told.get("geometry"))
+        place = as_text(told.get("device"), MOST_NAME)
         number = told.get("argument")
         if number is not None:
             return self._of_argument(number, geometry)
@@ -240,7 +400,7 @@ class _Made:
             )
         known = self._storages.get(number)
         if known is None and isinstance(again, list) and len(again) == 2:
-            known = self._given.storage(_count(again[0]), _count(again[1]))
+            known = self._given.storage(as_count(again[0]), as_count(again[1]))
         if known is None or known.nbytes() < geometry.reach:
             room = (
                 torch.empty(_room(geometry), dtype=torch.uint8, device=self._device)
@@ -294,56 +454,3 @@ def _sized(geometry: Geometry, device: torch.device) -> Tensor:
     """Return a tensor of a size that takes no memory; its values mean nothing."""
     one = torch.zeros((), dtype=geometry.torch_dtype, device=device)
     return one.expand(geometry.shape)
-
-
-def _geometry(told: object) -> Geometry:
-    fields = _mapping(told)
-    dtype = _text(fields.get("dtype"), _MOST_NAME)
-    if not dtype.isidentifier() or not isinstance(
-        getattr(torch, dtype, None), torch.dtype
-    ):
-        raise Broken(f"{dtype!r} is no dtype")
-    shape, strides = _sizes(fields.get("shape")), _sizes(fields.get("strides"))
-    if len(shape) != len(strides) or len(shape) > MOST_DIMS:
-        raise Broken(f"strides {strides} do not fit sizes {shape}")
-    offset = _count(fields.get("offset"))
-    geometry = Geometry(dtype, shape, strides, offset)
-    if max(geometry.nbytes, geometry.reach) >= 1 << 62 or offset > _MOST_NUMBER:
-        raise Broken("a result is larger than any memory")
-    if math.prod(max(n, 1) for n in shape) >= 1 << 62:
-        raise Broken("a result is larger than any memory")
-    return geometry
-
-
-def _sizes(told: object) -> tuple[int, ...]:
-    if not isinstance(told, list):
-        raise Broken("sizes are no list")
-    return tuple(map(_count, told))
-
-
-def _count(told: object) -> int:
-    if isinstance(told, bool) or not isinstance(told, int):
-        raise Broken(f"{told!r:.40} is no number")
-    if not 0 <= told <= _MOST_NUMBER:
-        raise Broken("a number is out of range")
-    return told
-
-
-def _mapping(told: object) -> dict[str, Any]:
-    if not isinstance(told, dict):
-        raise Broken("it is no object")
-    return told
-
-
-def _text(told: object, longest: int) -> str:
-    """Return text that can be shown on one line or several, "" if it is none."""
-    if not isinstance(told, str):
-        return ""
-    shown = told[:longest].encode(errors="replace").decode()
-    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in shown)
-
-
-def _names(told: object) -> tuple[str, ...]:
-    if not isinstance(told, list):
-        return ()
-    return tuple(_text(each, _MOST_NAME) for each in told[:_MOST_NAMES])

@@ -23,35 +23,36 @@ from kfuzz.core.untrusted import (
     Entry,
     Measures,
     OutputSpec,
-    Told,
 )
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes import Zygote
 from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.output import Sink
 from kfuzz.execution.values.randomness import SEED
-from kfuzz.judge.sandbox import guarded_self
-from kfuzz.judge.sandbox.arguments import ArgumentRooms
-from kfuzz.judge.sandbox.calling import Called, read_called
-from kfuzz.judge.sandbox.carried import (
+from kfuzz.judge.sandbox.contain import close_to_others, describe, open_to_others
+from kfuzz.judge.sandbox.keeper import SERVE
+from kfuzz.judge.sandbox.kept import (
+    Called,
+    Kept,
+    Opened,
+    open_request,
+    read_called,
+    read_opened,
+)
+from kfuzz.judge.sandbox.limits import Limits, scrubbed
+from kfuzz.judge.sandbox.results import Given
+from kfuzz.judge.sandbox.wire import (
+    ArgumentRooms,
     Carrier,
     Geometry,
     page_up,
     plain_to_wire,
+    read_exception,
 )
-from kfuzz.judge.sandbox.described import describe
-from kfuzz.judge.sandbox.folders import scrubbed
-from kfuzz.judge.sandbox.kept import Kept
-from kfuzz.judge.sandbox.limits import Limits
-from kfuzz.judge.sandbox.opening import Opened, open_request, read_opened
-from kfuzz.judge.sandbox.results import (
-    Given,
-    told_exception,
-)
-from kfuzz.judge.sandbox.supervisor import SERVE
+from kfuzz.numerics.run import Raised
 
 _INSIDE: Final = "kfuzz.judge.sandbox.inside"
-_CLOSE: Final = "kfuzz.judge.sandbox.guarded_self:close_to_others"
+_CLOSE: Final = "kfuzz.judge.sandbox.contain:close_to_others"
 _SMALL_RESULTS: Final = 64 << 20
 _RESULT_FACTOR: Final = 8
 
@@ -243,7 +244,7 @@ class Sandbox(Closing):
         least = limits.wall_seconds if self._called_before else limits.first_seconds
         return max(least, 50 * predicted)
 
-    def state(self, names: Sequence[str]) -> dict[str, Tensor] | Ended | Told:
+    def state(self, names: Sequence[str]) -> dict[str, Tensor] | Ended | Raised:
         """Return parameters and buffers of the child's module, on the CPU.
 
         Args:
@@ -278,7 +279,7 @@ class Sandbox(Closing):
                 self._discard()
                 return answer
             if "raised" in answer:
-                return told_exception(answer["raised"])[0]
+                return read_exception(answer["raised"])
             return {
                 name: memory.read(offset, geometry.nbytes)
                 .view(geometry.torch_dtype)
@@ -310,7 +311,7 @@ class Sandbox(Closing):
             self._zygote.close()
             self._zygote = None
         if self._root is not None:
-            guarded_self.open_to_others()
+            open_to_others()
             shutil.rmtree(self._root, ignore_errors=True)
             self._root = None
 
@@ -346,7 +347,7 @@ class Sandbox(Closing):
     def _fork(self) -> Kept:
         if self._root is None:
             self._root = Path(tempfile.mkdtemp(prefix="kfuzz-untrusted-"))
-            guarded_self.close_to_others()
+            close_to_others()
         if self._zygote is None:
             self._zygote = zygote_for(self._device_name)
         self.children += 1

@@ -1,17 +1,24 @@
-"""Shared memory of a fixed size, and what is told of the tensors in it."""
+"""What campaign and child hand to each other: shared memory, and words about it.
+
+Each form is written and read here. Nothing that is read trusts the other side: every
+field is checked for its type and range before it is used, and what fails is `Broken`.
+"""
 
 import fcntl
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from kfuzz.core.errors import HarnessError
+from kfuzz.execution.memory.placement import region_of
 from kfuzz.execution.processes.closing import Closing
+from kfuzz.numerics.run import Raised
 
 PAGE: Final = 4096
 
@@ -138,12 +145,33 @@ class Geometry:
 
     def told(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-            "strides": list(self.strides),
-            "offset": self.offset,
-        }
+        return asdict(self)
+
+    @classmethod
+    def read(cls, told: object) -> "Geometry":
+        """Return the geometry that was told.
+
+        Raises:
+            Broken: it is none, or of more than any memory holds.
+        """
+        fields = as_mapping(told)
+        dtype = as_text(fields.get("dtype"), MOST_NAME)
+        if not dtype.isidentifier() or not isinstance(
+            getattr(torch, dtype, None), torch.dtype
+        ):
+            raise Broken(f"{dtype!r} is no dtype")
+        shape, strides = (
+            as_counts(fields.get("shape")),
+            as_counts(fields.get("strides")),
+        )
+        if len(shape) != len(strides) or len(shape) > MOST_DIMS:
+            raise Broken(f"strides {strides} do not fit sizes {shape}")
+        offset = as_count(fields.get("offset"))
+        made = cls(dtype, shape, strides, offset)
+        every = math.prod(max(n, 1) for n in shape)
+        if max(made.nbytes, made.reach, every) >= 1 << 62:
+            raise Broken("a tensor is larger than any memory")
+        return made
 
 
 def page_up(nbytes: int) -> int:
@@ -161,13 +189,11 @@ def whole(tensor: Tensor) -> Tensor:
 def raw(tensor: Tensor) -> Tensor:
     """Return a tensor's elements in C order as bytes, copied where they must be."""
     plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    # Nothing has no bytes to look at.
     flat = plain.reshape(-1)
-    return flat.view(torch.uint8) if flat.numel() else whole_of_nothing(plain)
-
-
-def whole_of_nothing(tensor: Tensor) -> Tensor:
-    """Return no bytes, on a tensor's device."""
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return (
+        flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)
+    )
 
 
 def plain_to_wire(value: Any, tensors: list[Tensor] | None = None) -> Any:
@@ -214,3 +240,142 @@ def plain_from_wire(value: Any, tensors: Sequence[Tensor] = ()) -> Any:
     if "tuple" in value:
         return tuple(plain_from_wire(v, tensors) for v in value["tuple"])
     return {plain_from_wire(k): plain_from_wire(v, tensors) for k, v in value["pairs"]}
+
+
+class ArgumentRooms:
+    """The memory that the arguments of a call lie in, each part of it once.
+
+    Args:
+        tensors: the arguments.
+        most: bytes that one of them may span.
+
+    Raises:
+        HarnessError: one spans more.
+
+    Attributes:
+        told: per part its address, its size and where it is carried.
+        tensors: per argument its geometry, its part, and where its storage begins and
+            ends there.
+        nbytes: what the parts take in shared memory.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], most: int) -> None:
+        self.told: list[list[int]] = []
+        self.tensors: list[list[Any]] = []
+        self.nbytes = 0
+        self._parts: list[Tensor] = []
+        known: dict[tuple[int, int], int] = {}
+        for tensor in tensors:
+            region = region_of(tensor)
+            if region is None:
+                part = whole(tensor)
+                base, stop = 0, part.numel()
+            else:
+                part, base, stop = region.memory, region.base, region.stop
+            if part.numel() > most:
+                raise HarnessError(
+                    f"an argument's memory spans {part.numel()} bytes, more than the "
+                    f"{most} that are carried to a child"
+                )
+            key = part.data_ptr(), part.numel()
+            if key not in known:
+                known[key] = len(self._parts)
+                self._parts.append(part)
+                self.told.append([*key, self.nbytes])
+                self.nbytes += page_up(part.numel())
+            self.tensors.append([Geometry.of(tensor).told(), known[key], base, stop])
+
+    def write(self, carrier: Carrier) -> None:
+        """Copy all parts to shared memory."""
+        for part, (_, _, offset) in zip(self._parts, self.told, strict=True):
+            carrier.write(offset, part)
+
+    def read(self, carrier: Carrier) -> None:
+        """Copy all parts back."""
+        for part, (_, nbytes, offset) in zip(self._parts, self.told, strict=True):
+            part.copy_(carrier.read(offset, nbytes))
+
+
+# What is told, checked --------------------------------------------------------------
+
+MOST_DIMS: Final = 64
+"""Dimensions of a tensor of torch's."""
+
+MOST_NAME: Final = 200
+MOST_TEXT: Final = 32_000
+MOST_NAMES: Final = 64
+_MOST_NUMBER: Final = 1 << 48
+_MOST_MESSAGE: Final = 300
+
+
+class Broken(Exception):
+    """What the other side sent is no answer."""
+
+
+def as_mapping(told: object) -> dict[str, Any]:
+    """Return what has to be an object.
+
+    Raises:
+        Broken: it is none.
+    """
+    if not isinstance(told, dict):
+        raise Broken("it is no object")
+    return told
+
+
+def as_count(told: object) -> int:
+    """Return what has to be a number of things, bytes or elements.
+
+    Raises:
+        Broken: it is none.
+    """
+    if isinstance(told, bool) or not isinstance(told, int):
+        raise Broken(f"{told!r:.40} is no number")
+    if not 0 <= told <= _MOST_NUMBER:
+        raise Broken("a number is out of range")
+    return told
+
+
+def as_counts(told: object) -> tuple[int, ...]:
+    """Return what has to be a list of such numbers.
+
+    Raises:
+        Broken: it is none.
+    """
+    if not isinstance(told, list | tuple):
+        raise Broken("sizes are no list")
+    return tuple(map(as_count, told))
+
+
+def as_text(told: object, longest: int) -> str:
+    """Return text that can be shown on one line or several, "" if it is none."""
+    if not isinstance(told, str):
+        return ""
+    shown = told[:longest].encode(errors="replace").decode()
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in shown)
+
+
+def as_names(told: object) -> tuple[str, ...]:
+    """Return a list of names, "" for what is none."""
+    if not isinstance(told, list):
+        return ()
+    return tuple(as_text(each, MOST_NAME) for each in told[:MOST_NAMES])
+
+
+def read_exception(told: object) -> Raised:
+    """Return an exception as the child told it.
+
+    Raises:
+        Broken: it is no exception.
+    """
+    fields = as_mapping(told)
+    message = as_text(fields.get("message"), MOST_TEXT).strip().partition("\n")[0]
+    return Raised(
+        type=as_text(fields.get("type"), MOST_NAME) or "Exception",
+        message=message[:_MOST_MESSAGE],
+        traceback=as_text(fields.get("traceback"), MOST_TEXT),
+        backend=fields.get("backend") is True,
+        memory=fields.get("memory") is True,
+        fault=as_text(fields.get("fault"), MOST_NAME),
+        gpu=as_text(fields.get("gpu"), MOST_TEXT),
+    )
