@@ -72,8 +72,7 @@ class _Bench(Bench):
 
     def values(self, case: Case) -> dict[str, Tensor]:
         """Return the logical elements of every tensor argument."""
-        made = {name: self._reference.values(case, name) for name in case.tensors}
-        return self._reference.fitted(case, made)
+        return self._reference.values.of(case)
 
     def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
         """Judge a case; of one whose oracle would not fit rows."""
@@ -129,7 +128,7 @@ class Judged:
         self._wrong_there = False
 
     def _called(self, *tensors: Tensor) -> Any:
-        self.reference.require(tensors)
+        self.reference.values.require(tensors)
         return self.candidate(*tensors)
 
     def judge(self, case: Case, depth: str) -> CaseReport:
@@ -196,7 +195,7 @@ class Judged:
         """
         if self.benchmarked_only and not self.reference.is_benchmarked(case):
             return False
-        inputs = self.reference.inputs
+        inputs = self.reference.values.inputs
         for name, spec in case.tensors.items():
             if not inputs.is_fixed(name):
                 continue

@@ -65,11 +65,6 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def values_of(reference: Reference, case: Case) -> dict[str, Tensor]:
-    made = {name: reference.values(case, name) for name in case.tensors}
-    return reference.fitted(case, made)
-
-
 def resized(reference: Reference, **sizes: int) -> Case:
     """Return the file's own values at other sizes."""
     case = reference.case("form", 3)
@@ -144,7 +139,7 @@ def test_a_reference_keeps_its_own_acceptance(files: Files) -> None:
     )  # fmt: skip
     for family in ("form", "form_times_3", "form_negated", "randn", "offset"):
         case = reference.case(family, 5)
-        values = values_of(reference, case)
+        values = reference.values.of(case)
         operator = reference.operator
         admitted = accept(operator, pose(operator, case, values, operator.defaults))
         [y] = results(reference(*values.values()))
@@ -165,7 +160,7 @@ def test_an_offset_shows_a_variance_in_one_pass(files: Files) -> None:
 
     for seed in range(4):
         case = reference.case(SHIFTED, seed)
-        values = values_of(reference, case)
+        values = reference.values.of(case)
         operator = reference.operator
         admitted = accept(operator, pose(operator, case, values, operator.defaults))
         for function, is_wrong in ((one_pass, True), (reference, False)):
@@ -178,7 +173,7 @@ def test_the_oracle_leaves_no_trace_in_the_model(files: Files) -> None:
         "return self.norm(x)", "torch.rand(8, 4)", init="self.norm = nn.BatchNorm1d(4)"
     )
     kept = {n: b.clone() for n, b in reference.form.model.named_buffers()}
-    reference(*values_of(reference, reference.case("form", 2)).values())
+    reference(*reference.values.of(reference.case("form", 2)).values())
     for name, buffer in reference.form.model.named_buffers():
         assert torch.equal(buffer, kept[name])
 
@@ -188,28 +183,28 @@ def test_integers_stay_integers_in_their_range(files: Files) -> None:
         "return nn.functional.cross_entropy(x, t)",
         "torch.rand(16, 10), torch.randint(0, 10, (16,))", takes="x, t",
     )  # fmt: skip
-    bound = reference.bounds["t"]
+    bound = reference.values.bounds["t"]
     assert (bound.least, bound.greatest, bound.below) == (0, 9, "B")
     table = files.reference(
         "return self.table(t) * x", "torch.rand(4, 8), torch.randint(0, 50, (4,))",
         takes="x, t", init="self.table = nn.Embedding(50, 8)",
     )  # fmt: skip
     for seed in range(20):
-        table(*values_of(table, table.case("form", seed)).values())
-    small = values_of(reference, resized(reference, A=50, B=3))
+        table(*table.values.of(table.case("form", seed)).values())
+    small = reference.values.of(resized(reference, A=50, B=3))
     assert small["t"].dtype is torch.int64
     assert int(small["t"].max()) <= 2
     with pytest.raises(OutOfRange):
-        reference.require([small["x"], small["t"] + 3])
+        reference.values.require([small["x"], small["t"] + 3])
 
 
 def test_other_shapes_have_the_values_of_the_file(files: Files) -> None:
     reference = files.reference("return x * 2", "torch.rand(16, 8) + 5")
-    made = values_of(reference, resized(reference, A=33, B=7))["x"]
+    made = reference.values.of(resized(reference, A=33, B=7))["x"]
     assert made.shape == (33, 7)
     assert 5 <= float(made.min()) <= float(made.max()) <= 6
-    home = values_of(reference, reference.case("form_times_3", 4))["x"]
-    plain = values_of(reference, reference.case("form", 4))["x"]
+    home = reference.values.of(reference.case("form_times_3", 4))["x"]
+    plain = reference.values.of(reference.case("form", 4))["x"]
     assert torch.equal(home, plain * 3)
 
 
@@ -254,7 +249,7 @@ def test_nothing_is_said_where_the_reference_makes_nan_of_numbers(
     reference = files.reference("return x * x / x.abs()", "torch.randn(4, 8)")
     for family, left_open in (("zeros", True), (OWN, False), ("nan1", False)):
         case = reference.case(family, 1)
-        values = {"x": reference.values(case, "x")}
+        values = reference.values.of(case)
         operator = reference.operator
         posed = pose(operator, case, values, operator.defaults)
         admitted = accept(operator, posed)["y"]
@@ -327,7 +322,7 @@ def test_rows_of_a_large_shape_are_judged(
     monkeypatch.setitem(kernelbench_operator._MOST, "cpu", 1 << 10)
     reference = files.reference("return x.relu()", "torch.rand(64, 256) - 0.5")
     case = reference.case("form", 5, whole=True)
-    values = values_of(reference, case)
+    values = reference.values.of(case)
     claims = claims_of(
         reference, accumulator="float32", nonfinite="propagate", own_kernels_only=False
     )

@@ -116,7 +116,7 @@ class Auditor:
             case: the file's own inputs under a seed, at the shape to ask at.
         """
         self._reference = reference
-        self._data = {seed: self._values(case(seed)) for seed in _SEEDS}
+        self._data = {seed: reference.values.of(case(seed)) for seed in _SEEDS}
         self._case = case
         self._declared = reference.operator.defaults
 
@@ -153,13 +153,9 @@ class Auditor:
             faults=tuple(faults),
             notes=tuple(said),
             domain=self._reference.operator.domain_text(),
-            inputs=self._reference.inputs.texts,
-            finite=self._reference.inputs.has_zeros,
+            inputs=self._reference.values.inputs.texts,
+            finite=self._reference.values.inputs.has_zeros,
         )
-
-    def _values(self, case: Case) -> dict[str, Tensor]:
-        made = {name: self._reference.values(case, name) for name in case.tensors}
-        return self._reference.fitted(case, made)
 
     def _run(self, values: Mapping[str, Tensor], seed: int = 0) -> tuple[Any, ...]:
         given = [x.clone() for x in values.values()]
@@ -223,7 +219,7 @@ class Auditor:
             changed.append(x.min().expand_as(x).contiguous())
             top = ~x if x.dtype is torch.bool else x.max().expand_as(x)
             changed.append(top.contiguous())
-        inputs = self._reference.inputs
+        inputs = self._reference.values.inputs
         if inputs.is_fixed(name):
             changed = changed[:1]
         made = [inputs.fitted({**data, name: other}) for other in changed]

@@ -16,7 +16,7 @@ from kfuzz.core.shape_class import ShapeClass
 from kfuzz.judge.kernelbench.inputs import Inputs
 from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged
 from kfuzz.judge.kernelbench.shapes import Shapes
-from kfuzz.judge.kernelbench.values import ENDS, OWN, SCALED, Bound, Values
+from kfuzz.judge.kernelbench.values import ENDS, OWN, SCALED, Values
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.shadow import shadowed
@@ -34,6 +34,7 @@ class Reference:
         shapes: the shapes that it takes.
         outputs: names of its results.
         formats: their dtypes.
+        values: makes the values of its arguments, and checks them.
         operator: it as an operator, with its float64 oracle under the shadow.
         home: the sizes at which it is asked first: the benchmarked ones, or smaller
             ones in their place where an oracle of those would not fit.
@@ -66,7 +67,7 @@ class Reference:
         # The other model and its copy, once it was asked for, and which one is used.
         self._other: tuple[nn.Module, nn.Module] | None = None
         self._drawn_model = False
-        self._values = Values(form, shapes, inputs or Inputs())
+        self.values = Values(form, shapes, inputs or Inputs())
         self.home = self._home(max(y.numel() for y in outputs))
         floats = [s.dtype for s in form.samples if s.kind == "float"]
         self.dtype = floats[0]
@@ -89,7 +90,7 @@ class Reference:
             shape_class=shapes.shape_class,
             dtypes=(self.dtype,),
             defaults=Declaration(dtypes=(self.dtype,)),
-            within=self._values.changed,
+            within=self.values.changed,
         )
 
     def use_drawn(self, *, drawn: bool) -> None:
@@ -111,7 +112,7 @@ class Reference:
 
     def __call__(self, *tensors: Tensor) -> Any:
         """Call the model itself, in its own arithmetic."""
-        self.require(tensors)
+        self.values.require(tensors)
         with torch.no_grad(), unchanged(self.form.model):
             made = results(self.form.model(*self.form.arguments(tensors)))
         return made if len(made) > 1 else made[0]
@@ -127,7 +128,7 @@ class Reference:
 
     def _admitted(self, problem: Problem) -> dict[str, Acceptance]:
         """Return what is admitted of each output, by the running-error shadow."""
-        self.require([x[0] for x in problem.tensors.values()])
+        self.values.require([x[0] for x in problem.tensors.values()])
         stored = next((f for f in self.formats if DTYPES[f].kind == "float"), "float32")
         posed = replace(problem, output=FORMATS[stored])
         found = shadowed(self._oracle, posed, name=self.operator.name)
@@ -139,40 +140,6 @@ class Reference:
                 for a in found
             )
         return dict(zip(self.outputs, found, strict=True))
-
-    @property
-    def inputs(self) -> Inputs:
-        """What the file's own arguments have in common."""
-        return self._values.inputs
-
-    @property
-    def bounds(self) -> Mapping[str, Bound]:
-        """What integer arguments stay within, by name."""
-        return self._values.bounds
-
-    def require(self, tensors: Sequence[Tensor]) -> None:
-        """Check that values are such as the file's own arguments have.
-
-        Raises:
-            OutOfRange: if some are not.
-        """
-        self._values.require(tensors)
-
-    def values(self, case: Case, name: str) -> Tensor:
-        """Return the elements of one argument, as `logical_values` does.
-
-        Raises:
-            KfuzzError: where the recipe is impossible.
-        """
-        return self._values.of(case, name)
-
-    def fitted(self, case: Case, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the arguments of a case such as the file's own are.
-
-        Indices stay below what they index, and values keep to what all draws have in
-        common. Explicit values stay as they are.
-        """
-        return self._values.fitted(case, values)
 
     @property
     def whole(self) -> bool:
@@ -235,7 +202,7 @@ class Reference:
         for i, (sample, axes) in enumerate(
             zip(self.form.samples, self.shapes.axes, strict=True)
         ):
-            own = family if self._values.is_drawn(sample) else OWN
+            own = family if self.values.is_drawn(sample) else OWN
             chosen = others.get(sample.name, own)
             # The file's own values belong together: one seed for all of them.
             apart = 0 if chosen in SCALED else i << 32
@@ -294,10 +261,10 @@ class Reference:
         ):
             assert spec.fill is not None
             family, seed = spec.fill.family, spec.fill.seed
-            if not self._values.is_drawn(sample):
+            if not self.values.is_drawn(sample):
                 turn = seed >> 5 & 7
                 ends = sample.kind in ("int", "uint") and turn < len(ENDS)
-                ends = ends and not self.inputs.is_fixed(name)
+                ends = ends and not self.values.inputs.is_fixed(name)
                 family = ENDS[turn] if ends else OWN
             elif own:
                 family = OWN

@@ -137,12 +137,26 @@ class Values:
             if name in self.bounds:
                 self.bounds[name].require(x, sizes)
 
-    def of(self, case: Case, name: str) -> Tensor:
-        """Return the elements of one argument, as `logical_values` does.
+    def of(self, case: Case) -> dict[str, Tensor]:
+        """Return the arguments of a case, such as the file's own are.
+
+        Indices stay below what they index, and values keep to what all draws have in
+        common. Explicit values stay as they are.
 
         Raises:
             KfuzzError: where the recipe is impossible.
         """
+        made = {name: self._elements(case, name) for name in case.tensors}
+        for name, bound in self.bounds.items():
+            size = case.dims.get(bound.below, 0)
+            if size and case.tensors[name].fill is not None:
+                made[name] = made[name] % size
+        if all(spec.fill is None for spec in case.tensors.values()):
+            return made
+        return self.inputs.fitted(made)
+
+    def _elements(self, case: Case, name: str) -> Tensor:
+        """Return the elements of one argument, as `logical_values` does."""
         spec = case.tensors[name]
         fill = spec.fill
         if fill is None or not fill.family.startswith(OWN):
@@ -214,21 +228,6 @@ class Values:
             self._pools = {n: x.reshape(-1)[:_POOL].clone() for n, x in tensors.items()}
         return self._pools[sample.name]
 
-    def fitted(self, case: Case, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the arguments of a case such as the file's own are.
-
-        Indices stay below what they index, and values keep to what all draws have in
-        common. Explicit values stay as they are.
-        """
-        made = dict(values)
-        for name, bound in self.bounds.items():
-            size = case.dims.get(bound.below, 0)
-            if size and case.tensors[name].fill is not None:
-                made[name] = made[name] % size
-        if all(spec.fill is None for spec in case.tensors.values()):
-            return made
-        return self.inputs.fitted(made)
-
     def changed(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return changed values as other values that the file could have given."""
         made = dict(values)
@@ -266,8 +265,7 @@ class Values:
                 for s, axes in zip(self._form.samples, self._shapes.axes, strict=True)
             }
         )
-        made = {name: self.of(case, name) for name in case.tensors}
-        values = {n: x.cpu() for n, x in self.fitted(case, made).items()}
+        values = {n: x.cpu() for n, x in self.of(case).items()}
         model = on_cpu(self._form)
 
         def runs(given: Mapping[str, Tensor]) -> tuple[Any, ...] | None:
