@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"`([a-z_0-9]+)\.py`")
 
 
-@pytest.mark.parametrize("folder", ["contracts", "strategies", "kfuzz/monitor", "kfuzz/judge"])
+@pytest.mark.parametrize(
+    "folder", ["contracts", "strategies", "kfuzz/monitor", "kfuzz/judge"]
+)
 def test_a_folders_readme_names_its_files_and_no_others(folder: str) -> None:
     place = ROOT / folder
     named = set(NAMED.findall((place / "README.md").read_text()))

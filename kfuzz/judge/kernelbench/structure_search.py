@@ -63,7 +63,7 @@ def structures_of(
     lines = search.diagonals()
     if found := search.unvarying(lines, varying=varying):
         return (found,)
-    alike = [*search.repetition(), *search.order(), *search.symmetry()]
+    alike = [*search.order(), *search.symmetry()]
     placed = [] if lines is None else [band(*lines)]
     ordered = any(s.text.startswith("sorted") for s in alike)
     # Where numbers are sorted some stay by themselves.
@@ -170,35 +170,32 @@ class _Search:
         expected = sum(int(fixed(x).sum()) for x in split) / len(split)
         return seen > _EXCESS * expected
 
-    def repetition(self) -> Iterator[Structure]:
-        """Yield along which dimensions all is the same."""
-        axes = (axis for axis, n in enumerate(self._first.shape) if n > 1)
-        yield from filter(self.shows, map(repeated, axes))
-
     def order(self) -> Iterator[Structure]:
-        """Yield that numbers are sorted, or stand once each in the last dimension."""
-        draws, first = self._draws, self._first
-        if first.dtype is torch.bool:
-            return
+        """Yield what is repeated, sorted, or stands once in the last dimension."""
+        first, values = self._first, self._values
+        ways = () if first.dtype is torch.bool else (False, True)
         for axis, n in enumerate(first.shape):
-            if n < 2 or all(map(repeated(axis).holds, draws)):
+            if n < 2:
                 continue
-            for falling in (False, True):
-                if self.shows(made := in_order(axis, falling=falling)):
-                    fixed = any(self._has_fixed_end(axis, at) for at in (0, n - 1))
-                    yield unknown("sorted between fixed ends") if fixed else made
-        values = self._values
-        integers = not values.is_floating_point() or bool(
-            (values == values.round()).all()
-        )
-        if not integers or not first.dim() or first.shape[-1] < 2:
-            return
-        once_each = (PERMUTATION, distinct(int(values.min())))
-        yield from list(filter(self.shows, once_each))[:1]
+            alternatives = [repeated(axis)]
+            fixed = any(self._has_fixed_end(axis, at) for at in (0, n - 1))
+            for falling in ways:
+                made = in_order(axis, falling=falling)
+                between = unknown("sorted between fixed ends", made.holds)
+                alternatives.append(between if fixed else made)
+            yield from self._first_shown(alternatives)
+        integers = not values.is_floating_point() or torch.equal(values, values.round())
+        if ways and integers and first.dim() and first.shape[-1] > 1:
+            yield from self._first_shown([PERMUTATION, distinct(int(values.min()))])
+
+    def _first_shown(self, alternatives: Sequence[Structure]) -> list[Structure]:
+        """Return the first of several that shows, nothing where none does."""
+        found = next(filter(self.shows, alternatives), None)
+        return [] if found is None else [found]
 
     def _has_fixed_end(self, axis: int, at: int) -> bool:
-        """Whether sorted integers end with a rare number that is always the same."""
-        draws = self._draws
+        """Whether integers end with a rare number that is always the same."""
+        draws = self._looked_at
         if len(draws) < 3 or self._first.is_floating_point():
             return False
         ends = [x.narrow(axis, at, 1) for x in draws]
@@ -227,56 +224,50 @@ class _Search:
         axes = [a for a in range(int(cut), first.dim()) if first.shape[a] > 1]
         known = set_of(values)
         if values.dtype is torch.bool or known == {0.0, 1.0}:
-            counted = next(self._counted(axes), None)
-            if counted is not None:
-                yield counted
-            elif values.dtype is not torch.bool:
-                yield few(0.0, 1.0)
+            counted = self._first_shown(list(map(self._counted, axes)))
+            other = [] if values.dtype is torch.bool else [few(0.0, 1.0)]
+            yield from counted or other
         elif not first.is_floating_point():
             return
         elif known and len(values) >= 8 * len(known):
             yield few(*sorted(known))
         elif not bool(torch.isfinite(values).all()):
             yield unknown("not finite everywhere")
-        elif bool((values == values.round()).all()) and values.abs().max() < 1 << 24:
+        elif torch.equal(values, values.round()) and values.abs().max() < 1 << 24:
             if len(values) >= 4:
                 yield whole(int(values.min()), int(values.max()))
         else:
             yield from self._normalised(axes)
 
-    def _counted(self, axes: Sequence[int]) -> Iterator[Structure]:
-        """Yield that 0 and 1 stand in equal numbers along a dimension."""
-        for axis in axes:
-            ones = int((self._first != 0).sum(axis).reshape(-1)[0])
+    def _counted(self, axis: int) -> Structure:
+        """Return that 0 and 1 stand in the same numbers all along a dimension."""
+        size = self._first.shape[axis]
+        ones = int((self._first != 0).sum(axis).reshape(-1)[0])
+        if ones == 1 and self._first.dtype is not torch.bool:
+            return one_hot(axis)
 
-            def has(x: Tensor, axis: int = axis, ones: int = ones) -> bool:
-                return bool(((x != 0).sum(axis) == ones).all())
+        def has(x: Tensor) -> bool:
+            return 0 < ones < size and bool(((x != 0).sum(axis) == ones).all())
 
-            made = unknown("made with as many ones in each row", has)
-            if 0 < ones < self._first.shape[axis] and self.shows(made):
-                hot = ones == 1 and self._first.dtype is not torch.bool
-                yield one_hot(axis) if hot else made
+        return unknown("made with as many ones in each row", has)
 
     def _normalised(self, axes: Sequence[int]) -> Iterator[Structure]:
         """Yield that rows sum to 1, have length 1, or are orthogonal."""
-        first = self._first
-        tolerance = max(1e-4, 8 * torch.finfo(first.dtype).eps)
+        tolerance = max(1e-4, 8 * torch.finfo(self._first.dtype).eps)
+        sums = [shares(a, tolerance, log=log) for a in axes for log in (False, True)]
+        if found := self._first_shown(sums):
+            yield from found
+            return
         for axis in axes:
-            tried = (
-                shares(axis, tolerance),
-                shares(axis, tolerance, log=True),
-                unit(axis, tolerance),
-            )
-            for made in filter(self.shows, tried):
-                yield made
-                rows = axis - first.dim()
-                if (
-                    made is tried[2]
-                    and rows >= -2
-                    and all(_is_orthogonal(x, rows, tolerance) for x in self._draws)
-                ):
-                    yield unknown("made of orthogonal vectors")
-                return
+            if not self.shows(made := unit(axis, tolerance)):
+                continue
+            yield made
+            rows = axis - self._first.dim()
+            if rows >= -2 and all(
+                _is_orthogonal(x, rows, tolerance) for x in self._draws
+            ):
+                yield unknown("made of orthogonal vectors")
+            return
 
 
 def set_of(values: Tensor) -> set[float]:
