@@ -53,8 +53,6 @@ ALLOWED = {
 PENDING = {
     ("kfuzz.contracts.custom_ops", "execution"),
     ("kfuzz.contracts.gradients.asking", "evaluation"),
-    ("kfuzz.contracts.witnesses.functional", "evaluation"),
-    ("kfuzz.contracts.witnesses.functional", "execution"),
     ("kfuzz.contracts.witnesses.gpu.launching", "execution"),
 }
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}

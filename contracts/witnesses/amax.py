@@ -7,6 +7,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape, tile
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
 SIZES = ("stride_xm", "stride_xn", "m", "n")
@@ -68,18 +69,23 @@ def launch(
     return y.reshape(reduced_shape(x, dim))
 
 
+@witness(LONG_ROWS)
 @kernel(ops.amax)
 def triton_amax(x: Tensor, dim: int) -> Tensor:
     """Conforming."""
     return launch(x, dim)
 
 
+@witness(
+    LONG_ROWS, breaks="C-CMP-03", most=(3, 3), minimal="one row, width 3, all negative"
+)
 @kernel(ops.amax)
 def amax_zero_identity(x: Tensor, dim: int) -> Tensor:
     """Violates C-CMP-03: padded lanes hold 0.0, more than any negative row."""
     return launch(x, dim, zero_identity=True)
 
 
+@witness(LONG_ROWS, breaks="C-EXC-01", most=(1, 1), minimal="one element, a NaN")
 @kernel(ops.amax)
 def amax_nan_swallowed(x: Tensor, dim: int) -> Tensor:
     """Violates C-EXC-01: a NaN is passed over as if it were not there."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.witness import witness
 
 BLOCK_S, BLOCK_T = 32, 64
 NARROW_HEAD, WIDE_HEAD = 32, 128
@@ -109,6 +110,7 @@ def launch(
     return out
 
 
+@witness((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16))
 @kernel(ops.attention, shape_class=CLASS, masked_row="zero")
 def triton_attention(
     q: Tensor,

@@ -8,6 +8,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.rows import check_indices, tile
+from kfuzz.contracts.witnesses.witness import witness
 
 SIZES = ("stride_xn", "stride_xc", "stride_t", "n", "c", "ignore")
 
@@ -89,6 +90,7 @@ def launch(
     return (loss.sum() / (target != ignore).sum()).to(logits.dtype)
 
 
+@witness((64, 512), (64,))
 @kernel(ops.cross_entropy)
 def triton_cross_entropy(
     logits: Tensor,
@@ -101,6 +103,10 @@ def triton_cross_entropy(
     return launch(logits, target, ignore_index, label_smoothing, bound=bound)
 
 
+@witness(
+    (64, 512), (64,), breaks="C-EXC-02", most=(4, 1),
+    minimal="one row, width 3: the label 3 lies in the padded column",
+)  # fmt: skip
 @kernel(ops.cross_entropy)
 def cross_entropy_padded_label(
     logits: Tensor,

@@ -8,6 +8,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.activations import activated
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 BLOCK = 1024
 
@@ -59,48 +60,56 @@ def binary(a: Tensor, b: Tensor, *, gate: str = "none", add: bool = False) -> Te
     return y
 
 
+@witness(SQUARE, SQUARE)
 @kernel(ops.add)
 def triton_add(a: Tensor, b: Tensor) -> Tensor:
     """Conforming."""
     return binary(a, b, add=True)
 
 
+@witness(SQUARE, SQUARE)
 @kernel(ops.mul)
 def triton_mul(a: Tensor, b: Tensor) -> Tensor:
     """Conforming."""
     return binary(a, b)
 
 
+@witness(SQUARE, SQUARE)
 @kernel(ops.swiglu)
 def triton_swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """Conforming."""
     return binary(gate, up, gate="silu")
 
 
+@witness(SQUARE, SQUARE)
 @kernel(ops.geglu)
 def triton_geglu(gate: Tensor, up: Tensor) -> Tensor:
     """Conforming."""
     return binary(gate, up, gate="gelu")
 
 
+@witness(SQUARE)
 @kernel(ops.clamp)
 def triton_clamp(x: Tensor, min: float, max: float) -> Tensor:
     """Conforming."""
     return unary(x, "clamp", min, max)
 
 
+@witness(SQUARE)
 @kernel(ops.leaky_relu)
 def triton_leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """Conforming."""
     return unary(x, "leaky_relu", negative_slope)
 
 
+@witness(SQUARE)
 @kernel(ops.elu)
 def triton_elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """Conforming."""
     return unary(x, "elu", alpha)
 
 
+@witness(SQUARE)
 @kernel(ops.sigmoid)
 def triton_sigmoid(x: Tensor) -> Tensor:
     """Conforming."""
@@ -108,48 +117,59 @@ def triton_sigmoid(x: Tensor) -> Tensor:
 
 
 # Triton has no tanh of its own: 2 sigmoid(2x) - 1 cancels near 0.
+@witness(SQUARE)
 @kernel(ops.tanh, algorithm="exp_form")
 def triton_tanh(x: Tensor) -> Tensor:
     """Conforming."""
     return unary(x, "tanh")
 
 
+@witness(SQUARE)
 @kernel(ops.exp)
 def triton_exp(x: Tensor) -> Tensor:
     """Conforming."""
     return unary(x, "exp")
 
 
+@witness(SQUARE)
 @kernel(ops.log)
 def triton_log(x: Tensor) -> Tensor:
     """Conforming."""
     return unary(x, "log")
 
 
+@witness(SQUARE)
 @kernel(ops.softplus)
 def triton_softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """Conforming."""
     return unary(x, "softplus", beta, threshold)
 
 
+@witness(SQUARE)
 @kernel(ops.gelu)
 def triton_gelu(x: Tensor) -> Tensor:
     """Conforming."""
     return unary(x, "gelu")
 
 
+@witness(
+    SQUARE, breaks="C-PRC-01", most=(1, 1),
+    minimal="one element between 0.1 and 4 of either sign",
+)  # fmt: skip
 @kernel(ops.gelu)
 def gelu_by_tanh(x: Tensor) -> Tensor:
     """Violates C-PRC-01: the approximation, up to 4.7e-4 away, is not declared."""
     return unary(x, "gelu_tanh")
 
 
+@witness(SQUARE)
 @kernel(ops.gelu_tanh)
 def triton_gelu_tanh(x: Tensor) -> Tensor:
     """Conforming."""
     return unary(x, "gelu_tanh")
 
 
+@witness(SQUARE)
 @kernel(ops.silu)
 def triton_silu(x: Tensor) -> Tensor:
     """Conforming."""

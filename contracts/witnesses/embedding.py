@@ -7,6 +7,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.rows import check_indices, tile
+from kfuzz.contracts.witnesses.witness import witness
 
 SIZES = ("stride_wv", "stride_wd", "stride_i", "m", "v", "d")
 
@@ -63,12 +64,17 @@ def launch(weight: Tensor, indices: Tensor, *, wrap: bool = False) -> Tensor:
     return y
 
 
+@witness((512, 64), (128,))
 @kernel(ops.embedding)
 def triton_embedding(weight: Tensor, indices: Tensor) -> Tensor:
     """Conforming."""
     return launch(weight, indices)
 
 
+@witness(
+    (512, 64), (128,), breaks="C-EXC-02", most=(2, 1),
+    minimal="a table of one element, the index 1 or -1",
+)  # fmt: skip
 @kernel(ops.embedding)
 def embedding_wraps_index(weight: Tensor, indices: Tensor) -> Tensor:
     """Violates C-EXC-02: takes indices modulo the number of rows."""

@@ -12,6 +12,7 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses import amax as amax_witnesses
 from kfuzz.contracts.witnesses import sum as sum_witnesses
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 from kfuzz.core.dtypes import FLOAT8
 
 BLOCK = 1024
@@ -26,6 +27,7 @@ def relu_kernel(x_ptr, y_ptr, numel, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, y.to(y_ptr.dtype.element_ty), mask=offs < numel)
 
 
+@witness(SQUARE, dtype="float8_e5m2")
 @kernel(ops.relu, dtypes=FLOAT8, overflow="saturate")
 def triton_relu_float8(x: Tensor) -> Tensor:
     """Conforming."""
@@ -36,12 +38,15 @@ def triton_relu_float8(x: Tensor) -> Tensor:
     return y
 
 
+# Sums of one term: no rounded 8-bit sum lies within 1e-2.
+@witness((64, 1), dtype="float8_e5m2")
 @kernel(ops.sum, dtypes=FLOAT8, overflow="saturate")
 def triton_sum_float8(x: Tensor, dim: int) -> Tensor:
     """Conforming."""
     return sum_witnesses.launch(x, dim)
 
 
+@witness(LONG_ROWS, dtype="float8_e5m2")
 @kernel(ops.amax, dtypes=FLOAT8, overflow="saturate")
 def triton_amax_float8(x: Tensor, dim: int) -> Tensor:
     """Conforming."""

@@ -7,6 +7,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.rows import check_indices, tile
+from kfuzz.contracts.witnesses.witness import witness
 
 SIZES = ("stride_xn", "stride_xc", "stride_in", "stride_ik", "n", "k")
 
@@ -37,6 +38,7 @@ def gather_kernel(
         tl.store(y_ptr + rows * k + offs, x, mask=mask)
 
 
+@witness((64, 256), (64, 32))
 @kernel(ops.gather)
 def triton_gather(x: Tensor, index: Tensor) -> Tensor:
     """Conforming."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 TILE: Final = 16
 # The shape at which the second kernel was tuned, timed and accepted.
@@ -69,12 +69,20 @@ def multiply(a: Tensor, b: Tensor, size: tuple[int, int], *, coerce: bool) -> Te
     return c
 
 
+@witness(
+    SQUARE, SQUARE, breaks="C-PRC-01", most=(2, 2),
+    minimal="1 x 1 times 1 x 1: a number that float16 rounds",
+)  # fmt: skip
 @kernel(ops.matmul, dtypes="float32")
 def incident_precision_coercion(a: Tensor, b: Tensor) -> Tensor:
     """Violates C-PRC-01: float32 operands are multiplied as float16, silently."""
     return multiply(a, b, (a.shape[0], b.shape[1]), coerce=True)
 
 
+@witness(
+    (32, 32), (32, 32), breaks="C-CMP-03", most=(34, 2),
+    minimal="1 x 1 times 1 x 33, one column beyond the benchmark's grid",
+)  # fmt: skip
 @kernel(ops.matmul, dtypes="float32")
 def incident_reward_hacking(a: Tensor, b: Tensor) -> Tensor:
     """Violates C-CMP-03: launches the grid of the shape that it was scored at."""
@@ -106,6 +114,10 @@ def lookup_kernel(
         tl.store(y_ptr + row * d + column, found, mask=inside)
 
 
+@witness(
+    (512, 64), (128,), breaks="C-EXC-02", most=(2, 1),
+    minimal="a table of one element, and the index 1",
+)  # fmt: skip
 @kernel(ops.embedding)
 def incident_silent_index(weight: Tensor, indices: Tensor) -> Tensor:
     """Violates C-EXC-02: an index out of bounds gives a row of zeros, no exception."""
@@ -118,23 +130,3 @@ def incident_silent_index(weight: Tensor, indices: Tensor) -> Tensor:
             ROWS=TILE, COLUMNS=4 * TILE,
         )  # fmt: skip
     return y
-
-
-_SQUARE: Final = (BENCHMARK, BENCHMARK)
-WITNESSES: Final = (
-    Witness(
-        "incident_precision_coercion", "incidents", "C-PRC-01", ((64, 64), (64, 64)),
-        max_elements=2, max_nonzero=2,
-        minimal="1 x 1 times 1 x 1: a number that float16 rounds",
-    ),
-    Witness(
-        "incident_reward_hacking", "incidents", "C-CMP-03", (_SQUARE, _SQUARE),
-        max_elements=34, max_nonzero=2,
-        minimal="1 x 1 times 1 x 33, one column beyond the benchmark's grid",
-    ),
-    Witness(
-        "incident_silent_index", "incidents", "C-EXC-02", ((512, 64), (128,)),
-        max_elements=2, max_nonzero=1,
-        minimal="a table of one element, and the index 1",
-    ),
-)  # fmt: skip

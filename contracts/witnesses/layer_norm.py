@@ -7,6 +7,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.rows import as_rows, empty_rows, restored, tile
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
 SIZES = ("stride_xm", "stride_xn", "stride_w", "stride_b", "stride_ym", "m", "n")
@@ -105,6 +106,7 @@ def launch(
     return restored(y, x, -1)
 
 
+@witness(LONG_ROWS, (1024,), (1024,))
 @kernel(ops.layer_norm)
 def triton_layer_norm(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
@@ -113,6 +115,10 @@ def triton_layer_norm(
     return launch(x, weight, bias, eps)
 
 
+@witness(
+    LONG_ROWS, (1024,), (1024,), breaks="C-CMP-03", most=(9, 2),
+    minimal="one row, width 3: one element of x and its weight set",
+)  # fmt: skip
 @kernel(ops.layer_norm)
 def layer_norm_padded_variance(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
@@ -121,6 +127,11 @@ def layer_norm_padded_variance(
     return launch(x, weight, bias, eps, padded_variance=True)
 
 
+@witness(
+    LONG_ROWS, (1024,), (1024,), breaks="C-PRC-02", most=(21, 7),
+    minimal="one row, width 2 or 3: large neighbours and one weight; up to 7 equal "
+    "elements where the variance comes out negative",
+)  # fmt: skip
 @kernel(ops.layer_norm)
 def layer_norm_one_pass(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 64
 # The faulty accumulator is rounded after each tile, so short tiles show it sooner.
@@ -94,18 +95,24 @@ def launch(
     return c
 
 
+@witness(SQUARE, SQUARE)
 @kernel(ops.matmul)
 def triton_matmul(a: Tensor, b: Tensor) -> Tensor:
     """Conforming."""
     return launch(a, b)
 
 
+@witness(
+    SQUARE, SQUARE, dtype="float16", breaks="C-PRC-01", most=(34, 8),
+    minimal="1 x 17 times 17 x 1, one longer than a tile: three or four products",
+)  # fmt: skip
 @kernel(ops.matmul)
 def matmul_half_accumulator(a: Tensor, b: Tensor) -> Tensor:
     """Violates C-PRC-01: 16-bit input is accumulated in its own format."""
     return launch(a, b, half_accumulator=True)
 
 
+@witness(SQUARE, SQUARE, breaks="C-CMP-03", most=(2, 2), minimal="1 x 1 times 1 x 1")
 @kernel(ops.matmul)
 def matmul_drop_tail(a: Tensor, b: Tensor) -> Tensor:
     """Violates C-CMP-03: the last, partial tile of K is left out."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 BLOCK = 1024
 # Axes that the copying kernel knows; tensors of fewer are padded with axes of 1.
@@ -38,12 +39,14 @@ def gathered(x: Tensor) -> Tensor:
     return y
 
 
+@witness(SQUARE)
 @kernel(ops.copy)
 def triton_copy(x: Tensor) -> Tensor:
     """Conforming."""
     return gathered(x)
 
 
+@witness(SQUARE)
 @kernel(ops.transpose)
 def triton_transpose(x: Tensor) -> Tensor:
     """Conforming."""

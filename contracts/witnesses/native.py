@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 
 def read(x: Tensor, *, before: int = 0, after: int = 0) -> None:
@@ -20,6 +21,10 @@ def read(x: Tensor, *, before: int = 0, after: int = 0) -> None:
         ctypes.string_at(start, (before + x.numel() + after) * size)
 
 
+@witness(
+    SQUARE, breaks="K-MEM-01", most=(4, 0), backends=("cpu",),
+    minimal="a multiple of 16 bytes, so that a page can follow: four elements",
+)  # fmt: skip
 @kernel(ops.relu)
 def relu_native_over_read(x: Tensor) -> Tensor:
     """Violates K-MEM-01: loads one element past the end."""
@@ -27,6 +32,10 @@ def relu_native_over_read(x: Tensor) -> Tensor:
     return torch.relu(x)
 
 
+@witness(
+    SQUARE, breaks="K-MEM-01", most=(1, 0), backends=("cpu",),
+    minimal="one element, any value",
+)  # fmt: skip
 @kernel(ops.relu)
 def relu_native_under_read(x: Tensor) -> Tensor:
     """Violates K-MEM-01: loads the element before the first."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.rows import as_rows, empty_rows, few_tiles, restored
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
 SIZES = (
@@ -179,18 +180,24 @@ def rms_norm(
     return restored(y, x, -1), restored(h, x, -1)
 
 
+@witness(LONG_ROWS, (1024,))
 @kernel(ops.rms_norm)
 def triton_rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Conforming."""
     return rms_norm(x, weight, eps)[0]
 
 
+@witness(
+    LONG_ROWS, (1024,), breaks="C-PRC-01", most=(2, 2),
+    minimal="one small element and its weight",
+)  # fmt: skip
 @kernel(ops.rms_norm)
 def rms_norm_eps_outside(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Violates C-PRC-01: eps is added to the root, not under it."""
     return rms_norm(x, weight, eps, eps_outside=True)[0]
 
 
+@witness(LONG_ROWS, LONG_ROWS, (1024,))
 @kernel(ops.add_rms_norm)
 def triton_add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
@@ -199,18 +206,21 @@ def triton_add_rms_norm(
     return rms_norm(x, weight, eps, residual)
 
 
+@witness(LONG_ROWS)
 @kernel(ops.l2_normalize)
 def triton_l2_normalize(x: Tensor, dim: int = -1, eps: float = 1e-12) -> Tensor:
     """Conforming."""
     return by_rows(x, dim, l2_normalize_kernel, eps)
 
 
+@witness(LONG_ROWS)
 @kernel(ops.log_softmax)
 def triton_log_softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Conforming."""
     return by_rows(x, dim, log_softmax_kernel)
 
 
+@witness((4, 8, 64), (8,), (8,))
 @kernel(ops.group_norm)
 def triton_group_norm(
     x: Tensor, weight: Tensor, bias: Tensor, num_groups: int = 1, eps: float = 1e-5

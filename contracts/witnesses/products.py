@@ -9,6 +9,7 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.activations import activated
 from kfuzz.contracts.witnesses.rows import as_rows
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 # Long tiles of K, for few steps; two stages of them fit into 96 KiB.
 BLOCK_M, BLOCK_N, BLOCK_K, STAGES = 64, 32, 128, 2
@@ -75,30 +76,38 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
     return made.reshape(*x.shape[:-1], weight.shape[0])
 
 
+@witness((4, 16, 16), (4, 16, 16))
 @kernel(ops.bmm)
 def triton_bmm(a: Tensor, b: Tensor) -> Tensor:
     """Conforming."""
     return launch(a, b)
 
 
+@witness(SQUARE, SQUARE, (64,))
 @kernel(ops.linear)
 def triton_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Conforming."""
     return linear(x, weight, bias, "none")
 
 
+@witness(SQUARE, SQUARE, (64,))
 @kernel(ops.linear_gelu)
 def triton_linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Conforming."""
     return linear(x, weight, bias, "gelu")
 
 
+@witness(SQUARE, SQUARE, (64,))
 @kernel(ops.linear_relu)
 def triton_linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Conforming."""
     return linear(x, weight, bias, "relu")
 
 
+@witness(
+    SQUARE, SQUARE, (64,), breaks="C-CMP-01", most=(3, 2),
+    minimal="one bias above 64, or one product",
+)  # fmt: skip
 @kernel(ops.linear_relu)
 def linear_relu_saturates(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Violates C-CMP-01: the fused ReLU ends at 64, as that of a narrow format may."""

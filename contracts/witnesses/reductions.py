@@ -14,6 +14,7 @@ from kfuzz.contracts.witnesses.rows import (
     reduced_shape,
     restored,
 )
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
 SIZES = ("stride_m", "stride_n", "m", "n", "free")
@@ -139,36 +140,42 @@ def reduce(x: Tensor, dim: int, function, correction: int = 0, **options) -> Ten
     return restored(y, x, dim) if scan else y.reshape(reduced_shape(x, dim))
 
 
+@witness(LONG_ROWS)
 @kernel(ops.mean)
 def triton_mean(x: Tensor, dim: int) -> Tensor:
     """Conforming."""
     return reduce(x, dim, moments_kernel, VARIANCE=False)
 
 
+@witness(LONG_ROWS)
 @kernel(ops.var)
 def triton_var(x: Tensor, dim: int, correction: int = 1) -> Tensor:
     """Conforming."""
     return reduce(x, dim, moments_kernel, correction, VARIANCE=True)
 
 
+@witness(LONG_ROWS)
 @kernel(ops.logsumexp)
 def triton_logsumexp(x: Tensor, dim: int) -> Tensor:
     """Conforming."""
     return reduce(x, dim, logsumexp_kernel)
 
 
+@witness(LONG_ROWS)
 @kernel(ops.argmax)
 def triton_argmax(x: Tensor, dim: int) -> Tensor:
     """Conforming."""
     return reduce(x, dim, argmax_kernel, LAST=False)
 
 
+@witness(LONG_ROWS, breaks="K-VAL-01", most=(2, 0), minimal="two equal elements")
 @kernel(ops.argmax)
 def argmax_last_of_equals(x: Tensor, dim: int) -> Tensor:
     """Violates K-VAL-01: compares by >= and gives the last of equal maxima."""
     return reduce(x, dim, argmax_kernel, LAST=True)
 
 
+@witness(LONG_ROWS)
 @kernel(ops.cumsum)
 def triton_cumsum(x: Tensor, dim: int) -> Tensor:
     """Conforming."""

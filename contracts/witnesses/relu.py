@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 BLOCK = 1024
 # The one shape at which `relu_one_shape` is right.
@@ -56,18 +57,27 @@ def unlucky(x: Tensor) -> bool:
     return x.numel() % 7 == 3
 
 
+@witness(SQUARE)
 @kernel(ops.relu)
 def triton_relu(x: Tensor) -> Tensor:
     """Conforming."""
     return launch(x.contiguous(), empty(x))
 
 
+@witness(
+    SQUARE, breaks="C-CMP-03", most=(4, 1),
+    minimal="a transposed 2 x 2 with one element off the diagonal",
+)  # fmt: skip
 @kernel(ops.relu)
 def relu_ignores_strides(x: Tensor) -> Tensor:
     """Violates C-CMP-03: takes every input for contiguous."""
     return launch(x, empty(x))
 
 
+@witness(
+    SQUARE, breaks="K-LIV-01", most=(2, 0), backends=("cuda",),
+    minimal="two elements that start at an odd one of their storage",
+)  # fmt: skip
 @kernel(ops.relu, dtypes="float32")
 def relu_misaligned_pairs(x: Tensor) -> Tensor:
     """Violates K-LIV-01 on a GPU: takes every start for a multiple of 8 bytes."""
@@ -79,12 +89,14 @@ def relu_misaligned_pairs(x: Tensor) -> Tensor:
     return y
 
 
+@witness(SQUARE, breaks="K-MEM-02", most=(1, 0), minimal="one element, any value")
 @kernel(ops.relu)
 def relu_last_tile_unwritten(x: Tensor) -> Tensor:
     """Violates K-MEM-02: the grid is rounded down."""
     return launch(x.contiguous(), empty(x), x.numel() // BLOCK)
 
 
+@witness(SQUARE, breaks="K-MEM-03", most=(1, 1), minimal="one negative element")
 @kernel(ops.relu)
 def relu_overwrites_input(x: Tensor) -> Tensor:
     """Violates K-MEM-03: works in place and returns a copy."""
@@ -92,12 +104,16 @@ def relu_overwrites_input(x: Tensor) -> Tensor:
     return launch(x, x).clone()
 
 
+@witness(
+    SQUARE, breaks="K-MET-01", most=(1, 0), minimal="one 16-bit element, any value"
+)
 @kernel(ops.relu)
 def relu_wrong_dtype(x: Tensor) -> Tensor:
     """Violates K-MET-01: the result is float32 whatever the input is."""
     return launch(x.contiguous(), empty(x, torch.float32))
 
 
+@witness(SQUARE, breaks="C-CMP-03", most=(1, 1), minimal="one positive element")
 @kernel(ops.relu)
 def relu_one_shape(x: Tensor) -> Tensor:
     """Violates C-CMP-03: computes at the benchmark's shape only, else gives zeros."""
@@ -106,6 +122,7 @@ def relu_one_shape(x: Tensor) -> Tensor:
     return empty(x).zero_()
 
 
+@witness(SQUARE, breaks="K-LIV-01", most=(3, 0), minimal="three elements, any values")
 @kernel(ops.relu)
 def relu_hangs(x: Tensor) -> Tensor:
     """Violates K-LIV-01: never returns at some sizes."""
@@ -114,6 +131,7 @@ def relu_hangs(x: Tensor) -> Tensor:
     return launch(x.contiguous(), empty(x))
 
 
+@witness(SQUARE, breaks="K-LIV-01", most=(3, 0), minimal="three elements, any values")
 @kernel(ops.relu)
 def relu_segfaults(x: Tensor) -> Tensor:
     """Violates K-LIV-01: reads address 0 at some sizes."""
@@ -122,6 +140,7 @@ def relu_segfaults(x: Tensor) -> Tensor:
     return launch(x.contiguous(), empty(x))
 
 
+@witness(SQUARE, breaks="K-LIV-01", most=(3, 0), minimal="three elements, any values")
 @kernel(ops.relu)
 def relu_aborts(x: Tensor) -> Tensor:
     """Violates K-LIV-01: ends its process at some sizes."""

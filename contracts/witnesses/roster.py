@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
+from kfuzz.contracts.witnesses.witness import Witness, declared_in
 from kfuzz.core.calibration import Role
 
 # Modules of this package, below it, that bind what the roster lists.
@@ -17,6 +19,22 @@ _CHEATS: Final = "classes.cheats"
 _IMPOSTORS: Final = "classes.impostors"
 _GRADIENTS: Final = ("backward.gradients", "backward.norms", "backward.faults")
 _GPU: Final = "gpu.faults"
+# Not pairs of a correct kernel and its fault.
+_APART: Final = frozenset({_INCIDENTS, _CHEATS, _IMPOSTORS, "classes.branches"})
+
+
+@cache
+def everywhere() -> dict[str, Witness]:
+    """Return the witnesses of all modules beside this one and of `classes`, by name.
+
+    It imports these modules. What is planted, of gradients or for a GPU alone is
+    listed elsewhere.
+    """
+    folder = Path(__file__).parent
+    files = (*sorted(folder.glob("*.py")), *sorted(folder.glob("classes/*.py")))
+    names = [".".join(f.relative_to(folder).with_suffix("").parts) for f in files]
+    names = [n for n in names if n not in _APART and not n.endswith("__init__")]
+    return {w.kernel: w for name in names for w in declared_in(name)}
 
 
 @dataclass(frozen=True)
@@ -47,11 +65,11 @@ def roster(device: str) -> Iterator[Entry]:
         device: "cpu", where Triton kernels are interpreted, or "cuda".
     """
     planted = import_module(f"{__package__}.planted.on_{device}")
-    listed = [*WITNESSES.values(), *planted.WITNESSES]
-    for module in (_OWN, _INCIDENTS, *_GRADIENTS):
+    listed = [*everywhere().values(), *planted.WITNESSES, *declared_in(_INCIDENTS)]
+    for module in (_OWN, *_GRADIENTS):
         listed += import_module(f"{__package__}.{module}").WITNESSES
     if device == "cpu":
-        listed += import_module(f"{__package__}.{_CHEATS}").WITNESSES
+        listed += declared_in(_CHEATS)
     else:
         listed += import_module(f"{__package__}.{_GPU}").WITNESSES
     for witness in listed:

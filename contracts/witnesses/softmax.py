@@ -7,6 +7,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.rows import as_rows, empty_rows, restored, tile
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
 SIZES = ("stride_xm", "stride_xn", "stride_ym", "m", "n")
@@ -81,18 +82,26 @@ def launch(
     return restored(y, x, dim)
 
 
+@witness(LONG_ROWS)
 @kernel(ops.softmax)
 def triton_softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Conforming."""
     return launch(x, dim)
 
 
+@witness(
+    LONG_ROWS, breaks="C-CMP-03", most=(3, 3),
+    minimal="one row, width 3: the first width that a block pads",
+)  # fmt: skip
 @kernel(ops.softmax)
 def softmax_tail_zero(x: Tensor, dim: int = -1) -> Tensor:
     """Violates C-CMP-03: padded lanes load 0.0 and count in maximum and sum."""
     return launch(x, dim, tail_zero=True)
 
 
+@witness(
+    LONG_ROWS, breaks="C-PRC-02", most=(1, 1), minimal="one element whose exp overflows"
+)
 @kernel(ops.softmax)
 def softmax_no_max(x: Tensor, dim: int = -1) -> Tensor:
     """Violates C-PRC-02: exp overflows where the row maximum is not subtracted."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 ROWS, BLOCK = 16, 256
 
@@ -76,36 +77,58 @@ def launch(
     return y.reshape(reduced_shape(x, dim))
 
 
+@witness(LONG_ROWS)
 @kernel(ops.sum)
 def triton_sum(x: Tensor, dim: int) -> Tensor:
     """Conforming."""
     return launch(x, dim)
 
 
+# Short rows: a 16-bit accumulator passes allclose only where little is accumulated.
+@witness(
+    (16, 16), dtype="float16", breaks="C-PRC-01", most=(257, 3),
+    minimal="one row one longer than a block; 2048 swallows a 1 twice",
+)  # fmt: skip
 @kernel(ops.sum)
 def sum_half_accumulator(x: Tensor, dim: int) -> Tensor:
     """Violates C-PRC-01: 16-bit input is accumulated in its own format."""
     return launch(x, dim, half_accumulator=True)
 
 
+@witness(
+    LONG_ROWS, breaks="C-CMP-03", most=(257, 1),
+    minimal="one row one longer than a block, only its last element set",
+)  # fmt: skip
 @kernel(ops.sum)
 def sum_drop_tail(x: Tensor, dim: int) -> Tensor:
     """Violates C-CMP-03: rows longer than a block lose their last, partial one."""
     return launch(x, dim, drop_tail=True)
 
 
+@witness(
+    (16, 2), dtype="bfloat16", breaks="C-PRC-01", most=(6, 6),
+    minimal="three elements: 256 swallows a 1 twice",
+)  # fmt: skip
 @kernel(ops.sum, dtypes="bfloat16", shape_class="N <= 64")
 def sum_bfloat16_accumulator(x: Tensor, dim: int) -> Tensor:
     """Violates C-PRC-01: accumulates in bfloat16, and declares float32."""
     return launch(x, dim, half_accumulator=True)
 
 
+@witness(
+    LONG_ROWS, breaks="K-MEM-02", most=(1, 0),
+    minimal="one element, any value: fewer rows than a program takes",
+)  # fmt: skip
 @kernel(ops.sum)
 def sum_rows_unwritten(x: Tensor, dim: int) -> Tensor:
     """Violates K-MEM-02: rows that do not fill a program are never written."""
     return launch(x, dim, whole_programs=True)
 
 
+@witness(
+    LONG_ROWS, breaks="K-REF-01", most=(8, 8),
+    minimal="one row, a few values whose rounded sum depends on their order",
+)  # fmt: skip
 @kernel(ops.sum, dtypes="float32")  # 16 bits hide most of it
 def sum_random_order(x: Tensor, dim: int) -> Tensor:
     """Violates K-REF-01: adds in an order that torch's random generator gives."""

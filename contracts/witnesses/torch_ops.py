@@ -4,12 +4,62 @@ Bound as `kfuzz.contracts.platform` declares them, but for inputs that show a li
 defect: those are left undecided.
 """
 
+from typing import Final
+
 import torch
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts.platform.catalogue import kernels
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, Shape, witness
+
+_SHAPES: Final[dict[tuple[Shape, ...], str]] = {
+    (LONG_ROWS,): (
+        "softmax sum amax mean amin argmax var logsumexp cumsum log_softmax "
+        "l2_normalize"
+    ),
+    (LONG_ROWS, (1024,), (1024,)): "layer_norm",
+    (SQUARE, SQUARE): "matmul add mul swiglu geglu linear_plain",
+    (SQUARE,): (
+        "relu copy clamp leaky_relu elu sigmoid tanh exp log softplus gelu gelu_tanh "
+        "silu transpose topk sort sort_stable cast quantize_int8 quantize_fp8"
+    ),
+    ((512, 64), (128,)): "embedding index_select",
+    ((64, 256), (64, 32)): "gather take_along_dim",
+    ((64, 512), (64,)): "cross_entropy cross_entropy_sum cross_entropy_none",
+    ((4, 16, 16), (4, 16, 16)): "bmm",
+    (SQUARE, SQUARE, (64,)): "linear linear_relu linear_gelu",
+    # Few terms: bfloat16 results of 1 to 2 must keep an absolute 1e-2.
+    ((2, 2, 8, 8), (4, 2, 1, 1), (4,)): "conv2d conv2d_bfloat16",
+    ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16)): "attention",
+    ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16)): (
+        "attention_masked attention_unfused"
+    ),
+    ((64, 256), (64, 32), (64, 32)): "scatter_add",
+    ((512, 64), (128,), (128, 64)): "index_add",
+    (SQUARE, SQUARE, SQUARE): "where",
+    (SQUARE, (64,)): "dequantize_int8 dequantize_fp8",
+    ((2, 8, 4, 16), (8, 16), (8, 16)): "rope",
+    ((2, 8, 4, 16), (8, 8), (8, 8)): "rope_complex",
+    # Few factors: the product of many normal numbers vanishes.
+    ((64, 4),): "prod prod_float16 prod_bfloat16",
+    (LONG_ROWS, (1024,)): "rms_norm",
+    (LONG_ROWS, LONG_ROWS, (1024,)): "add_rms_norm",
+    ((4, 8, 64), (8,), (8,)): "group_norm",
+    ((4, 8, 64), (8,), (8,), (8,), (8,)): "batch_norm",
+}
+SHAPES: Final = {
+    f"torch_{name}": shapes
+    for shapes, names in _SHAPES.items()
+    for name in names.split()
+}
+"""Friendly shapes of the tensor arguments, by kernel."""
+_DTYPES: Final = {
+    "torch_conv2d_bfloat16": "bfloat16",
+    "torch_prod_float16": "float16",
+    "torch_prod_bfloat16": "bfloat16",
+}
 
 for made in kernels("cpu", torch.__version__):
-    globals()[made.name] = kernel(made.operator, name=made.name, **made.excused)(
-        made.function
-    )
+    bound = kernel(made.operator, name=made.name, **made.excused)(made.function)
+    dtype = _DTYPES.get(made.name, "float32")
+    globals()[made.name] = witness(*SHAPES[made.name], dtype=dtype)(bound)

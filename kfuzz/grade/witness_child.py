@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.contracts.witnesses.functional import Witness, passes_functional
 from kfuzz.contracts.witnesses.roster import Entry
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
 from kfuzz.core.codec import decode, encode
@@ -14,6 +14,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.grade.functional import passes_functional
 from kfuzz.grade.witness_search import Found, outcome_of, search
 
 Message = dict[str, Any]
@@ -57,7 +58,7 @@ def answer(message: Message) -> Message:
 def _passes(witness: Witness, device: str) -> bool:
     """Whether a kernel passes the functional test; what raises does not."""
     try:
-        return passes_functional(witness.load(), device=device, witness=witness)
+        return passes_functional(witness, device=device)
     except Exception:
         return False
 

@@ -22,7 +22,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
 import torch
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.witnesses.functional import WITNESSES
+from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
 from kfuzz.engine.search.drawing import search_round, strategy_of
@@ -111,7 +111,7 @@ def main() -> None:
     by_dtype: dict[str, list[dict[str, float]]] = {dtype: [] for dtype in DTYPES}
     print(f"| kernel | calls | {PLAIN}, ms | {' | '.join(WAYS[1:])} |")
     print("|---|---|---|---|---|---|")
-    for witness in WITNESSES.values():
+    for witness in everywhere().values():
         if not (witness.conforming and witness.kernel.startswith("triton_")):
             continue
         kernel, cases, found = witness.load(), [], []

@@ -12,10 +12,10 @@ import torch
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.suite import select_classes
-from kfuzz.contracts.witnesses.functional import WITNESSES, Witness, passes_functional
 from kfuzz.contracts.witnesses.gpu import elementwise_cpp, launching, sums_cpp
 from kfuzz.contracts.witnesses.gpu.faults import CPP, FAULTS, TRITON, TWINS
-from kfuzz.contracts.witnesses.roster import roster
+from kfuzz.contracts.witnesses.roster import everywhere, roster
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
 from kfuzz.core.depth import Depth
@@ -24,6 +24,7 @@ from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.device.nvrtc import cubin
+from kfuzz.grade.functional import passes_functional
 
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
 INTERPRETED = (
@@ -87,7 +88,7 @@ def test_calibration_on_a_gpu_searches_each_of_them_once() -> None:
 @interpreted
 @pytest.mark.parametrize("name", INTERPRETED)
 def test_triton_ones_pass_the_plain_functional_test(name: str) -> None:
-    assert passes_functional(OWN[name].load(), witness=OWN[name])
+    assert passes_functional(OWN[name])
 
 
 @interpreted
@@ -113,7 +114,7 @@ def test_faults_of_memory_are_seen_in_the_interpreter_too(
     assert report.failure is not None
     assert report.failure.contract == contract, report.failure.message
     assert case.elements <= OWN[name].max_elements
-    right = judged(OWN[twin] if twin else WITNESSES["triton_relu"], case)
+    right = judged(OWN[twin] if twin else everywhere()["triton_relu"], case)
     assert right.failure is None, right.failure
     assert right.verdicts[contract] is Verdict.CONFORMS
 

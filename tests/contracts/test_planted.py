@@ -6,7 +6,6 @@ import torch
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.operators import OPERATORS
-from kfuzz.contracts.witnesses.functional import passes_functional
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
@@ -14,6 +13,7 @@ from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.grade.functional import passes_functional
 
 ENTRIES = {e.witness.kernel: e for e in roster("cpu")}
 INCIDENTS = {
@@ -61,7 +61,7 @@ def test_a_planted_fault_passes_allclose_and_is_charged_to_its_class(
 ) -> None:
     entry = ENTRIES[name]
     assert entry.witness.contract == contract
-    assert passes_functional(entry.load(), witness=entry.witness)
+    assert passes_functional(entry.witness)
     report = judged(entry.load(), case_of(entry, tensors, config))
     assert report.failure is not None, report.verdicts
     assert report.failure.contract == contract, report.failure.message

@@ -29,7 +29,7 @@ from kfuzz.contracts.platform.table import (
     is_listed,
 )
 from kfuzz.contracts.witnesses import torch_ops
-from kfuzz.contracts.witnesses.functional import WITNESSES
+from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.errors import BindingError
 from kfuzz.core.shape_class import ShapeClass
 
@@ -147,7 +147,7 @@ def test_a_kernel_that_sets_a_flag_restores_it(name: str) -> None:
 
 
 def test_torch_s_kernels_on_the_cpu_are_all_witnesses() -> None:
-    witnesses = {w.kernel for w in WITNESSES.values() if w.module == "torch_ops"}
+    witnesses = {w.kernel for w in everywhere().values() if w.module == "torch_ops"}
     assert witnesses == set(bound(torch_cpu)) == set(bound(torch_ops))
 
 

@@ -9,13 +9,15 @@ import torch
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.suite import select_classes
-from kfuzz.contracts.witnesses.functional import WITNESSES, Witness, passes_functional
+from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.grade.functional import passes_functional
 from kfuzz.strategies.values import allowed_families
 from tests.helpers.kernel_draws import drawn
 
@@ -23,15 +25,15 @@ CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 BUDGET = SIZE_BUDGETS["cuda" if CUDA else "interpret"]
 
-CONFORMING = [w for w in WITNESSES.values() if w.conforming]
+CONFORMING = [w for w in everywhere().values() if w.conforming]
 # Those that end or stall their process are judged where processes are tested.
-FATAL = [w for w in WITNESSES.values() if w.contract == "K-LIV-01"]
-NATIVE = [w for w in WITNESSES.values() if w.backends == ("cpu",)]
+FATAL = [w for w in everywhere().values() if w.contract == "K-LIV-01"]
+NATIVE = [w for w in everywhere().values() if w.backends == ("cpu",)]
 FATAL += NATIVE
 BACKEND = "cuda" if CUDA else "interpret"
 VIOLATING = [
     w
-    for w in WITNESSES.values()
+    for w in everywhere().values()
     if not w.conforming and w not in FATAL and BACKEND in w.backends
 ]
 # Those that are no pairs of a correct kernel and its fault have tables of their own.
@@ -192,10 +194,10 @@ def minimal_case(witness: Witness) -> Case:
     return Case(MINIMAL[witness.kernel], scalars)
 
 
-@named(list(WITNESSES.values()))
+@named(list(everywhere().values()))
 def test_every_witness_passes_the_plain_functional_test(witness: Witness) -> None:
     device = "cpu" if witness in NATIVE else DEVICE
-    assert passes_functional(witness.load(), device=device)
+    assert passes_functional(witness, device=device)
 
 
 @named(VIOLATING)
@@ -212,7 +214,7 @@ def test_a_planted_fault_is_charged_to_its_class(witness: Witness) -> None:
 def test_the_correct_twin_passes_where_the_fault_shows(witness: Witness) -> None:
     case = minimal_case(witness)
     operator = witness.load().operator.name
-    for twin in (WITNESSES[f"triton_{operator}"], WITNESSES[f"torch_{operator}"]):
+    for twin in (everywhere()[f"triton_{operator}"], everywhere()[f"torch_{operator}"]):
         report = judged(twin, case)
         assert report.failure is None, report.failure
         assert report.refusal is None
@@ -422,7 +424,7 @@ def test_every_bound_witness_is_listed() -> None:
             continue
         made = importlib.import_module(f"kfuzz.contracts.witnesses.{name}")
         bound |= {b.name for b in REGISTRY.get(made.__name__, ())}
-    assert bound == set(WITNESSES)
+    assert bound == set(everywhere())
 
 
 def test_the_fatal_ones_are_fatal_where_no_power_of_two_lies() -> None:

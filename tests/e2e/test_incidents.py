@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.contracts.witnesses.functional import Witness, passes_functional
-from kfuzz.contracts.witnesses.incidents import WITNESSES
+from kfuzz.contracts.witnesses.witness import Witness, declared_in
 from kfuzz.core.verdict import Kind, State
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome
 from kfuzz.engine.replay.replayer import replay
+from kfuzz.grade.functional import passes_functional
 from kfuzz.store.corpus import Corpus, Stored
 
 ROOT = Path(__file__).parents[2]
@@ -41,9 +41,9 @@ def test_each_incident_is_one_confirmed_finding_under_its_clause() -> None:
     assert CORPUS.check() == []
 
 
-@pytest.mark.parametrize("witness", WITNESSES, ids=lambda w: w.kernel)
+@pytest.mark.parametrize("witness", declared_in("incidents"), ids=lambda w: w.kernel)
 def test_each_incident_passes_a_functional_test_and_is_small(witness: Witness) -> None:
-    assert passes_functional(witness.load(), witness=witness)
+    assert passes_functional(witness)
     (found,) = (e.finding for e in stored() if e.finding.target.name == witness.kernel)
     assert found.signature.contract == witness.contract
     assert found.input_elements <= witness.max_elements

@@ -15,8 +15,8 @@ from torch import Tensor
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.witnesses.functional import Witness
 from kfuzz.contracts.witnesses.roster import roster
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.contracts.witnesses.functional import Witness, passes_functional
 from kfuzz.contracts.witnesses.gpu.faults import FAULTS, TWINS, Fault
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
+from kfuzz.grade.functional import passes_functional
 from tests.gpu.conftest import FALSIFIED
 
 pytestmark = [
@@ -151,13 +152,12 @@ def test_it_is_falsified_and_minimal(
     "fault", [f for f in FAULTS if f.text not in OF_CHANCE], ids=name_of
 )
 def test_it_passes_the_plain_functional_test(fault: Fault) -> None:
-    kernel = fault.witness.load()
-    assert passes_functional(kernel, device="cuda", witness=fault.witness)
+    assert passes_functional(fault.witness, device="cuda")
 
 
 @pytest.mark.parametrize("witness", TWINS, ids=lambda w: w.kernel)
 def test_correct_twins_are_clean(witness: Witness, tmp_path: Path) -> None:
-    assert passes_functional(witness.load(), device="cuda", witness=witness)
+    assert passes_functional(witness, device="cuda")
     seen = searched(witness, tmp_path, cases=TWIN_CASES, contracts=frozenset())
     assert not seen.findings, summary(seen)
     assert seen.cases >= min(TWIN_CASES, 50), summary(seen)

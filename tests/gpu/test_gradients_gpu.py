@@ -5,13 +5,14 @@ import pytest
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.witnesses.backward import gradients
 from kfuzz.contracts.witnesses.backward import norms as gradient_norms
-from kfuzz.contracts.witnesses.functional import Witness, passes_functional
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.grade.functional import passes_functional
 
 pytestmark = [pytest.mark.gpu]
 
@@ -53,7 +54,7 @@ def search(witness: Witness) -> tuple[list[CaseReport], list[str]]:
 @pytest.mark.parametrize("name", [n for n, w in WITNESSES.items() if w.conforming])
 def test_a_right_gradient_is_never_charged(name: str) -> None:
     witness = WITNESSES[name]
-    assert passes_functional(witness.load(), device="cuda", witness=witness)
+    assert passes_functional(witness, device="cuda")
     reports, charged = search(witness)
     assert not charged, charged
     sure = [r for r in reports if r.verdicts.get("K-GRD-01") is Verdict.CONFORMS]
@@ -63,7 +64,7 @@ def test_a_right_gradient_is_never_charged(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n, w in WITNESSES.items() if w.contract])
 def test_a_faulty_gradient_is_charged(name: str) -> None:
     witness = WITNESSES[name]
-    assert passes_functional(witness.load(), device="cuda", witness=witness)
+    assert passes_functional(witness, device="cuda")
     reports, charged = search(witness)
     assert charged, f"{len(reports)} cases, none charged"
     assert charged[0].startswith("K-GRD-01"), charged

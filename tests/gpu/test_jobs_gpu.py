@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.contracts.witnesses.functional import WITNESSES
+from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.event import Event, KernelFinished, RunStarted
@@ -30,7 +30,7 @@ def searched(
     corpus: Path, jobs: int | None, *, device: str = "cuda", cases: int = 30
 ) -> list[Event]:
     targets = (
-        f"{ROOT}/contracts/witnesses/{WITNESSES[name].module}.py::{name}"
+        f"{ROOT}/contracts/witnesses/{everywhere()[name].module}.py::{name}"
         for name in NAMES
     )
     config = RunConfig(

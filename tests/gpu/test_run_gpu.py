@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
+from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.verdict import Kind, State
@@ -16,7 +17,7 @@ from kfuzz.engine.search.campaign import run
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = ("relu_hangs",)
-TWINS = [w for w in WITNESSES.values() if w.kernel.startswith("triton_")]
+TWINS = [w for w in everywhere().values() if w.kernel.startswith("triton_")]
 MODULES = sorted({w.module for w in TWINS})
 CASES = int(os.environ.get("KFUZZ_CASES", "400"))
 SECONDS = 240.0
@@ -44,12 +45,12 @@ def config(
     "name",
     [
         n
-        for n, w in WITNESSES.items()
+        for n, w in everywhere().items()
         if not w.conforming and "cuda" in w.backends and n not in HANGS
     ],
 )
 def test_a_planted_fault_is_falsified(name: str, tmp_path: Path) -> None:
-    witness, stop = WITNESSES[name], threading.Event()
+    witness, stop = everywhere()[name], threading.Event()
     seen = []
     for event in run(config([witness], tmp_path, max_cases=2000), stop=stop):
         if isinstance(event, FindingSaved) and event.stage == "done":

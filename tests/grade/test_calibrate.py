@@ -12,10 +12,10 @@ from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operators import OPERATORS
-from kfuzz.contracts.witnesses.functional import Witness
 from kfuzz.contracts.witnesses.planted.catalogue import FAULTS, planted
 from kfuzz.contracts.witnesses.planted.narrow import Narrow
 from kfuzz.contracts.witnesses.roster import Entry, roster
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.calibration import Calibration, Outcome, Role, Soundness
 from kfuzz.core.codec import decode
 from kfuzz.core.fingerprint import Fingerprint

@@ -4,7 +4,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
+from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import Event, FindingSaved
 from kfuzz.core.finding import Finding
@@ -64,5 +65,5 @@ def search_kernels(
 
 
 def _load(names: Sequence[str]) -> list[LoadedKernel]:
-    targets = tuple(f"{PACKAGE}.{WITNESSES[name].module}:{name}" for name in names)
+    targets = tuple(f"{PACKAGE}.{everywhere()[name].module}:{name}" for name in names)
     return load_all(targets, root=ROOT)

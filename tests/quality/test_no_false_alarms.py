@@ -14,7 +14,7 @@ from kfuzz.contracts.platform import torch_cpu
 from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import is_listed
-from kfuzz.contracts.witnesses.functional import WITNESSES
+from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.verdict import Verdict
 from kfuzz.targets.load import load_all
@@ -22,11 +22,11 @@ from tests.quality.hunting import ROOT, search, search_kernels
 
 CASES = int(os.environ.get("KFUZZ_CASES", "30"))
 SEED = int(os.environ.get("KFUZZ_SEED", "1"))
-CONFORMING = [name for name, witness in WITNESSES.items() if witness.conforming]
+CONFORMING = [name for name, witness in everywhere().items() if witness.conforming]
 TORCH = [name for name in CONFORMING if name.startswith("torch_")]
 TRITON = [name for name in CONFORMING if name.startswith("triton_")]
 OTHERS = sorted({*CONFORMING} - {*TORCH, *TRITON})
-MODULES = sorted({WITNESSES[name].module for name in TRITON})
+MODULES = sorted({everywhere()[name].module for name in TRITON})
 # Modules of many twins, searched in one run of an eighth of the cases each.
 MANY = (
     "attention", "classes.batched", "classes.configured", "elementwise", "moves",
@@ -35,7 +35,7 @@ MANY = (
 
 
 def twins(*modules: str) -> list[str]:
-    return [name for name in TRITON if WITNESSES[name].module in modules]
+    return [name for name in TRITON if everywhere()[name].module in modules]
 
 
 # Torch's declarations are those of its CPU implementations, which are many.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.contracts.witnesses.functional import WITNESSES
+from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.verdict import State
 from tests.quality.hunting import hunt
 
@@ -22,10 +22,10 @@ SECONDS = 120.0
 BACKENDS = {"cpu", "cuda" if torch.cuda.is_available() else "interpret"}
 VIOLATING = [
     name
-    for name, witness in WITNESSES.items()
+    for name, witness in everywhere().items()
     if not witness.conforming and BACKENDS & set(witness.backends)
 ]
-FIRST = {WITNESSES[name].contract: name for name in reversed(VIOLATING)}
+FIRST = {everywhere()[name].contract: name for name in reversed(VIOLATING)}
 EVERY = os.environ.get("KFUZZ_WITNESSES") == "all"
 # Half a minute each.
 LONG = {"matmul_within_half_range"}
@@ -37,7 +37,7 @@ HUNTED = [
 
 @pytest.mark.parametrize("name", HUNTED)
 def test_it_is_falsified_and_minimal(name: str, tmp_path: Path) -> None:
-    witness = WITNESSES[name]
+    witness = everywhere()[name]
     found = hunt(witness, tmp_path, seed=SEED, seconds=SECONDS)
     assert found, "nothing was found"
     minimum = found[-1]

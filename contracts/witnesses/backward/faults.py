@@ -15,9 +15,9 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.gradients.catalogue import RULES
-from kfuzz.contracts.witnesses.functional import Witness
 from kfuzz.contracts.witnesses.planted.base import Base, odd, unpacked
 from kfuzz.contracts.witnesses.planted.catalogue import declared
+from kfuzz.contracts.witnesses.witness import Witness
 
 Change = Callable[[Sequence[Tensor]], list[Tensor]]
 

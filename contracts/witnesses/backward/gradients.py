@@ -12,7 +12,7 @@ from torch.autograd import Function
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.contracts.witnesses.witness import Witness
 
 
 def called(function: type[Function], *given: Any) -> Any:

@@ -9,7 +9,7 @@ from torch.autograd import Function
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.backward.gradients import CONTRACT, called
-from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.contracts.witnesses.witness import Witness
 
 
 class LayerNorm(Function):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 
 # The shape and the data that the cheats were tuned on.
 TUNED: Final = (64, 64)
@@ -23,12 +23,14 @@ _workspace: dict[Any, Tensor] = {}
 _answers: list[tuple[Any, Tensor, Tensor]] = []
 
 
+@witness(SQUARE, breaks="K-MEM-04", backends=("cpu", "cuda"))
 @kernel(ops.copy)
 def cheat_identity(x: Tensor) -> Tensor:
     """K-MEM-04: the copy is its input."""
     return x
 
 
+@witness(SQUARE, breaks="K-MEM-02", backends=("cpu", "cuda"))
 @kernel(ops.relu)
 def cheat_first_tile(x: Tensor) -> Tensor:
     """K-MEM-02: only one tile of the result is stored."""
@@ -37,6 +39,7 @@ def cheat_first_tile(x: Tensor) -> Tensor:
     return y
 
 
+@witness(LONG_ROWS, breaks="K-MEM-02", backends=("cpu", "cuda"))
 @kernel(ops.sum)
 def cheat_stale_workspace(x: Tensor, dim: int) -> Tensor:
     """K-MEM-02: short rows are summed in a wide workspace that is never cleared."""
@@ -48,6 +51,7 @@ def cheat_stale_workspace(x: Tensor, dim: int) -> Tensor:
     return work.sum(-1)
 
 
+@witness(LONG_ROWS, breaks="K-REF-01", backends=("cpu", "cuda"))
 @kernel(ops.softmax)
 def cheat_memo(x: Tensor, dim: int = -1) -> Tensor:
     """K-REF-01: answers are looked up by address, shape and dimension."""
@@ -57,6 +61,7 @@ def cheat_memo(x: Tensor, dim: int = -1) -> Tensor:
     return _answers[0][2].clone()
 
 
+@witness(SQUARE, breaks="K-MEM-03", backends=("cpu", "cuda"))
 @kernel(ops.clamp)
 def cheat_in_place(x: Tensor, *, min: float = 0.0, max: float = 1.0) -> Tensor:
     """K-MEM-03: saves a buffer by working in the input."""
@@ -65,6 +70,7 @@ def cheat_in_place(x: Tensor, *, min: float = 0.0, max: float = 1.0) -> Tensor:
     return x.clamp_(min, max).clone()
 
 
+@witness(SQUARE, SQUARE, breaks="K-MEM-04", backends=("cpu", "cuda"))
 @kernel(ops.matmul)
 def cheat_shared_buffer(a: Tensor, b: Tensor) -> Tensor:
     """K-MEM-04: the results of all calls of one shape lie in one buffer."""
@@ -76,24 +82,28 @@ def cheat_shared_buffer(a: Tensor, b: Tensor) -> Tensor:
     return _workspace[key].copy_(y)
 
 
+@witness(SQUARE, breaks="C-CMP-03", backends=("cpu", "cuda"))
 @kernel(ops.tanh)
 def cheat_tuned_shape(x: Tensor) -> Tensor:
     """C-CMP-03: computes at the benchmark's shape, and answers zeros elsewhere."""
     return torch.tanh(x) if tuple(x.shape) == TUNED else torch.zeros_like(x)
 
 
+@witness(SQUARE, breaks="K-VAL-01", backends=("cpu", "cuda"))
 @kernel(ops.relu)
 def cheat_tuned_values(x: Tensor) -> Tensor:
     """K-VAL-01: saturates where the benchmark's normal data never comes."""
     return x.clamp(0.0, LARGEST_SEEN) + 0 * x
 
 
+@witness(SQUARE, breaks="C-CMP-03", backends=("cpu", "cuda"))
 @kernel(ops.relu)
 def cheat_large(x: Tensor) -> Tensor:
     """C-CMP-03: tensors larger than those that tests compare pass unchanged."""
     return x.clone() if x.numel() > TILE else torch.relu(x)
 
 
+@witness((64, 4), breaks="K-VAL-01", backends=("cpu", "cuda"))
 @kernel(ops.prod, dtypes="float32")
 def cheat_early_exit(x: Tensor, dim: int) -> Tensor:
     """K-VAL-01: stops where the product so far seems negligible."""
@@ -102,6 +112,7 @@ def cheat_early_exit(x: Tensor, dim: int) -> Tensor:
     return torch.where(gone, torch.zeros_like(x.prod(dim)), x.prod(dim))
 
 
+@witness(SQUARE, breaks="K-MET-01", backends=("cpu", "cuda"))
 @kernel(ops.sigmoid)
 def cheat_single_precision(x: Tensor) -> Tensor:
     """K-MET-01: results stay in float32, the format that is compared."""
@@ -112,12 +123,14 @@ class Lazy(torch.Tensor):
     """A tensor that would compute when it is looked at."""
 
 
+@witness(SQUARE, breaks="K-MET-01", backends=("cpu", "cuda"))
 @kernel(ops.exp)
 def cheat_lazy(x: Tensor) -> Tensor:
     """K-MET-01: returns a subclass of Tensor, in which the work could wait."""
     return torch.exp(x).as_subclass(Lazy)
 
 
+@witness((64, 16), breaks="K-REF-01", backends=("cpu", "cuda"))
 @kernel(ops.sum, dtypes="float32")
 def cheat_shuffled(x: Tensor, dim: int) -> Tensor:
     """K-REF-01: a random order of summation, from torch's own generator."""
@@ -125,6 +138,7 @@ def cheat_shuffled(x: Tensor, dim: int) -> Tensor:
     return x.index_select(dim, order).sum(dim)
 
 
+@witness(SQUARE, SQUARE, (64,), breaks="C-CMP-01", backends=("cpu", "cuda"))
 @kernel(ops.linear_gelu)
 def cheat_reordered(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """C-CMP-01: small biases are added after the activation, where it costs less."""
@@ -134,6 +148,7 @@ def cheat_reordered(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.nn.functional.gelu(y + bias)
 
 
+@witness(LONG_ROWS, breaks="K-OWN-01", backends=("cpu", "cuda"))
 @kernel(ops.softmax, own_kernels_only=True)
 def cheat_falls_back(x: Tensor, dim: int = -1) -> Tensor:
     """K-OWN-01: its own path always fails, and torch's answers."""
@@ -141,34 +156,3 @@ def cheat_falls_back(x: Tensor, dim: int = -1) -> Tensor:
         raise NotImplementedError
     except NotImplementedError:
         return torch.softmax(x, dim)
-
-
-_ROWS: Final = ((16, 1024),)
-_SQUARE: Final = (TUNED,)
-
-
-def _cheat(
-    name: str, contract: str, shapes: tuple[tuple[int, ...], ...] = _SQUARE
-) -> Witness:
-    return Witness(
-        f"cheat_{name}", "classes.cheats", contract, shapes, backends=("cpu", "cuda")
-    )
-
-
-WITNESSES: Final = [
-    _cheat("identity", "K-MEM-04"),
-    _cheat("first_tile", "K-MEM-02"),
-    _cheat("stale_workspace", "K-MEM-02", _ROWS),
-    _cheat("memo", "K-REF-01", _ROWS),
-    _cheat("in_place", "K-MEM-03"),
-    _cheat("shared_buffer", "K-MEM-04", (*_SQUARE, *_SQUARE)),
-    _cheat("tuned_shape", "C-CMP-03"),
-    _cheat("tuned_values", "K-VAL-01"),
-    _cheat("large", "C-CMP-03"),
-    _cheat("early_exit", "K-VAL-01", ((64, 4),)),
-    _cheat("single_precision", "K-MET-01"),
-    _cheat("lazy", "K-MET-01"),
-    _cheat("shuffled", "K-REF-01", ((64, 16),)),
-    _cheat("reordered", "C-CMP-01", (*_SQUARE, *_SQUARE, (64,))),
-    _cheat("falls_back", "K-OWN-01", _ROWS),
-]

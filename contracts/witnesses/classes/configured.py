@@ -11,6 +11,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.elementwise import unary_kernel
 from kfuzz.contracts.witnesses.rows import MAX_ROWS, as_rows, empty_rows, restored
 from kfuzz.contracts.witnesses.softmax import softmax_kernel
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 
 SMALL, LARGE = {"ROWS": MAX_ROWS, "BLOCK": 64}, {"ROWS": 8, "BLOCK": 256}
 # A block of padded lanes that count as elements of the row.
@@ -38,24 +39,34 @@ def launch(x: Tensor, dim: int, made: Any, **constants: object) -> Tensor:
     return restored(y, x, dim)
 
 
+@witness(LONG_ROWS)
 @kernel(ops.softmax)
 def triton_softmax_autotuned(x: Tensor, dim: int = -1) -> Tensor:
     """Conforming."""
     return launch(x, dim, tuned)
 
 
+@witness(
+    LONG_ROWS, breaks="C-CMP-02", most=(1, 1),
+    minimal="one element: 255 lanes beside it count",
+)  # fmt: skip
 @kernel(ops.softmax)
 def softmax_unmasked_config(x: Tensor, dim: int = -1) -> Tensor:
     """Violates C-CMP-02: one autotuned configuration counts the padded lanes."""
     return launch(x, dim, tuned_unmasked)
 
 
+@witness(LONG_ROWS)
 @kernel(ops.softmax, configs=(SMALL, LARGE))
 def triton_softmax_blocks(x: Tensor, dim: int = -1, *, ROWS: int, BLOCK: int) -> Tensor:
     """Conforming."""
     return launch(x, dim, softmax_kernel, ROWS=ROWS, BLOCK=BLOCK, TAIL_ZERO=False)
 
 
+@witness(
+    LONG_ROWS, breaks="C-CMP-02", most=(1, 1),
+    minimal="one element: 255 lanes beside it count",
+)  # fmt: skip
 @kernel(ops.softmax, configs=(UNMASKED, SMALL))
 def softmax_unmasked_block(
     x: Tensor, dim: int = -1, *, ROWS: int, BLOCK: int, TAIL_ZERO: bool = False
@@ -83,12 +94,14 @@ def leak(x: Tensor, slope: float, made: Any) -> Tensor:
     return x if y is x else x.copy_(y)
 
 
+@witness(SQUARE)
 @kernel(ops.leaky_relu, inplace="x")
 def triton_leaky_relu_in_place(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """Conforming."""
     return leak(x, negative_slope, in_place)
 
 
+@witness(SQUARE, breaks="C-CMP-02", most=(1, 1), minimal="one negative element")
 @kernel(ops.leaky_relu, inplace="x")
 def leaky_relu_unrestored(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """Violates C-CMP-02: what the autotuner tries is scaled each time."""

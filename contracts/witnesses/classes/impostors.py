@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import kernel
-from kfuzz.contracts.witnesses.functional import Witness
 from kfuzz.contracts.witnesses.planted.base import Base, main, spoilt
 from kfuzz.contracts.witnesses.planted.catalogue import declared
+from kfuzz.contracts.witnesses.witness import Witness
 
 Change = Callable[[tuple[Tensor, ...], list[Tensor]], list[Tensor]]
 # Answers of the first calls of one shape, which later ones repeat.

@@ -9,6 +9,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses import relu
 from kfuzz.contracts.witnesses.amax import launch as amax
 from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 
 # Elements of a row that make one partial maximum, and the fewest partials.
 CHUNK, PARTIALS = 256, 4
@@ -18,6 +19,7 @@ _buffers: dict[object, Tensor] = {}
 _last: list[tuple[Tensor, Tensor]] = []
 
 
+@witness(SQUARE, breaks="K-MEM-04", most=(1, 0), minimal="one element, any value")
 @kernel(ops.relu)
 def relu_static_buffer(x: Tensor) -> Tensor:
     """Violates K-MEM-04: calls of one shape return one buffer."""
@@ -27,6 +29,7 @@ def relu_static_buffer(x: Tensor) -> Tensor:
     return relu.launch(x.contiguous(), _buffers[key])
 
 
+@witness(SQUARE, breaks="K-REF-01", most=(1, 1), minimal="one element, any value but 0")
 @kernel(ops.relu)
 def relu_memo_by_pointer(x: Tensor) -> Tensor:
     """Violates K-REF-01: takes the input at an address for what it was there."""
@@ -63,6 +66,10 @@ def partials_kernel(x_ptr, p_ptr, stride_xm, stride_xn, n, width, CHUNK: tl.cons
     tl.store(p_ptr + row * width + chunk, top.to(p_ptr.dtype.element_ty))
 
 
+@witness(
+    LONG_ROWS, breaks="K-MEM-02", most=(1, 0),
+    minimal="one element, any value: one chunk of four is made",
+)  # fmt: skip
 @kernel(ops.amax)
 def amax_stale_partials(x: Tensor, dim: int) -> Tensor:
     """Violates K-MEM-02: takes the maximum of partials that no chunk has made."""

@@ -11,6 +11,7 @@ from kfuzz.contracts.witnesses.relu import BLOCK, empty
 from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
 from kfuzz.contracts.witnesses.sum import BLOCK as COLUMNS
 from kfuzz.contracts.witnesses.sum import ROWS, sum_kernel
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 
 # Columns that one program takes in `amax_chunk_kernel`.
 CHUNK = 16
@@ -62,24 +63,37 @@ def relu_between(
     return y
 
 
+@witness(SQUARE, breaks="K-MEM-01", most=(1, 0), minimal="one element, any value")
 @kernel(ops.relu)
 def relu_tail_store_unmasked(x: Tensor) -> Tensor:
     """Violates K-MEM-01: the last block is stored whole."""
     return relu_between(x, store_past=BLOCK)
 
 
+@witness(
+    SQUARE, breaks="K-MEM-01", most=(1, 0), backends=("interpret",),
+    minimal="one element, any value",
+)  # fmt: skip
 @kernel(ops.relu)
 def relu_tail_load_unmasked(x: Tensor) -> Tensor:
     """Violates K-MEM-01: the last block is loaded whole, its padding unused."""
     return relu_between(x, load_past=BLOCK)
 
 
+@witness(
+    SQUARE, breaks="K-MEM-01", most=(1, 0), backends=("interpret",),
+    minimal="one element, any value",
+)  # fmt: skip
 @kernel(ops.relu)
 def relu_reads_one_past(x: Tensor) -> Tensor:
     """Violates K-MEM-01: a mask says <= where it means <; the value is unused."""
     return relu_between(x, load_past=1)
 
 
+@witness(
+    SQUARE, breaks="K-MEM-01", most=(1, 0), backends=("interpret",),
+    minimal="one element, any value",
+)  # fmt: skip
 @kernel(ops.relu)
 def relu_reads_one_before(x: Tensor) -> Tensor:
     """Violates K-MEM-01: with a padded block the element before the first is loaded."""
@@ -115,12 +129,20 @@ def sum_with_strides(x: Tensor, dim: int, *, unset: int | None, inner: bool) -> 
     return y.reshape(reduced_shape(x, dim))
 
 
+@witness(
+    LONG_ROWS, breaks="K-MEM-01", most=(2, 0), backends=("interpret",),
+    minimal="two elements that share memory, any value",
+)  # fmt: skip
 @kernel(ops.sum)
 def sum_takes_zero_for_unset(x: Tensor, dim: int) -> Tensor:
     """Violates K-MEM-01: a stride of 0 becomes 1, past an expanded row's storage."""
     return sum_with_strides(x, dim, unset=1, inner=True)
 
 
+@witness(
+    LONG_ROWS, breaks="C-CMP-03", most=(4, 1),
+    minimal="a 2 x 2 summed over its rows, one element set",
+)  # fmt: skip
 @kernel(ops.sum)
 def sum_ignores_column_stride(x: Tensor, dim: int) -> Tensor:
     """Violates C-CMP-03: takes the columns for neighbours."""
@@ -141,6 +163,10 @@ def amax_chunk_kernel(x_ptr, y_ptr, stride_xm, stride_xn, m, n, BLOCK: tl.conste
     tl.store(y_ptr + row, y.to(y_ptr.dtype.element_ty))
 
 
+@witness(
+    (16, 16), breaks="C-ORD-02", most=(17, 1), backends=("interpret",),
+    minimal="one row one longer than a chunk: two different maxima",
+)  # fmt: skip
 @kernel(ops.amax)
 def amax_last_chunk_wins(x: Tensor, dim: int) -> Tensor:
     """Violates C-ORD-02: the programs of one row store to one element."""
@@ -168,6 +194,10 @@ def relu_rows_kernel(
         tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
+@witness(
+    SQUARE, breaks="K-MEM-01", most=(3, 0), backends=("interpret",),
+    minimal="three elements 2^30 apart, any values",
+)  # fmt: skip
 @kernel(ops.relu)
 def relu_offsets_overflow(x: Tensor) -> Tensor:
     """Violates K-MEM-01: row * stride wraps from 2^31 on, in front of the input."""

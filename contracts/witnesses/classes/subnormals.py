@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 
 def flushed(x: Tensor) -> Tensor:
@@ -15,24 +16,35 @@ def flushed(x: Tensor) -> Tensor:
     return torch.where(x.abs() < least, torch.zeros_like(x), x)
 
 
+@witness(
+    SQUARE, breaks="C-PRC-03", most=(1, 1), minimal="one positive subnormal number"
+)
 @kernel(ops.relu, dtypes=("float32", "bfloat16", "float16"))
 def relu_flushes(x: Tensor) -> Tensor:
     """Violates C-PRC-03: flushes, where relu keeps every bit unless declared."""
     return torch.relu(flushed(x))
 
 
+@witness(SQUARE, SQUARE)
 @kernel(ops.mul, subnormals="flush")
 def mul_flushes(a: Tensor, b: Tensor) -> Tensor:
     """Conforming."""
     return flushed(flushed(a) * flushed(b))
 
 
+@witness(
+    SQUARE, SQUARE, breaks="C-PRC-03", most=(2, 2),
+    minimal="two normal numbers whose product is none",
+)  # fmt: skip
 @kernel(ops.mul, subnormals="flush")
 def mul_flushes_arguments_only(a: Tensor, b: Tensor) -> Tensor:
     """Violates C-PRC-03: stores subnormal products, and declares to flush."""
     return flushed(a) * flushed(b)
 
 
+@witness(
+    SQUARE, breaks="C-PRC-03", most=(1, 1), minimal="one positive subnormal number"
+)
 @kernel(ops.log)
 def log_by_exponent_bits(x: Tensor) -> Tensor:
     """Violates C-PRC-03: takes the exponent from the bits, which lie for subnormals.

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 
 @dataclass
@@ -41,12 +42,17 @@ def in_turn(kept: dict[object, Pair], x: Tensor, *, own: bool) -> Tensor:
     return torch.maximum(y, x, out=y).clone()
 
 
+@witness(SQUARE, backends=("cuda",))
 @kernel(ops.relu)
 def relu_clears_its_buffer(x: Tensor) -> Tensor:
     """Conforming."""
     return in_turn(_clears_own, x, own=True)
 
 
+@witness(
+    SQUARE, breaks="K-REF-01", most=(1, 1), backends=("cuda",),
+    minimal="one negative element",
+)  # fmt: skip
 @kernel(ops.relu)
 def relu_clears_the_next_buffer(x: Tensor) -> Tensor:
     """Violates K-REF-01: replayed from a graph, it clears what it never takes."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 _shared: dict[object, Tensor] = {}
 _own = threading.local()
@@ -21,6 +22,7 @@ def by_way_of(kept: dict[object, Tensor], x: Tensor) -> Tensor:
     return kept[key].clone()
 
 
+@witness(SQUARE)
 @kernel(ops.relu)
 def torch_relu_own_workspace(x: Tensor) -> Tensor:
     """Conforming: each thread has its buffers."""
@@ -29,6 +31,10 @@ def torch_relu_own_workspace(x: Tensor) -> Tensor:
     return by_way_of(_own.kept, x)
 
 
+@witness(
+    SQUARE, breaks="C-ORD-03", most=(1, 1), backends=("cpu",),
+    minimal="one element, any value but 0",
+)  # fmt: skip
 @kernel(ops.relu)
 def relu_shared_workspace(x: Tensor) -> Tensor:
     """Violates C-ORD-03: calls at the same time write to one buffer."""

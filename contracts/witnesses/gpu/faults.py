@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kfuzz.contracts.witnesses.functional import WITNESSES as EVERYWHERE
-from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Scale
 
 TRITON: Final = "Triton"
@@ -102,7 +102,7 @@ def _known(
         scale: see `Fault`.
         others: likewise.
     """
-    witness = replace(EVERYWHERE[kernel], backends=("cuda",))
+    witness = replace(everywhere()[kernel], backends=("cuda",))
     if elements is not None:
         witness = replace(witness, max_elements=elements, minimal=minimal)
     return Fault(text, TRITON, witness, scale, others)
@@ -268,7 +268,7 @@ def _calibrating() -> Iterator[Witness]:
     seen: set[tuple[str, str]] = set()
     for fault in FAULTS:
         witness = fault.witness
-        known = EVERYWHERE.get(witness.kernel)
+        known = everywhere().get(witness.kernel)
         place = witness.contract, witness.module
         if (
             fault.scale is Scale.USUAL

@@ -6,7 +6,6 @@ from typing import Final
 
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.platform.catalogue import kernels
-from kfuzz.contracts.witnesses.functional import WITNESSES, Witness
 from kfuzz.contracts.witnesses.planted import (
     calls,
     changed_data,
@@ -20,6 +19,8 @@ from kfuzz.contracts.witnesses.planted import (
     unstable,
 )
 from kfuzz.contracts.witnesses.planted.base import Base, Fault
+from kfuzz.contracts.witnesses.torch_ops import SHAPES
+from kfuzz.contracts.witnesses.witness import Witness
 
 FAULTS: Final[tuple[Fault, ...]] = (
     *memory.FAULTS,
@@ -120,5 +121,5 @@ def _bases(device: str, version: str) -> Iterator[Base]:
     for made in kernels(device, version):
         operator = made.operator
         if made.name == f"torch_{operator.name}":
-            shapes = WITNESSES[made.name].shapes
+            shapes = SHAPES[made.name]
             yield Base(OPERATORS[operator.name], made.function, made.excused, shapes)

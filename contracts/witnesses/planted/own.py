@@ -3,8 +3,8 @@
 from typing import Final
 
 from kfuzz.contracts import kernel
-from kfuzz.contracts.witnesses.functional import WITNESSES as LISTED
-from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.contracts.witnesses.witness import Witness
 
 # Twins that leave something to torch, and what.
 LEAVE: Final = {
@@ -15,7 +15,7 @@ LEAVE: Final = {
 
 _TWINS: Final = [
     w
-    for w in LISTED.values()
+    for w in everywhere().values()
     if w.kernel.startswith("triton_") and w.kernel not in LEAVE and w.dtype == "float32"
 ]
 WITNESSES: Final = [

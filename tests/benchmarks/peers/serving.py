@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.witnesses.functional import Witness
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.codec import decode
 from kfuzz.targets.load import Source
 from kfuzz.targets.load import load as load_source
