@@ -14,7 +14,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.evaluator import Bench, setting_of
-from kfuzz.grade.functional import passes_functional
+from kfuzz.evaluation.functional import passes_functional
 from kfuzz.grade.witness_search import Found, outcome_of, search
 
 Message = dict[str, Any]

@@ -23,8 +23,8 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.functional import passes_functional
 from kfuzz.execution.device.nvrtc import cubin
-from kfuzz.grade.functional import passes_functional
 
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
 INTERPRETED = (

@@ -389,7 +389,7 @@ def test_contracts_of_gradients_are_listed_under_the_forward_operator() -> None:
 
 def test_faulty_witnesses_pass_with_contiguous_gradients() -> None:
     every: list[Witness] = [*gradients.WITNESSES, *gradient_norms.WITNESSES]
-    from kfuzz.grade.functional import passes_functional
+    from kfuzz.evaluation.functional import passes_functional
 
     for witness in every:
         assert passes_functional(witness), witness.kernel

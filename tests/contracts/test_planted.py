@@ -13,7 +13,7 @@ from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
-from kfuzz.grade.functional import passes_functional
+from kfuzz.evaluation.functional import passes_functional
 
 ENTRIES = {e.witness.kernel: e for e in roster("cpu")}
 INCIDENTS = {

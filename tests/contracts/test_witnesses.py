@@ -17,7 +17,7 @@ from kfuzz.core.families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
-from kfuzz.grade.functional import passes_functional
+from kfuzz.evaluation.functional import passes_functional
 from kfuzz.strategies.values import allowed_families
 from tests.helpers.kernel_draws import drawn
 

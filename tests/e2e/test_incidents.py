@@ -9,7 +9,7 @@ from kfuzz.contracts.witnesses.witness import Witness, declared_in
 from kfuzz.core.verdict import Kind, State
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome
 from kfuzz.engine.replay.replayer import replay
-from kfuzz.grade.functional import passes_functional
+from kfuzz.evaluation.functional import passes_functional
 from kfuzz.store.corpus import Corpus, Stored
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Bench, setting_of
-from kfuzz.grade.functional import passes_functional
+from kfuzz.evaluation.functional import passes_functional
 
 pytestmark = [pytest.mark.gpu]
 
