@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-import typer
-
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import SECTION, Config, open_project, profile_section
 from kfuzz.cli.settings import (
@@ -21,6 +19,7 @@ from kfuzz.cli.settings import (
     Setting,
     as_plain,
     as_text,
+    option,
 )
 from kfuzz.cli.streams import print_report
 from kfuzz.cli.values import Place
@@ -161,11 +160,11 @@ class Effective:
 def config(
     profile: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--profile",
-            metavar="NAME",
-            help=f"{', '.join(PROFILES)}, or one of the project's own. Default: the "
+            f"{', '.join(PROFILES)}, or one of the project's own. Default: the "
             "one in force.",
+            metavar="NAME",
         ),
     ] = None,
     format: FormatOption = "text",

@@ -9,7 +9,7 @@ import typer
 from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
-from kfuzz.cli.settings import CorpusOption, FormatOption, checking
+from kfuzz.cli.settings import CorpusOption, FormatOption, checking, option
 from kfuzz.cli.streams import print_report
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.verdict import Feature, State
@@ -32,8 +32,7 @@ def list_(corpus: CorpusOption = None, format: FormatOption = "text") -> int:
     from kfuzz.report import corpus_lists
     from kfuzz.report.drawing import shown_path
 
-    project = open_project(corpus)
-    _must_exist(corpus, project.corpus.is_dir())
+    project = open_project(corpus, existing=True)
     entries = list(project.store().summaries())
     none = [f"no finding in {shown_path(project.corpus)}"]
     print_report(
@@ -54,9 +53,9 @@ def check(
     format: FormatOption = "text",
     repair: Annotated[
         bool,
-        typer.Option(
+        option(
             "--repair",
-            help="First finish or clear away what killed writers left, and give "
+            "First finish or clear away what killed writers left, and give "
             "misplaced entries their place; what cannot be read stays.",
         ),
     ] = False,
@@ -64,8 +63,7 @@ def check(
     """Check that every stored finding can be read; exit 1 if one cannot."""
     from kfuzz.report import corpus_lists
 
-    project = open_project(corpus)
-    _must_exist(corpus, project.corpus.is_dir())
+    project = open_project(corpus, existing=True)
     problems = project.store().check(repair=repair)
     whole = sum(isinstance(entry, Stored) for entry in project.store().entries())
     total = f"{whole} readable, {len(problems)} problem{'s' * (len(problems) != 1)}"
@@ -96,27 +94,27 @@ def mark(
     ],
     reason: Annotated[
         str,
-        typer.Option(
+        option(
             "--reason",
+            "Why, for the history; a known finding needs one.",
             metavar="TEXT",
-            help="Why, for the history; a known finding needs one.",
         ),
     ] = "",
     link: Annotated[
         str,
-        typer.Option(
+        option(
             "--link",
+            "Where there is more, such as an issue: http or https.",
             metavar="URL",
-            help="Where there is more, such as an issue: http or https.",
         ),
     ] = "",
     features: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--features",
-            metavar="tail,nan",
-            help="Known only where all these are needed; without any, wherever kernel, "
+            "Known only where all these are needed; without any, wherever kernel, "
             "contract, kind and output are the same.",
+            metavar="tail,nan",
         ),
     ] = None,
     corpus: CorpusOption = None,
@@ -129,8 +127,9 @@ def mark(
     """
     from kfuzz.store import maintenance as upkeep
 
-    for option, text in (("--reason", reason), ("--link", link)):
-        _require_plain(option, text)
+    for name, text in (("--reason", reason), ("--link", link)):
+        if not text.isprintable():
+            raise UsageError("holds control characters", where=name)
     if link and not link.startswith(("http://", "https://")):
         raise UsageError(f"{link!r:.60} is no http or https address", where="--link")
     store = open_project(corpus).store()
@@ -183,15 +182,13 @@ def merge(
 def prune(
     older_than: Annotated[
         str,
-        typer.Option(
-            "--older-than",
-            metavar="AGE",
-            help="Since when fixed ones are: 12h, 30d, 8w.",
+        option(
+            "--older-than", "Since when fixed ones are: 12h, 30d, 8w.", metavar="AGE"
         ),
     ] = OLDER_THAN,
     yes: Annotated[
         bool,
-        typer.Option("--yes/--dry-run", help="Do it; else it is only said what goes."),
+        option("--yes/--dry-run", "Do it; else it is only said what goes."),
     ] = False,
     corpus: CorpusOption = None,
     format: FormatOption = "text",
@@ -204,8 +201,7 @@ def prune(
     from kfuzz.store import maintenance as upkeep
 
     seconds = values.age(older_than)
-    project = open_project(corpus)
-    _must_exist(corpus, project.corpus.is_dir())
+    project = open_project(corpus, existing=True)
     deeds = upkeep.prune(project.store(), older_than=seconds, apply=yes)
     _tell(deeds, format, done=yes)
     return ExitCode.OK
@@ -258,13 +254,3 @@ def _features(texts: Sequence[str]) -> list[Feature]:
             fix = suggestion(name, valid)
             raise UsageError(f"{name!r:.40} is no feature", where="--features", fix=fix)
     return [Feature(name) for name in dict.fromkeys(names)]
-
-
-def _require_plain(option: str, text: str) -> None:
-    if not text.isprintable():
-        raise UsageError("holds control characters", where=option)
-
-
-def _must_exist(option: str | None, exists: bool) -> None:
-    if option is not None and not exists:
-        raise UsageError("no such folder", where=f"--corpus {option}")

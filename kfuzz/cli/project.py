@@ -34,18 +34,6 @@ class Config:
     values: Values = field(default_factory=dict)
     profiles: Mapping[str, Values] = field(default_factory=dict)
 
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Targets as on the command line; paths relative to the working folder."""
-        found: tuple[str, ...] = self.values.get("targets", ())
-        return found
-
-    @property
-    def corpus(self) -> Path | None:
-        """Absolute path of the folder of findings, None if not said."""
-        found: Path | None = self.values.get("corpus")
-        return found
-
 
 def read_config(start: Path | None = None) -> Config:
     """Read the nearest pyproject.toml at or above a folder.
@@ -70,21 +58,21 @@ def read_config(start: Path | None = None) -> Config:
     tool = document.get("tool", {})
     section = tool.get("kfuzz", {}) if isinstance(tool, dict) else {}
     where = f"{file}: {SECTION}"
-    if not isinstance(section, dict):
-        raise UsageError("is not a table", where=where)
-    section = dict(section)
-    tables = section.pop(PROFILES_KEY, {})
-    if not isinstance(tables, dict):
-        raise UsageError("is not a table", where=f"{where} {PROFILES_KEY}")
+    section = dict(_table(section, where))
+    tables = _table(section.pop(PROFILES_KEY, {}), f"{where} {PROFILES_KEY}")
     valid = [*SETTINGS, PROFILES_KEY]
     own = [s.key for s in SETTINGS.values() if not s.common]
     profiles = {}
     for name, table in tables.items():
         place = f"{file}: {profile_section(name)}"
-        if not isinstance(table, dict):
-            raise UsageError("is not a table", where=place)
-        profiles[name] = _values(table, own, place, file.parent, here)
+        profiles[name] = _values(_table(table, place), own, place, file.parent, here)
     return Config(file, _values(section, valid, where, file.parent, here), profiles)
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError("is not a table", where=where)
+    return value
 
 
 def profile_section(name: str) -> str:
@@ -141,8 +129,8 @@ class Project:
         Raises:
             UsageError: if there are neither.
         """
-        if given or self.config.targets:
-            return tuple(given or self.config.targets)
+        if found := given or self.config.values.get("targets"):
+            return tuple(found)
         where = self.config.file
         raise UsageError(
             "no target given",
@@ -152,22 +140,24 @@ class Project:
         )
 
 
-def open_project(corpus: str | None) -> Project:
+def open_project(corpus: str | None, *, existing: bool = False) -> Project:
     """Return the project around the working folder.
 
     Args:
         corpus: what --corpus says.
+        existing: whether a folder that --corpus names must be there.
 
     Raises:
         UsageError: if its pyproject.toml or the folder cannot be used.
     """
     from kfuzz.targets.load import project_root
 
-    if corpus is None:
-        corpus = os.environ.get("KFUZZ_CORPUS") or None
+    said = os.environ.get("KFUZZ_CORPUS") or None if corpus is None else corpus
     config, root = read_config(), project_root()
-    folder = _corpus_folder(corpus, config, root)
-    return Project(root, config, folder, corpus or "")
+    folder = _corpus_folder(said, config, root)
+    if existing and corpus is not None and not folder.is_dir():
+        raise UsageError("no such folder", where=f"--corpus {corpus}")
+    return Project(root, config, folder, said or "")
 
 
 def _corpus_folder(option: str | None, config: Config, root: Path) -> Path:
@@ -183,7 +173,8 @@ def _corpus_folder(option: str | None, config: Config, root: Path) -> Path:
     """
     if option == "":
         raise UsageError("is empty", where="--corpus", fix="give a folder")
-    folder = Path(option) if option else config.corpus or root / DEFAULT_CORPUS
+    usual = config.values.get("corpus", root / DEFAULT_CORPUS)
+    folder = Path(option) if option else usual
     try:
         # A name that the system cannot hold says so here, not amid a run.
         folder.lstat()

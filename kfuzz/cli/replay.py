@@ -47,35 +47,33 @@ def replay(
             "by default.",
         ),
     ] = None,
-    times: Annotated[
-        int, option("--times", kind=values.COUNT, help="Runs of each finding.")
-    ] = 3,
+    times: Annotated[int, option("--times", "Runs of each finding.", values.COUNT)] = 3,
     device: _DeviceOption = None,
     corpus: CorpusOption = None,
     target: Annotated[
         str,
-        typer.Option(
+        option(
             "--target",
-            metavar="TARGET",
-            help="Run this kernel in place of the stored one: path.py::name, a module "
+            "Run this kernel in place of the stored one: path.py::name, a module "
             "or package.module:name; without a name the one of the stored name.",
+            metavar="TARGET",
         ),
     ] = "",
     script: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--script",
+            "Write a self-contained script of one finding, and run nothing.",
             metavar="OUT.py",
-            help="Write a self-contained script of one finding, and run nothing.",
         ),
     ] = None,
     sanitizer: Annotated[
         str | None,
         option(
             "--sanitizer",
-            kind=values.one_of(*TOOLS),
-            help="Call the kernel once under compute-sanitizer instead, on a GPU; the "
+            "Call the kernel once under compute-sanitizer instead, on a GPU; the "
             "report is stored with the finding.",
+            values.one_of(*TOOLS),
         ),
     ] = None,
     jobs: Annotated[
@@ -135,11 +133,11 @@ def shrink(
     corpus: CorpusOption = None,
     target: Annotated[
         str,
-        typer.Option(
+        option(
             "--target",
-            metavar="TARGET",
-            help="Where the kernel lives now, if it moved or the finding does not say: "
+            "Where the kernel lives now, if it moved or the finding does not say: "
             "path.py::name.",
+            metavar="TARGET",
         ),
     ] = "",
 ) -> int:

@@ -9,7 +9,7 @@ import typer
 
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
-from kfuzz.cli.settings import CorpusOption
+from kfuzz.cli.settings import CorpusOption, option
 from kfuzz.cli.values import reports
 from kfuzz.core.errors import NothingToRunError, UsageError
 from kfuzz.core.event import Event, Exited, FindingSaved, Notice
@@ -28,11 +28,11 @@ def report(
     ],
     events: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--events",
-            metavar="FILE",
-            help="What `kfuzz run --report jsonl=FILE` wrote; repeatable. The corpus "
+            "What `kfuzz run --report jsonl=FILE` wrote; repeatable. The corpus "
             "is then read only if --corpus names it.",
+            metavar="FILE",
         ),
     ] = None,
     corpus: CorpusOption = None,
@@ -44,10 +44,8 @@ def report(
     from kfuzz.report.files import ReportFiles
 
     chosen = reports(wanted, "kfuzz report")
-    project = open_project(corpus)
+    project = open_project(corpus, existing=True)
     _require_files(events or [], [str(r.path) for r in chosen])
-    if corpus is not None and not project.corpus.is_dir():
-        raise UsageError("no such folder", where=f"--corpus {corpus}")
     if not events and not project.corpus.is_dir():
         raise NothingToRunError(
             "no finding is stored here",

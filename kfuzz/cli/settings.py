@@ -292,15 +292,22 @@ def run_config(
     return RunConfig(root=root, corpus=corpus, budget=limits, **given, **more)
 
 
-def option(*words: str, kind: Kind, help: str, metavar: str = "") -> Any:
+def option(
+    words: str | tuple[str, ...],
+    help: str,
+    kind: Kind = values.ANY,
+    *,
+    metavar: str = "",
+) -> Any:
     """Return an option whose value is checked, and read, as its kind says.
 
     Args:
         words: as typer takes them; the last one names it in messages.
-        kind: of its values.
         help: what the help says.
+        kind: of its values; that of the parameter's type alone by default.
         metavar: how the help names a value, where not as the kind does.
     """
+    words = (words,) if isinstance(words, str) else words
     return typer.Option(
         *words,
         metavar=metavar or kind.metavar or None,
@@ -321,12 +328,9 @@ def shared(
         kind: of its values, where it differs.
     """
     setting = SETTINGS[key]
-    return option(
-        *(setting.option or (f"--{key}",)),
-        kind=kind or setting.kind,
-        help=help or setting.help,
-        metavar=metavar,
-    )
+    words = setting.option or (f"--{key}",)
+    made = kind or setting.kind
+    return option(words, help or setting.help, made, metavar=metavar)
 
 
 def checking(kind: Kind, label: str) -> Callable[[Any], Any]:
@@ -383,7 +387,7 @@ def _says_default(setting: Setting) -> bool:
 CorpusOption = Annotated[
     str | None,
     # Read by `open_project`, which also heeds the other places.
-    typer.Option("--corpus", metavar="DIR", help=SETTINGS["corpus"].help),
+    option("--corpus", SETTINGS["corpus"].help, metavar="DIR"),
 ]
 DeviceOption = Annotated[str, shared("device")]
 FailOnOption = Annotated[str, shared("fail-on")]

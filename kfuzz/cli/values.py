@@ -311,6 +311,7 @@ def one_of(*valid: str, engine: type[StrEnum] | None = None) -> Kind:
     return Kind(read, "|".join(valid), engine=made)
 
 
+ANY: Final = Kind(lambda value, place: value)
 DURATION: Final = Kind(
     _duration, "TIME", engine=lambda v: None if v is None else duration(v)
 )

@@ -14,6 +14,7 @@ from kfuzz.cli.settings import (
     DeviceOption,
     JobsOption,
     QuietOption,
+    option,
     shared,
 )
 from kfuzz.cli.streams import follow, report_stream, stopping
@@ -38,26 +39,23 @@ def grade(
     ] = None,
     platform: Annotated[
         bool,
-        typer.Option(
-            "--platform", help="Grade torch's own kernels on the device instead."
-        ),
+        option("--platform", "Grade torch's own kernels on the device instead."),
     ] = False,
     statement: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--statement",
-            metavar="FILE",
-            help="Take this JSON statement instead of making one; with --calibration "
+            "Take this JSON statement instead of making one; with --calibration "
             "it then rests on that.",
+            metavar="FILE",
         ),
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--against",
+            "Compare with another JSON statement: what differs, and what arbitrates.",
             metavar="FILE",
-            help="Compare with another JSON statement: what differs, and what "
-            "arbitrates.",
         ),
     ] = None,
     calibration: Annotated[
@@ -96,19 +94,17 @@ def grade(
     ] = "text",
     markdown: Annotated[
         Path | None,
-        typer.Option(
-            "--markdown",
-            metavar="FILE",
-            help="Write the statement there too, as Markdown.",
+        option(
+            "--markdown", "Write the statement there too, as Markdown.", metavar="FILE"
         ),
     ] = None,
     json: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--json",
-            metavar="FILE",
-            help="Write the statement there too, as JSON: what --against and "
+            "Write the statement there too, as JSON: what --against and "
             "--statement read.",
+            metavar="FILE",
         ),
     ] = None,
     quiet: QuietOption = False,

@@ -54,26 +54,25 @@ def judge(
         str,
         option(
             "--shapes",
-            kind=values.one_of("all", "benchmarked"),
-            help="benchmarked: no shape but that of get_inputs.",
+            "benchmarked: no shape but that of get_inputs.",
+            values.one_of("all", "benchmarked"),
         ),
     ] = "all",
     nonfinite: Annotated[
         str,
         option(
             "--nonfinite",
-            kind=values.one_of("propagate", "undefined"),
-            help="undefined: nothing is asked of NaN and infinities in the inputs, as "
+            "undefined: nothing is asked of NaN and infinities in the inputs, as "
             "in KernelBench's own test. propagate: they have to reach the result as in "
             "torch; the report tells what breaks on them alone.",
+            values.one_of("propagate", "undefined"),
         ),
     ] = "propagate",
     own_kernels_only: Annotated[
         bool,
-        typer.Option(
+        option(
             "--own-kernels-only",
-            help="A library's kernel in place of an own one is a violation, not a "
-            "note.",
+            "A library's kernel in place of an own one is a violation, not a note.",
         ),
     ] = False,
     seed: Annotated[

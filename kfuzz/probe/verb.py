@@ -38,44 +38,42 @@ def probe(
     ] = None,
     dtype: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--dtype",
+            "Probe this format only; repeatable. Default: all that are declared.",
             metavar="DTYPE",
-            help="Probe this format only; repeatable. Default: all that are declared.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--probe",
-            metavar="NAME",
-            help="Only this probe; repeatable. `order`, `split`, `accumulator`, "
+            "Only this probe; repeatable. `order`, `split`, `accumulator`, "
             "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
             "`stochastic`, `intrinsics`, `special`, `determinism`, `batch`.",
+            metavar="NAME",
         ),
     ] = None,
     terms: Annotated[
         int | None,
         option(
             "--terms",
-            kind=values.COUNT,
-            help="Most terms of a sum. Default: 64 interpreted, 256 on a CPU, 1024 on "
+            "Most terms of a sum. Default: 64 interpreted, 256 on a CPU, 1024 on "
             "a GPU.",
+            values.COUNT,
         ),
     ] = None,
     adopt: Annotated[
         bool,
-        typer.Option(
+        option(
             "--adopt",
-            help="Print the declaration that says what was found, to be written by "
+            "Print the declaration that says what was found, to be written by "
             "whoever vouches for it.",
         ),
     ] = False,
     svg: Annotated[
         Path | None,
-        typer.Option(
-            "--svg", metavar="FILE", help="Draw the orders of additions there."
-        ),
+        option("--svg", "Draw the orders of additions there.", metavar="FILE"),
     ] = None,
     max_time: Annotated[str, shared("max-time", "For all kernels.")] = DEFAULT_TIME,
     device: DeviceOption = "auto",

@@ -1,6 +1,7 @@
 """Where the settings of a run come from, and `kfuzz config`, which tells it."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from kfuzz.cli.config import Effective
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import PROFILES, SETTINGS, as_text
 from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.core.budget import Scale
+from kfuzz.core.budget import Budget, Scale
 from kfuzz.engine.config import RunConfig
 from kfuzz.store import strict_json
 from tests.helpers.command_line import Engine, config_says, paragraph
@@ -265,6 +266,15 @@ def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
     # What a profile is for, and what stands on the command line without a name.
     assert set(SETTINGS) - named == {"targets", "probes", "scale"}
     assert named <= set(SETTINGS)
+
+
+def test_every_setting_reaches_the_engine_or_the_command_line_alone() -> None:
+    of_the_command_line = {"profile", "fail-on", "report", "format", "quiet", "verbose"}
+    assert {k for k, s in SETTINGS.items() if not s.for_engine} == of_the_command_line
+    filled = {s.name for s in SETTINGS.values()}
+    unfilled = {f.name for c in (RunConfig, Budget) for f in fields(c)} - filled
+    # Where it works, and what follows from other settings.
+    assert unfilled == {"root", "started", "budget", "learn"}
 
 
 def test_profiles_set_what_the_readme_says() -> None:
