@@ -8,11 +8,11 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.destinations import CONTIGUOUS
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.settled import CONTIGUOUS
 from kfuzz.strategies.parameters import IndexParameter
 
 # (sizes outside the reduced axis, size of the reduced axis): what benchmarks and

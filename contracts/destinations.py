@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -13,31 +12,10 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Destination, contiguous_strides
+from kfuzz.core.settled import layout_of
 from kfuzz.numerics.run import Expected
 
 Shape = tuple[int, ...]
-
-CONTIGUOUS: Final = "contiguous"
-
-_LAYOUTS: Final[dict[str, tuple[str, ...]]] = {
-    "any": ("padded", "transposed", "stepped", "offset"),
-    "inner_contiguous": ("padded", "offset"),
-    "contiguous": (),
-}
-# Poison, edge and autotune configuration follow from the seed's remainder by this.
-_BELOW: Final = 15120
-
-
-def layout_of(case: Case, declaration: Declaration) -> str:
-    """Return the layout of the destinations: pinned, or by the seed.
-
-    Half of the cases are contiguous.
-    """
-    if case.layout is not None or case.pinned:
-        return case.layout or CONTIGUOUS
-    kinds = _LAYOUTS[declaration.layouts]
-    every = (CONTIGUOUS,) * max(1, len(kinds)) + kinds
-    return every[case.seed // _BELOW % len(every)]
 
 
 def destinations(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.streams import Purpose, generator
 from kfuzz.strategies import values
 from kfuzz.strategies.parameters import IndexParameter, Parameter, TensorParameter
 
@@ -61,7 +62,7 @@ class Groups:
             Per group the family of each filled argument by name. No index is out of
             bounds; none copies from another argument unless the case's own does.
         """
-        chance = random.Random(number)
+        chance = generator(number, Purpose.GROUPS)
         # The first data argument has nothing before it to copy from.
         first = [n for n in wanted if n in self._allowed and n not in COPIES]
         made = []

@@ -12,6 +12,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
+from kfuzz.core.settled import with_surroundings
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies import layouts, values
 from kfuzz.strategies.favour import USUAL, Favour, favouring
@@ -322,7 +323,7 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
             known = {**domain.defaults, **scalars}
             spec = _as_indices(picks, spec, known.get(picks.ignored))
         tensors[name] = spec
-    return Case(tensors, scalars)
+    return with_surroundings(Case(tensors, scalars), domain.declaration)
 
 
 @dataclass(frozen=True)

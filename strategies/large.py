@@ -17,7 +17,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.families import STRETCHED
-from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
 from kfuzz.strategies import layouts
 
 INT32_ELEMENTS: Final = 1 << 31
@@ -149,7 +149,7 @@ def grown(case: Case, axis: str, size: int, *, tame: bool = False) -> Case:
         )
         made = replace(spec, shape=shape, strides=None, offset=0, plants=())
         tensors[name] = _tamed(made) if tame else made
-    return replace(case, tensors=tensors, edge=None)
+    return replace(case, tensors=tensors, edge=NOWHERE)
 
 
 def _tamed(spec: TensorSpec) -> TensorSpec:

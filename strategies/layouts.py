@@ -9,6 +9,7 @@ from typing import Final
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
+from kfuzz.core.streams import Purpose, stream
 from kfuzz.strategies.favour import Weights, favouring
 from kfuzz.strategies.weighted import Weighted, weighted
 
@@ -17,8 +18,6 @@ Shape = tuple[int, ...]
 Layout = tuple[Shape | None, int]
 
 CONTIGUOUS: Final[Layout] = (None, 0)
-# 2**32 over the golden ratio, odd (Knuth's multiplicative hash).
-_SPREAD: Final = 0x9E3779B1
 _OFFSETS: Final = (1, 2, 3, 4, 5, 7, 8, 31)
 _PADS: Final = (1, 3, 8, 16, 2, 64)
 # With this stride the third index lies more than 2^31 elements from the first, where
@@ -166,8 +165,7 @@ def build(
     unit = 1
     if inner:
         unit = max(1, declaration.alignment // DTYPES[dtype].itemsize)
-    # Small seeds differ in their low bits only: spread them over 32 bits.
-    variant = (seed ^ seed >> 24) * _SPREAD >> 16 & 0xFFFFFFFF
+    variant = stream(seed, Purpose.INPUT_LAYOUT) & 0xFFFFFFFF
     if kind == "huge":
         return _huge(shape, variant, inner, span)
     strides, offset = _BUILDERS[kind](shape, variant, inner)

@@ -1,9 +1,9 @@
 """Which optional tensors a case is without."""
 
-import random
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
+from kfuzz.core.streams import Purpose, generator
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # One case in so many is without some, where a kernel can do without.
@@ -48,7 +48,7 @@ def left_out(free: Sequence[str], drawn: object) -> frozenset[str]:
     """
     if not free:
         return frozenset()
-    chance = random.Random(repr(drawn))
+    chance = generator(repr(drawn), Purpose.OPTIONAL)
     if chance.randrange(_SHARE):
         return frozenset()
     together = [tuple(free)] if len(free) > 1 else []

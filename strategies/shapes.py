@@ -1,7 +1,6 @@
 """Shapes: named dimensions shared between tensors, within budget and declaration."""
 
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +11,7 @@ from hypothesis import reject
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.shape_class import ShapeClass
+from kfuzz.core.streams import Purpose, generator
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 from kfuzz.strategies.sizes import Range, candidates, sizes
 from kfuzz.strategies.weighted import Weighted
@@ -208,7 +208,7 @@ class Plan:
         scalars: Mapping[str, int],
     ) -> dict[str, int] | None:
         """Look near the drawn sizes for ones that satisfy the shape class."""
-        chance = random.Random(",".join(str(n) for n in drawn.values()))
+        chance = generator(repr(tuple(drawn.values())), Purpose.REPAIR)
         spoken = [n for n in drawn if n in shape_class.names]
         if shape_class.names - set(drawn) - set(scalars):
             # It speaks of the product of several, or of one by another name.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
+from kfuzz.core.streams import Purpose, generator
 from kfuzz.strategies.large import grown
 
 # One case in so many.
@@ -52,7 +53,7 @@ def with_tall_cases(
     def draw_case(draw: st.DrawFn) -> Case:
         case = draw(usual)
         # Not of the seed alone, which Hypothesis gives to many cases.
-        chance = random.Random(repr(case))
+        chance = generator(repr(case), Purpose.TALL)
         if chance.randrange(_SHARE):
             return case
         wanted = min(chance.choice(_ROWS), rows)

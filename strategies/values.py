@@ -1,7 +1,6 @@
 """Value recipes: families by role, correlated operands, planted specials."""
 
 import math
-import random
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
@@ -19,6 +18,7 @@ from kfuzz.core.families import (
 )
 from kfuzz.core.recipe import Plant
 from kfuzz.core.specials import specials
+from kfuzz.core.streams import Purpose, generator
 from kfuzz.core.tiles import edges
 from kfuzz.strategies.favour import Weights, favouring
 from kfuzz.strategies.weighted import Weighted, weighted
@@ -217,7 +217,7 @@ def plants(
         return ()
     # Values and places come from the seed of the fill: each draw of their own
     # would cost more than all of this.
-    chance = random.Random(seed)
+    chance = generator(seed, Purpose.PLANTS)
     bits = specials(dtype, finite=finite)
     found = []
     for _ in range(count):
@@ -254,7 +254,7 @@ def ignored(
         value: the index.
         seed: settles how many and where.
     """
-    chance = random.Random(seed)
+    chance = generator(seed, Purpose.IGNORED)
     kind, count = chance.randrange(4), math.prod(shape)
     if kind < 2:
         return ()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
@@ -142,12 +143,24 @@ def is_dtype(value: Scalar) -> bool:
     return isinstance(value, str) and value in DTYPES
 
 
+class Poison(StrEnum):
+    """Which bits fill memory that holds no data.
+
+    NaN shows whatever it flows into, except where a maximum, a comparison or a
+    mask swallows it; there the large finite value shows. Neither alone is enough.
+    """
+
+    NAN = "nan"
+    FINITE = "finite"
+
+
 @dataclass(frozen=True)
 class Edge:
     """Which arguments lie flush against a page that faults when touched.
 
     Attributes:
-        side: "start" or "end" of the argument that touches the page.
+        side: "start" or "end" of the argument that touches the page; "" where no
+            argument does, see `NOWHERE`.
         argument: the one argument that does; "" for every one.
         slack: bytes left at least between it and the page.
         readable: whether the page can be read, so that only writes fault; on a
@@ -162,6 +175,10 @@ class Edge:
     slack: int = 0
     readable: bool = False
     allocation: int | None = None
+
+
+NOWHERE: Final = Edge("")
+"""Drawn so that no argument touches a page, which None in a recipe leaves open."""
 
 
 @dataclass(frozen=True)
@@ -204,19 +221,19 @@ class Case:
         tensors: the tensor arguments by parameter name, in operator order.
         scalars: the scalar arguments by parameter name.
         poison: what memory around the tensors and fresh memory hold, "nan" or
-            "finite"; None lets the first fill's seed decide.
-        edge: placement beside pages that fault, where the backend has them;
-            None lets the first fill's seed decide, and means none at all where
-            all values are pinned.
-        config: which of the kernel's configurations runs, modulo their number; None
-            lets the first fill's seed decide.
+            "finite".
+        edge: placement beside pages that fault, where the backend has them; None
+            means none at all where all values are pinned.
+        config: which of the kernel's configurations runs, modulo their number.
         layout: layout of the outputs whose memory the kernel is given, by its name
-            in `kfuzz.contracts.destinations`; None lets the first fill's seed
-            decide, and means contiguous where all values are pinned.
+            in `kfuzz.contracts.destinations`; None means contiguous where all
+            values are pinned.
         destinations: that memory by output name, as it was when the values were
             pinned; a note for what does not know the operator, no input.
         collective: whether the kernel is also to run beside an all-reduce of its
             results on two GPUs, where there are as many: that takes seconds.
+
+    What is None of these four is open: `kfuzz.core.settled` decides it.
     """
 
     tensors: Mapping[str, TensorSpec]
@@ -264,7 +281,7 @@ class Case:
     def seed(self) -> int:
         """The first fill's seed, 0 where all values are pinned.
 
-        What a case leaves open (poison, edge, config, layout) follows from it.
+        All random choices about a case follow from it, see `kfuzz.core.streams`.
         """
         fills = (s.fill.seed for s in self.tensors.values() if s.fill is not None)
         return next(fills, 0)

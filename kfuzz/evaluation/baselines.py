@@ -19,6 +19,7 @@ from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.view import View
 from kfuzz.core.recipe import Case
+from kfuzz.core.streams import Purpose, is_sampled
 
 SHARE: Final = 1 / 32
 """The part of the conforming cases on which impostors are tried."""
@@ -35,9 +36,6 @@ STALE: Final = "the results of the case before"
 _MOST_KEPT: Final = 1 << 20
 # Smaller than half of the larger one: no rounding explains it.
 _FAR: Final = 0.5
-# Another odd constant than the one that chooses the sampled probes.
-_MIX: Final = 0xD1342543DE82EF95
-_WORD: Final = 1 << 64
 _WORDS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # What judges values; where none of it is in force no impostor can be refused.
 _JUDGES: Final = frozenset({"K-VAL-01"})
@@ -80,7 +78,7 @@ class Impostors:
 
 def is_tried(case: Case) -> bool:
     """Whether a case is among those on which impostors are tried."""
-    return not case.pinned and case.seed * _MIX % _WORD < SHARE * _WORD
+    return not case.pinned and is_sampled(case.seed, Purpose.BASELINES, SHARE)
 
 
 def _made(

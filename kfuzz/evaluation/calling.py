@@ -18,9 +18,9 @@ from kfuzz.contracts.out_of_bounds import HostileIndex, first_hostile
 from kfuzz.contracts.view import UNPROMISED, View
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
-from kfuzz.core.recipe import Destination
+from kfuzz.core.recipe import NOWHERE, Case, Destination, Edge
+from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.keywords import keywords_of
-from kfuzz.evaluation.left_open import poison_of
 from kfuzz.evaluation.probes.configurations import described
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import PLAIN, Held, Manner, execute
@@ -230,7 +230,7 @@ class Caller:
             derived.values,
             arena=arena or self.memory.usual,
             fresh=poison,
-            edge=derived.case.edge if self._fences else None,
+            edge=_fence(derived.case) if self._fences else None,
             after=after,
             keep=self.held.append if hold else None,
             manner=replace(manner, stale=self.stale),
@@ -296,3 +296,8 @@ def unsupported_because(run: Run) -> str | None:
             "--device cuda on a machine that has one"
         )
     return None
+
+
+def _fence(case: Case) -> Edge | None:
+    """Return where a settled case lies beside a page, if anywhere."""
+    return None if case.edge == NOWHERE else case.edge

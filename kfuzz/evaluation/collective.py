@@ -20,8 +20,8 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case
+from kfuzz.core.settled import config_of
 from kfuzz.evaluation.keywords import keywords_of
-from kfuzz.evaluation.left_open import config_of
 from kfuzz.evaluation.sanitized import placed
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank

@@ -19,8 +19,8 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.view import View
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case
+from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.calling import Caller, without_edge
-from kfuzz.evaluation.left_open import poison_of
 from kfuzz.evaluation.probes.configurations import with_configs
 from kfuzz.evaluation.probes.subnormals import normalised, without_subnormals
 from kfuzz.execution.values.fills import logical_values

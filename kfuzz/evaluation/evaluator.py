@@ -15,7 +15,7 @@ from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.classes.k_liv_01 import is_refused
 from kfuzz.contracts.core_domain import given_optionals
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.destinations import given, layout_of
+from kfuzz.contracts.destinations import given
 from kfuzz.contracts.gradients.charging import charged, in_force
 from kfuzz.contracts.judge import judge, mapped
 from kfuzz.contracts.language import SECOND_CALL_SHARE
@@ -25,7 +25,8 @@ from kfuzz.contracts.view import View
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.depth import Depth
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
+from kfuzz.core.settled import config_of, settled
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Failure, Suspicion
 from kfuzz.evaluation.baselines import Impostors
@@ -35,7 +36,6 @@ from kfuzz.evaluation.ended import ended_report, is_of_the_machine
 from kfuzz.evaluation.further_calls import BesideCollective, FurtherCalls
 from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.large import LargeJudge
-from kfuzz.evaluation.left_open import config_of, edge_of, poison_of
 from kfuzz.evaluation.probes.repeating import is_told
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.execution.device.devices import is_lost
@@ -107,19 +107,21 @@ class Bench:
         device = self.setting.device
         return {name: logical_values(case, name, device) for name in case.tensors}
 
+    def settled(self, case: Case) -> Case:
+        """Return the case with nothing left open but its values."""
+        return settled(case, self.kernel.declaration)
+
     def pin(self, case: Case) -> Case:
         """Return the case with every tensor's values made explicit.
 
         A large case stays a recipe.
         """
-        if case.large:  # its values are gigabytes; what else is open is settled
-            return replace(
-                case, poison=str(poison_of(case)), edge=None, config=config_of(case)
-            )
+        if case.large:  # its values are gigabytes
+            return replace(self.settled(case), edge=None)
         return self._pinned(case, self.values(case))
 
     def _pinned(self, case: Case, values: Mapping[str, Tensor]) -> Case:
-        """Return the case with these values, all else settled that it leaves open."""
+        """Return the settled case with these values."""
         pinned = {}
         for name, raw in values.items():
             spec = case.tensors[name]
@@ -129,15 +131,14 @@ class Bench:
                 values=data, below=spec.below,
             )  # fmt: skip
         operator, claims = self.kernel.operator, self.kernel.declaration
-        whole = replace(case, layout=layout_of(case, claims) if claims.out else None)
-        places = given(operator, whole, values, claims, {})
+        whole = self.settled(case)
+        # Where no page faults, what is drawn of pages is no part of a finding.
+        beside = case.pinned or (self.setting.fences and whole.edge != NOWHERE)
         return replace(
             whole,
             tensors=pinned,
-            poison=str(poison_of(case)),
-            edge=edge_of(case) if self.setting.fences else case.edge,
-            config=config_of(case),
-            destinations=places or {},
+            edge=whole.edge if beside else None,
+            destinations=given(operator, whole, values, claims, {}) or {},
         )
 
     def judge(self, case: Case, depth: Depth) -> CaseReport:
@@ -147,6 +148,7 @@ class Bench:
             BindingError: if the operator's oracle or error model is malformed.
         """
         self.spent = False
+        case = self.settled(case)
         caller = self.caller(case, stale=depth is Depth.FULL or self._is_due(case))
         try:
             report = self._judged(case, depth, caller)
@@ -199,10 +201,7 @@ class Bench:
         diagnosis = Diagnosis(caller, classes, self.setting.budget, self._friendly)
         if case.large:
             return self._judge_large(case, caller, diagnosis)
-        claims = self.kernel.declaration
-        layout = layout_of(case, claims) if claims.out else None
-        settled = replace(case, edge=edge_of(case), layout=layout)
-        derived = Derived(settled, self.values(case))
+        derived = Derived(case, self.values(case))
         again = self._is_called_again(case, depth)
         view, unsupported = caller.view(derived, hold=again)
         if unsupported is not None:
@@ -292,8 +291,7 @@ class Bench:
         if found is None:
             return None
         derived, failure = found
-        poison, config = str(poison_of(case)), config_of(case)
-        made = replace(derived.case, poison=poison, config=config)
+        made = replace(derived.case, poison=case.poison, config=case.config)
         return Suspicion(self._pinned(made, derived.values), failure)
 
     def _judge_large(

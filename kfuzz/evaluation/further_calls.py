@@ -18,11 +18,11 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.view import View
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case
+from kfuzz.core.settled import poison_of
 from kfuzz.core.verdict import Failure
 from kfuzz.evaluation.calling import Caller, without_edge
 from kfuzz.evaluation.diagnosis import Diagnosis
 from kfuzz.evaluation.keywords import keywords_of
-from kfuzz.evaluation.left_open import poison_of
 from kfuzz.evaluation.probes.batches import with_batches
 from kfuzz.evaluation.probes.measuring import with_measuring
 from kfuzz.evaluation.probes.opchecking import opcheck

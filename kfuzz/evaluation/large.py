@@ -26,6 +26,7 @@ from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.view import View
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec, contiguous_strides
+from kfuzz.core.settled import config_of, poison_of
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.evaluation.calling import unsupported_because
 from kfuzz.evaluation.cutting import (
@@ -36,7 +37,6 @@ from kfuzz.evaluation.cutting import (
     cut_axis,
     row_axis,
 )
-from kfuzz.evaluation.left_open import config_of, poison_of
 from kfuzz.execution.calls import large
 from kfuzz.execution.calls.large import LargePlacement, LargeRun
 from kfuzz.execution.calls.results import read_results

@@ -10,8 +10,8 @@ from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.evaluator import Bench
-from kfuzz.evaluation.left_open import poison_of
 from kfuzz.execution.calls.run import Manner
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run

@@ -17,18 +17,17 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.derive import is_friendly
-from kfuzz.contracts.destinations import given, layout_of
+from kfuzz.contracts.destinations import given
 from kfuzz.contracts.language import Batch
 from kfuzz.contracts.membership import batchable
 from kfuzz.contracts.oracle import accept, expected_metadata, pose_members
 from kfuzz.core.burst import Burst
-from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened, Suspect
+from kfuzz.core.settled import config_of, poison_of, settled
 from kfuzz.evaluation.keywords import keywords_of
-from kfuzz.evaluation.left_open import config_of, poison_of
 from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.occupied import by_kernel
@@ -193,17 +192,6 @@ def declined(kernel: BoundKernel, case: Case) -> str:
         if indices and INDEX_FAMILIES[indices.family].group == "hostile":
             return "its indices are out of bounds"
     return ""
-
-
-def settled(case: Case, claims: Declaration) -> Case:
-    """Return a structure with all settled that all members are to have in common."""
-    return replace(
-        case,
-        poison=str(poison_of(case)),
-        config=config_of(case),
-        layout=layout_of(case, claims) if claims.out else case.layout,
-        edge=None,
-    )
 
 
 def member_case(kernel: BoundKernel, burst: Burst, number: int) -> Case:

@@ -19,8 +19,8 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.settled import config_of
 from kfuzz.evaluation.keywords import keywords_of
-from kfuzz.evaluation.left_open import config_of
 from kfuzz.execution.calls.raised import raised_by
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import logical_values

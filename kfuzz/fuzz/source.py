@@ -21,6 +21,7 @@ from kfuzz.core.budget import Scale
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.recipe import Case
+from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.campaign import Guides
@@ -244,8 +245,8 @@ class CoverageSearch:
         folder = Path(self._scratch.name)
         for name in ("found", "seeds", "features"):
             (folder / name).mkdir()
-        name = f"{self._kernel.name} coverage"
-        number = round_seed(self._seed, name, self._starts)
+        name = self._kernel.name
+        number = round_seed(self._seed, name, self._starts, Purpose.COVERAGE)
         self._starts += 1
         chance = random.Random(number)
         seeds = [chance.randbytes(FRESH_BYTES) for _ in range(FRESH)]

@@ -17,10 +17,10 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
+from kfuzz.core.settled import poison_of
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.evaluation.calling import Caller
 from kfuzz.evaluation.evaluator import Bench, Setting
-from kfuzz.evaluation.left_open import poison_of
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.judge.candidate import (
     EVALUATION,

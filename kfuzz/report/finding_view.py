@@ -320,7 +320,7 @@ def _drawn(made: Iterable[Grid]) -> list[str]:
 
 def _edge(finding: Finding) -> list[str]:
     edge = finding.case.edge
-    if edge is None:
+    if edge is None or not edge.side:
         return []
     beside = one_line(edge.argument) or "every argument"
     if edge.allocation is not None:

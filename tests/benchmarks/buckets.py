@@ -26,6 +26,7 @@ from kfuzz.contracts.witnesses.roster import Entry, roster
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.burst import MEMBERS
 from kfuzz.core.calibration import Role
+from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import Signature, State
 from kfuzz.engine.confirm.lifecycle import confirm
 from kfuzz.engine.search.batches import screen_round
@@ -199,7 +200,7 @@ def _round(turns: KernelTurns, backend: Backend, *, seed: int, members: int) -> 
     if not turn.over:
         screen_round(
             turns, turn, strategy, backend=backend.name, members=members, limit=None,
-            seed_value=round_seed(seed, f"{kernel.name}:", number),
+            seed_value=round_seed(seed, kernel.name, number, Purpose.BATCHES),
         )  # fmt: skip
     turns.rounds += 1
     return turn

@@ -13,7 +13,6 @@ import torch
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.destinations import layout_of
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
@@ -21,6 +20,7 @@ from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill
+from kfuzz.core.settled import layout_of
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.script.script import script

@@ -20,12 +20,13 @@ from kfuzz.core.families import (
 )
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.specials import specials
+from kfuzz.core.streams import splitmix64
 from kfuzz.core.tiles import edges
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.values import batch_values as members
 from kfuzz.execution.values.batch_values import burst_values, member, member_seeds
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.generator import Grid, splitmix64
+from kfuzz.execution.values.generator import Grid
 from kfuzz.execution.values.grids import Grids, Streams, splitmix64_all
 from kfuzz.numerics.formats import FORMATS
 

@@ -19,10 +19,10 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.settled import CONTIGUOUS
 from kfuzz.core.verdict import Feature
 from kfuzz.engine.confirm.outcome import Fate, FateOf
 from kfuzz.engine.confirm.shape_needs import shape_need
-from kfuzz.engine.reduce.reducer import CONTIGUOUS
 from kfuzz.engine.reduce.simplify import numbers
 from kfuzz.engine.reduce.slices import filled
 

@@ -9,7 +9,7 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Explanation, Finding, Reduction
-from kfuzz.core.recipe import Case
+from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.confirm.explain import explain
 from kfuzz.engine.confirm.faults import is_beside_page, is_flush
@@ -296,7 +296,7 @@ def _is_flush(runner: Runner, case: Case) -> bool:
     alignment = runner.loaded.kernel.declaration.alignment
     if case.destinations:
         case = runner.pin(case)
-    return case.edge is None or is_flush(case, alignment)
+    return case.edge in (None, NOWHERE) or is_flush(case, alignment)
 
 
 def _charged(finding: Finding, failure: Failure) -> Finding:

@@ -20,6 +20,7 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.finding import Reduction
 from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides
+from kfuzz.core.settled import CONTIGUOUS
 from kfuzz.engine.reduce.descent import Admits, Descent, FirstFailing, Spent
 from kfuzz.engine.reduce.dims import (
     merge_dims,
@@ -35,7 +36,6 @@ from kfuzz.engine.reduce.values import patterns_of, simplify_values, with_patter
 _GAPS: Final = (0, 1, 8)
 
 # The layout that destinations have in simple cases.
-CONTIGUOUS: Final = "contiguous"
 
 
 def reduce_case(

@@ -30,6 +30,7 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
+from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.confirm.found import first_finding, taken_to_minimum
@@ -438,7 +439,9 @@ class Campaign:
             backend=self.backend.name,
             members=self.config.burst,
             limit=self.config.budget.max_cases,
-            seed_value=round_seed(self.config.seed, f"{kernel.name}:", kernel.rounds),
+            seed_value=round_seed(
+                self.config.seed, kernel.name, kernel.rounds, Purpose.BATCHES
+            ),
         )
 
     def _share(self, now: float) -> float:

@@ -29,8 +29,8 @@ from hypothesis.strategies import SearchStrategy
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.burst import Burst
-from kfuzz.core.finding import short_hash
 from kfuzz.core.recipe import Case
+from kfuzz.core.streams import Purpose, hashed, stream
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.coverage import Draws
 from kfuzz.engine.search.guidance import scores
@@ -220,9 +220,11 @@ def settle() -> None:
     search_round(st.just(None), lambda drawn: None, cases=1, seed_value=0)  # type: ignore[type-var]
 
 
-def round_seed(run_seed: int, kernel: str, number: int) -> int:
-    """Return the seed of one round: it depends on these three alone."""
-    return int(short_hash(f"{run_seed} {kernel} {number}"), 16)
+def round_seed(
+    run_seed: int, kernel: str, number: int, purpose: Purpose = Purpose.CASES
+) -> int:
+    """Return the seed of one round: it depends on these four alone."""
+    return stream(hashed(f"{run_seed} {kernel} {number}"), purpose)
 
 
 def search_round(

@@ -10,6 +10,7 @@ from kfuzz.contracts.changed import Changed
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.view import View
 from kfuzz.core.recipe import Case
+from kfuzz.core.streams import Purpose, stream
 
 T = TypeVar("T")
 
@@ -18,9 +19,6 @@ PLAIN: Final = frozenset({"K-VAL-01", "C-CMP-01"})
 
 WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers of the sizes that elements have."""
-
-# Other bits of the seed than those that say whether a case is due.
-_MIX: Final = 0xD1342543DE82EF95
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,7 @@ def pick(case: Case, choices: Sequence[T]) -> list[T]:
     """Return the one choice that a case's seed names, none if there are none."""
     if not choices:
         return []
-    mixed = case.seed * _MIX % (1 << 64) >> 24
-    return [choices[mixed % len(choices)]]
+    return [choices[stream(case.seed, Purpose.FORM) % len(choices)]]
 
 
 def told(found: Sequence[Changed], *, left: bool) -> tuple[Changed, ...]:

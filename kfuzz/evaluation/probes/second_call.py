@@ -19,15 +19,11 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.repeats import agree, conforms
 from kfuzz.contracts.view import PARTLY, View
 from kfuzz.core.recipe import Case
+from kfuzz.core.streams import Purpose, is_sampled, stream
 from kfuzz.execution.values.fills import repeated_axes
 from kfuzz.execution.values.randomness import OTHER_SEED, SEED
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Run
-
-# An odd constant near 2^64 / golden ratio: the top bits of a product with it are
-# even for seeds that follow one another.
-_MIX: Final = 0x9E3779B97F4A7C15
-_WORD: Final = 1 << 64
 
 # Roles of arguments whose sign means something.
 _ONE_SIDED: Final = frozenset({"variance", "mask"})
@@ -37,8 +33,7 @@ _WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def is_due(case: Case, share: float = 1 / SECOND_CALL_SHARE) -> bool:
     """Whether a case is among the share; those with seed 0, as pinned ones, are."""
-    mixed = case.seed * _MIX % _WORD
-    return mixed < share * _WORD
+    return not case.seed or is_sampled(case.seed, Purpose.PROBES, share)
 
 
 def turned(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -158,7 +153,8 @@ def with_second_call(
     parts = partly_turned(view.operator, derived.case, data)
     asked = list(parts)
     if not thorough:
-        asked = [asked[derived.case.seed % len(asked)]]
+        number = stream(derived.case.seed, Purpose.CHANGED_PART)
+        asked = [asked[number % len(asked)]]
     for probe in asked:
         changed = within(parts[probe])
         if all(same_bits(x, data[name]).all() for name, x in changed.items()):

@@ -20,6 +20,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, Protocol, TypeAlias
 
 from kfuzz.core.branches import Branches
+from kfuzz.core.streams import Purpose, is_sampled
 from kfuzz.execution.calls.occupied import Holder
 
 SHARE: Final = 64
@@ -29,10 +30,6 @@ SHARE: Final = 64
 # many ids there are.
 _TOOL_ID: Final = 4
 _TOOL_IDS: Final = 6
-# Even for seeds that follow one another; another constant than the shares of
-# `kfuzz.contracts` have, so that not the same cases pay for everything.
-_MIX: Final = 0xD6E8FEB86659FD93
-_WORD: Final = 1 << 64
 
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -245,8 +242,8 @@ class Traced:
 
     def ask(self, seed: int | None) -> None:
         """Say that the case of a seed is next, or a burst, which is not watched."""
-        drawn = 1 if seed is None else seed * _MIX % _WORD * SHARE // _WORD
-        self._due = drawn == 0
+        drawn = seed is not None and is_sampled(seed, Purpose.TRACING, 1 / SHARE)
+        self._due = drawn
 
     def occupied(self, holder: Holder) -> None:
         """Hear who has the process."""

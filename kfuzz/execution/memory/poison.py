@@ -1,23 +1,12 @@
 """Poison: recognisable bits for memory that a kernel must not read or leave."""
 
 import sys
-from enum import StrEnum
 from typing import Final
 
 import torch
 from torch import Tensor
 
-
-class Poison(StrEnum):
-    """Which bits fill memory that holds no data.
-
-    NaN shows whatever it flows into, except where a maximum, a comparison or a
-    mask swallows it; there the large finite value shows. Neither alone is enough.
-    """
-
-    NAN = "nan"
-    FINITE = "finite"
-
+from kfuzz.core.recipe import Poison as Poison
 
 # Per dtype the integer type of its width, the bits of the NaN poison and of the
 # finite one. NaNs are quiet, with a payload that arithmetic on ordinary data does

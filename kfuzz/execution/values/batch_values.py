@@ -11,6 +11,7 @@ from torch import Tensor
 from kfuzz.core.burst import Burst
 from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.streams import splitmix64
 from kfuzz.execution.values.fills import (
     bound_of,
     check_fill,
@@ -21,7 +22,7 @@ from kfuzz.execution.values.fills import (
     repeated_axes,
     transposed,
 )
-from kfuzz.execution.values.generator import Grid, splitmix64
+from kfuzz.execution.values.generator import Grid
 from kfuzz.execution.values.grids import Grids, Streams, Words, splitmix64_all
 from kfuzz.execution.values.indices import HOSTILE
 from kfuzz.execution.values.planting import Overwrites, planned, plants_of

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kfuzz.core.streams import splitmix64
 from kfuzz.numerics.formats import Format
 
 # A number of one grid (int or float), or an array of those of several (`grids`).
@@ -30,14 +31,6 @@ _MASK64: Final = (1 << 64) - 1
 _MULTIPLIERS: Final = (0x21F0AAAD, 0x735A2D97)
 # Mean of the sum of four 16-bit fields, the centre of the normal approximation.
 _BELL_CENTRE: Final = 2 * 0xFFFF
-
-
-def splitmix64(state: int) -> int:
-    """Return one output of SplitMix64 (Steele, Lea, Flood 2014)."""
-    z = (state + 0x9E3779B97F4A7C15) & _MASK64
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return z ^ (z >> 31)
 
 
 def words(seed: int, stream: int, counter: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
+from kfuzz.core.streams import Purpose, is_sampled, stream
 from kfuzz.judge.kernelbench.inputs import Inputs
 from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged
 from kfuzz.judge.kernelbench.shapes import Shapes
@@ -211,7 +212,7 @@ class Reference:
             tensors[sample.name] = TensorSpec(
                 shape, axes, sample.dtype, strides, fill=Fill(chosen, seed + apart)
             )
-        return Case(tensors)
+        return Case(tensors, config=0)
 
     def is_benchmarked(self, case: Case) -> bool:
         """Whether a case has the benchmarked shape, or the one in its place."""
@@ -255,14 +256,14 @@ class Reference:
 
         Of every four cases one has the file's own floating values as well.
         """
-        tensors, own = {}, case.seed >> 3 & 3 == 0
+        tensors, own = {}, is_sampled(case.seed, Purpose.OWN_VALUES, 1 / 4)
         for sample, (name, spec) in zip(
             self.form.samples, case.tensors.items(), strict=True
         ):
             assert spec.fill is not None
             family, seed = spec.fill.family, spec.fill.seed
             if not self.values.is_drawn(sample):
-                turn = seed >> 5 & 7
+                turn = stream(seed, Purpose.INTEGER_ENDS) % 8
                 ends = sample.kind in ("int", "uint") and turn < len(ENDS)
                 ends = ends and not self.values.inputs.is_fixed(name)
                 family = ENDS[turn] if ends else OWN
@@ -274,4 +275,4 @@ class Reference:
             tensors[name] = replace(
                 spec, fill=Fill(family, case.seed if own else seed), plants=()
             )
-        return replace(case, tensors=tensors)
+        return replace(case, tensors=tensors, config=0)

@@ -4,7 +4,6 @@ Only where the reference shows that its rows do not depend on one another. Which
 are judged, a kernel cannot know.
 """
 
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -16,6 +15,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
 from kfuzz.contracts.relation import compare_all
 from kfuzz.core.recipe import Case
+from kfuzz.core.streams import Purpose, generator
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.execution.calls.results import read_outputs
@@ -67,7 +67,7 @@ class RowsJudge:
         """Return the first and the last rows, and some in between."""
         rows = self._case.dims[self._row]
         count = max(1, min(rows, _ELEMENTS * rows // self._case.elements))
-        chance = random.Random(self._case.seed)
+        chance = generator(self._case.seed, Purpose.ROWS)
         starts = [0, rows - count]
         starts += [chance.randrange(rows - count + 1) for _ in range(_STRETCHES - 2)]
         return [(start, start + count) for start in dict.fromkeys(starts)]

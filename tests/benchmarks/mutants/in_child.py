@@ -13,14 +13,12 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.destinations import layout_of
 from kfuzz.contracts.evidence import same_bits
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.view import View
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.evaluator import Bench, Setting
-from kfuzz.evaluation.left_open import edge_of
 from kfuzz.execution.device.devices import is_lost
 from kfuzz.targets.load import Source, load
 from tests.benchmarks.mutants.small_cases import small_cases
@@ -141,10 +139,8 @@ def _setting(device: torch.device, backend: str) -> Setting:
 
 def _view(bench: Bench, case: Case) -> View | None:
     """Return what one call left; None where the backend cannot judge it."""
-    claims = bench.kernel.declaration
-    layout = layout_of(case, claims) if claims.out else None
-    settled = replace(case, edge=edge_of(case), layout=layout)
-    view, unsupported = bench.caller(case).view(Derived(settled, bench.values(case)))
+    whole = bench.settled(case)
+    view, unsupported = bench.caller(whole).view(Derived(whole, bench.values(whole)))
     return view if unsupported is None else None
 
 

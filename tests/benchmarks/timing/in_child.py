@@ -21,10 +21,10 @@ from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.settled import config_of
 from kfuzz.evaluation import calling
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.keywords import keywords_of
-from kfuzz.evaluation.left_open import config_of
 from kfuzz.evaluation.prefilter import ALWAYS_ON, Screen
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.execution.device.surroundings import surroundings_of

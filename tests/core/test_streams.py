@@ -1,0 +1,51 @@
+"""Named random streams, and what a case says besides its values."""
+
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Poison, TensorSpec
+from kfuzz.core.settled import settled, with_surroundings
+from kfuzz.core.streams import Purpose, is_sampled, stream
+
+OUT = Declaration(out=("y",))
+
+
+def case(seed: int) -> Case:
+    return Case({"x": TensorSpec((2,), ("n",), "float32", fill=Fill("randn", seed))})
+
+
+def test_a_stream_means_the_same_for_ever() -> None:
+    assert stream(7, Purpose.POISON) == 0x6BB2C2FB060F392E
+    assert stream(8, Purpose.POISON) != stream(7, Purpose.POISON)
+    assert len({stream(7, purpose) for purpose in Purpose}) == len(Purpose)
+
+
+def test_purposes_know_nothing_of_one_another() -> None:
+    drawn = [with_surroundings(case(seed), OUT) for seed in range(4000)]
+    kinds = {(c.poison, c.edge, c.config % 3, c.layout) for c in drawn}  # type: ignore[operator]
+    assert len(kinds) == 2 * 3 * 3 * 5
+    together = [is_sampled(s, Purpose.PROBES, 0.25) for s in range(4000)]
+    beside = [is_sampled(s, Purpose.BASELINES, 0.25) for s in range(4000)]
+    both = sum(a and b for a, b in zip(together, beside, strict=True))
+    assert 200 < both < 300
+
+
+def test_a_drawn_case_leaves_nothing_open() -> None:
+    drawn = with_surroundings(case(3), OUT)
+    assert settled(drawn, OUT) == drawn
+    assert decode(Case, encode(drawn)) == drawn
+    assert with_surroundings(case(3), Declaration()).layout is None
+
+
+def test_recipes_of_earlier_versions_mean_what_they_meant() -> None:
+    layouts = ["contiguous"] * 4 + ["padded", "transposed", "stepped", "offset"]
+    sides = (Edge("start"), Edge("end"), NOWHERE)
+    for seed in (*range(24), 15120 * 5 + 1, 15120 * 7, 123_456_789):
+        made = settled(case(seed), OUT)
+        assert made.poison == (Poison.FINITE if seed % 2 else Poison.NAN)
+        assert made.edge == sides[seed // 2 % 3]
+        assert made.config == seed // 6 % 2520
+        assert made.layout == layouts[seed // 15120 % 8]
+    pinned = Case({"x": TensorSpec((1,), ("n",), "float32", values=bytes(4))})
+    made = settled(pinned, OUT)
+    assert (made.poison, made.edge, made.config) == ("nan", None, 0)
+    assert made.layout == "contiguous"
