@@ -1,8 +1,8 @@
 """True findings in torch, by name; each is expected where kernels declare honestly.
 
 Those of the CPU were seen on torch 2.13 and an x86 processor with AVX512_BF16, those
-that need AMX on torch 2.11, those of CUDA on torch 2.11 and an H100; where no device is
-named the code is one for both.
+that need AMX on torch 2.11, those of Intel's processors on torch 2.13, those of CUDA on
+torch 2.11 and an H100; where no device is named the code is one for both.
 """
 
 from typing import Final
@@ -11,10 +11,10 @@ from kfuzz.contracts.platform.table import Defect
 
 _UNDEFINED: Final = (("nonfinite", "undefined"),)
 _ATTENTION: Final = ("torch_attention", "torch_attention_masked")
-_PRODUCTS: Final = (
-    "torch_matmul", "torch_bmm", "torch_linear", "torch_linear_plain",
-    "torch_linear_relu", "torch_linear_gelu", "torch_attention_unfused",
+_LINEAR: Final = (
+    "torch_linear", "torch_linear_plain", "torch_linear_relu", "torch_linear_gelu",
 )  # fmt: skip
+_PRODUCTS: Final = ("torch_matmul", "torch_bmm", *_LINEAR, "torch_attention_unfused")
 
 DEFECTS: Final = (
     Defect(
@@ -37,6 +37,42 @@ DEFECTS: Final = (
         "x64/matmul/brgemm_matmul.cpp: extendable_k)",
         excuse=_UNDEFINED,
         processor="AMX",
+        device="cpu",
+    ),
+    Defect(
+        "C-EXC-01",
+        _PRODUCTS,
+        "bfloat16 products of an odd K with NaN or an infinity in the last column on "
+        "the left",
+        "ones of [55, 15] but a[3, 14] = Inf, times ones of [15, 5], give NaN in row "
+        "3, not Inf. Without instructions for bfloat16 oneDNN takes terms in pairs, "
+        "and multiplies the last one's neighbour by the zero that pads b; shown on any "
+        "processor with AVX-512 under ONEDNN_MAX_CPU_ISA=AVX512_CORE",
+        excuse=_UNDEFINED,
+        processor="AVX-512 without BF16",
+        device="cpu",
+    ),
+    Defect(
+        "K-MEM-01",
+        _LINEAR,
+        "float32 linear of x whose columns lie 2^30 or more elements apart",
+        "x of strides (1, 1073741825): elements elsewhere are read, as if the distance "
+        "in bytes were taken modulo 2^32; on an Intel Xeon with AVX-512, not on AMD's "
+        "processors, where MKL runs other code",
+        excuse=(("layouts", "inner_contiguous"),),
+        processor="Intel AVX-512",
+        device="cpu",
+    ),
+    Defect(
+        "K-GRD-01",
+        ("torch_batch_norm.backward",),
+        "gradients of batch_norm by given statistics, x with channels innermost, and "
+        "the mean, the variance or the weight strided",
+        "these are read as if they were contiguous: x of [2, 3, 4, 5] with channels "
+        "last and a weight of [1, 2, 3] with stride 2 give another gradient of x "
+        "(aten/src/ATen/native/cpu/batch_norm_kernel.cpp, "
+        "batch_norm_cpu_backward_channels_last_impl)",
+        excuse=(("layouts", "contiguous"),),
         device="cpu",
     ),
     Defect(

@@ -5,9 +5,11 @@ no claim may hide. Both may hold for one device or all, and from one version up 
 another.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -21,14 +23,43 @@ SHORT: Final = ("float16", "bfloat16")
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
-def _has_amx() -> bool:
-    """Whether the processor has matrix tiles; True where torch cannot tell."""
-    asked = getattr(torch.cpu, "_is_amx_tile_supported", None)
+def _pads_bfloat16() -> bool:
+    """Whether oneDNN multiplies bfloat16 by AVX-512 without its own instructions.
+
+    `ONEDNN_MAX_CPU_ISA` limits oneDNN to less than the processor has.
+    """
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    if limit in ("AVX512_CORE", "AVX512_CORE_VNNI"):
+        return _has(torch.cpu, "_is_avx512_supported")
+    if limit.startswith(("SSE", "AVX2", "AVX512_CORE_")) or limit == "AVX":
+        return False
+    has_wide = _has(torch.cpu, "_is_avx512_supported")
+    return has_wide and not _has(torch.cpu, "_is_avx512_bf16_supported")
+
+
+def _processor() -> str:
+    """Return what the system says of the first processor; "" where it says nothing."""
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
+    except OSError:
+        return ""
+
+
+def _has(owner: object, name: str) -> bool:
+    """Whether a processor has something; True where torch cannot tell."""
+    asked = getattr(owner, name, None)
     return asked is None or bool(asked())
 
 
-# What a processor may have that others lack, and how to know.
-PROCESSORS: Final[dict[str, Callable[[], bool]]] = {"AMX": _has_amx}
+# What a processor may have that others lack, and how to know. Nothing is computed to
+# find out: a process that has computed with OpenMP cannot be forked.
+PROCESSORS: Final[dict[str, Callable[[], bool]]] = {
+    "AMX": lambda: _has(torch.cpu, "_is_amx_tile_supported"),
+    "AVX-512 without BF16": _pads_bfloat16,
+    "Intel AVX-512": lambda: (
+        _has(torch.cpu, "_is_avx512_supported") and "GenuineIntel" in _processor()
+    ),
+}
 
 
 @dataclass(frozen=True)

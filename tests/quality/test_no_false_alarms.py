@@ -5,6 +5,9 @@ needs; the default is what a change can wait for. KFUZZ_SEED chooses the cases.
 """
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import is_listed
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
+from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
 from kfuzz.targets.load import load_all
 from tests.quality.hunting import ROOT, search, search_kernels
@@ -38,6 +42,33 @@ def twins(*modules: str) -> list[str]:
     return [name for name in TRITON if everywhere()[name].module in modules]
 
 
+# What keeps torch, oneDNN and MKL from a processor's vector instructions.
+SCALAR = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "MKL_CBWR": "COMPATIBLE",
+}
+
+
+def only_vectorised(finding: str, corpus: Path) -> bool:
+    """Whether a finding is gone where torch runs its plain code: it is torch's then.
+
+    A false alarm of kfuzz would be there still.
+    """
+    command = [sys.executable, "-m", "kfuzz", "replay", finding]
+    made = subprocess.run(
+        [*command, "--corpus", str(corpus)],
+        env=os.environ | SCALAR, cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    return made.returncode == 0
+
+
+def report_torch(findings: Iterable[Finding]) -> None:
+    """Tell of true findings in torch that no list has: they fail no build."""
+    told = [f"{f.signature.kernel} breaks {f.signature.contract}" for f in findings]
+    pytest.xfail(f"new in torch on this processor, list it: {'; '.join(told)}")
+
+
 # Torch's declarations are those of its CPU implementations, which are many.
 SEARCHES = {
     "torch": (TORCH, "cpu", CASES // 2),
@@ -51,20 +82,25 @@ SEARCHES = {
 def test_no_finding(name: str, tmp_path: Path) -> None:
     names, device, cases = SEARCHES[name]
     events = search(names, tmp_path, seed=SEED, cases=cases, device=device)
-    assert [e.finding.id for e in events if isinstance(e, FindingSaved)] == []
-    assert list(tmp_path.iterdir()) == []
+    saved = {e.finding.id: e.finding for e in events if isinstance(e, FindingSaved)}
+    alarms = {i for i in saved if name != "torch" or not only_vectorised(i, tmp_path)}
+    assert alarms == set()
+    assert bool(saved) is bool(list(tmp_path.iterdir()))
     finished = [e for e in events if isinstance(e, KernelFinished)]
     assert len(finished) == len(names)
     for kernel in finished:
         assert kernel.cases == cases
         assert kernel.refusals == ()
-        assert kernel.worst_ratio <= 1
         tally = kernel.contracts["K-VAL-01"]
-        assert tally.verdict is Verdict.CONFORMS
+        if not saved:
+            assert kernel.worst_ratio <= 1
+            assert tally.verdict is Verdict.CONFORMS
         # Most cases must say something, or finding nothing would mean nothing.
         assert tally.decided > cases / 3
     told = [e.message for e in events if isinstance(e, Notice)]
     assert [text for text in told if "could not be judged" in text] == []
+    if saved:
+        report_torch(saved.values())
 
 
 def test_torch_declared_honestly_shows_listed_defects_only(tmp_path: Path) -> None:
@@ -80,10 +116,20 @@ def test_torch_declared_honestly_shows_listed_defects_only(tmp_path: Path) -> No
         for e in events
         if isinstance(e, FindingSaved)
     }
-    strange = {f for f in found if not is_listed(*f, DEFECTS, "cpu", version)}
-    assert strange == set()
+    strange = {
+        e.finding.id: e.finding
+        for e in events
+        if isinstance(e, FindingSaved)
+        and not is_listed(
+            e.finding.signature.kernel, e.finding.signature.contract, DEFECTS, "cpu",
+            version,
+        )
+    }  # fmt: skip
+    assert {i for i in strange if not only_vectorised(i, tmp_path)} == set()
     # One that shows on every processor, or finding nothing else would mean nothing.
     assert ("torch_take_along_dim", "C-EXC-02") in found
+    if strange:
+        report_torch(strange.values())
 
 
 def test_every_conforming_witness_is_searched() -> None:

@@ -15,6 +15,8 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.gradients.catalogue import RULES
+from kfuzz.contracts.platform.defects import DEFECTS
+from kfuzz.contracts.platform.table import excuses
 from kfuzz.contracts.witnesses.planted.base import Base, odd, unpacked
 from kfuzz.contracts.witnesses.planted.catalogue import declared
 from kfuzz.contracts.witnesses.witness import Witness
@@ -167,11 +169,14 @@ def _witnesses() -> list[Witness]:
         kinds: dict[str, tuple[str, Callable[..., Any]]] = {
             "gradient_of": ("", base.function)
         }
+        name = f"torch_{base.operator.name}.backward"
+        honest = base.claiming(**excuses(name, DEFECTS, "cpu", torch.__version__))
         for fault, change in FAULTS.items():
             made = Around(base.function, **change).function()
             kinds[f"gradient_{fault}"] = (CONTRACT, made)
         for kind, (contract, function) in kinds.items():
-            for bound in _bind(base, f"{kind}_{base.operator.name}", function):
+            given = base if contract else honest
+            for bound in _bind(given, f"{kind}_{base.operator.name}", function):
                 shapes = shapes_of(bound, base.shapes[: len(bound.arguments.tensors)])
                 if contract and not _has_place(kind, shapes, bound):
                     continue

@@ -8,7 +8,7 @@ from kfuzz.contracts.witnesses.sum import launch
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # Fewer rows leave a machine idle, where each is taken by one program.
-FEW_ROWS = 4
+FEW_ROWS = 2
 
 
 @witness(LONG_ROWS)
@@ -24,9 +24,8 @@ def triton_sum_batch_invariant(x: Tensor, dim: int) -> Tensor:
 )  # fmt: skip
 @kernel(ops.sum, batch_invariant=True, dtypes="float32")
 def sum_split_by_rows(x: Tensor, dim: int) -> Tensor:
-    """Violates C-ORD-02: few rows are summed in halves, many at once."""
+    """Violates C-ORD-02: few rows are summed one element after the other."""
     n = x.shape[dim]
     if x.numel() >= FEW_ROWS * n:
         return launch(x, dim)
-    first, rest = x.narrow(dim, 0, n // 2), x.narrow(dim, n // 2, n - n // 2)
-    return launch(first, dim) + launch(rest, dim)
+    return x.cumsum(dim).select(dim, n - 1)

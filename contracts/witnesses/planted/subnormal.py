@@ -22,8 +22,10 @@ _OF_REFERENCE: Final = ("softmax", "log_softmax")
 # subnormal numbers begin at 6e-5.
 _OF_HALF: Final = (
     "exp", "batch_norm", "group_norm", "layer_norm", "scatter_add", "index_add",
-    "dequantize_int8", *_OF_REFERENCE,
+    *_OF_REFERENCE,
 )  # fmt: skip
+# Where scales are as often subnormal as in float32, and results more often.
+_OF_BFLOAT: Final = ("dequantize_int8",)
 # Where 16-bit data are scaled none is lost; a scale that is subnormal is.
 _OF_SINGLE: Final = ("quantize_int8",)
 # Results that may be subnormal, but in few of the cases that are drawn.
@@ -56,6 +58,8 @@ def _flushes(base: Base) -> Base | str:
     made = replaced(base, flush).claiming(subnormals="preserve")
     if operator.name in _OF_HALF:
         return made.claiming(dtypes="float16")
+    if operator.name in _OF_BFLOAT:
+        return made.claiming(dtypes="bfloat16")
     return made.claiming(dtypes="float32") if operator.name in _OF_SINGLE else made
 
 
