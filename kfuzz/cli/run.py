@@ -78,12 +78,13 @@ def _search(
     from kfuzz.fuzz.source import GUIDES
     from kfuzz.report import json_report
     from kfuzz.report.files import ReportFiles
+    from kfuzz.report.gathered import Gathered
     from kfuzz.report.terminal import TerminalReport
 
     as_json, quiet = settings["format"] == "json", settings["quiet"]
     with ExitStack() as stack:
         stop = stack.enter_context(stopping())
-        document = json_report.RunReport() if as_json else None
+        document = Gathered() if as_json else None
         folds: list[Callable[[Event], None]] = [outcome.feed]
         if document is not None:
             folds.append(document.feed)
@@ -112,7 +113,7 @@ def _search(
             except StorageError as error:  # raised last: all that was seen was told
                 refused = error
             if document is not None:
-                json_report.write(document.document(), out)
+                json_report.write(json_report.run_document(document), out)
             if refused is not None:
                 raise refused
             codes.append(outcome.code())

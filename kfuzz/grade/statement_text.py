@@ -19,6 +19,7 @@ from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.grade.levels import standing_of, weakest
 from kfuzz.report.drawing import one_line
 from kfuzz.report.layout import Section, markdown_page, text_page
+from kfuzz.report.summary import verdict_lines
 
 UNCALIBRATED: Final = "no calibration: an uncalibrated contract does not count"
 _LEGEND: Final = (
@@ -163,7 +164,7 @@ def _kernels(statement: Statement) -> Iterator[Section]:
         rows.append((k.name, k.operator, standing.name, str(k.cases), ratio, violated))
     yield Section("Kernels", rows=rows, numbers=(3, 4))
     for k, standing in standings:
-        lines = list(_verdicts(k))
+        lines = list(verdict_lines(k.contracts))
         if standing.left_out:
             lines.append(f"not counted, uncalibrated: {', '.join(standing.left_out)}")
         yield Section(f"{k.kernel}: {standing.name}", lines)
@@ -184,25 +185,6 @@ def _rest(statement: Statement) -> list[Section]:
         Section("Sources", rows=[("kernel", "worst ratio", "source"), *sources]),
         Section("Notices", statement.notices),
     ]
-
-
-def _verdicts(kernel: KernelStatement) -> Iterator[str]:
-    width = max(map(len, Verdict))
-    for verdict in Verdict:
-        chosen = {n: g for n, g in kernel.contracts.items() if g.verdict is verdict}
-        if chosen:
-            texts = ", ".join(_counted(n, g) for n, g in chosen.items())
-            shown = "no case" if verdict is Verdict.NOT_APPLICABLE else str(verdict)
-            yield f"{shown:<{width}}  {texts}"
-
-
-def _counted(name: str, graded: Graded) -> str:
-    if graded.verdict is Verdict.NOT_APPLICABLE:
-        return name
-    text = f"{graded.decided} decided"
-    if graded.undecided:
-        text += f", {graded.undecided} undecided"
-    return f"{name} ({text})"
 
 
 def _found(fault: Fault) -> str:

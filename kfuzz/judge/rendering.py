@@ -1,9 +1,10 @@
 """A judgement for people and for programs."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any, Final
 
+from kfuzz.core.codec import encode
 from kfuzz.core.verdict import Verdict
 from kfuzz.judge.judgement import Coverage, Judgement
 from kfuzz.report.drawing import counted, one_line
@@ -17,50 +18,14 @@ _SHOWN: Final = 12
 
 def judgement_document(made: Judgement) -> dict[str, Any]:
     """Return a judgement as plain values; strict JSON's, format 1."""
-    coverage = made.coverage
-    return {
-        "verdict": str(made.verdict),
-        "reason": made.reason,
-        "reference": made.reference,
-        "candidate": made.candidate,
-        "device": made.device,
-        "device_name": made.device_name,
-        "seed": made.seed,
-        "elapsed_s": round(made.elapsed_s, 3),
-        "interrupted": made.interrupted,
-        "audit": {
-            "faults": list(made.audit.faults),
-            "notes": list(made.audit.notes),
-            "accumulator": made.audit.accumulator,
-            "domain": made.audit.domain,
-            "inputs": list(made.audit.inputs),
-            "finite": made.audit.finite,
-        },
-        "coverage": {
-            **asdict(coverage),
-            "dtypes": list(coverage.dtypes),
-            "elsewhere": coverage.elsewhere,
-        },
-        "findings": [
-            finding_summary(f, made.paths.get(f.id, "")) for f in made.findings
-        ],
-        "contracts": {
-            name: {
-                "verdict": str(tally.verdict),
-                "decided": tally.decided,
-                "undecided": tally.undecided,
-            }
-            for name, tally in made.contracts.items()
-        },
-        "refusals": [asdict(refusal) for refusal in made.refusals],
-        "notes": [asdict(note) for note in made.notes],
-        "notices": list(made.notices),
-        "containment": [asdict(measure) for measure in made.containment],
-        "launched": list(made.launched),
-        "operators": list(made.operators),
-        "weights": made.weights,
-        "on_finite": None if made.on_finite is None else str(made.on_finite),
-    }
+    document: dict[str, Any] = encode(replace(made, findings=(), paths={}))
+    del document["paths"], document["audit"]["modeless"]
+    document["elapsed_s"] = round(made.elapsed_s, 3)
+    document["coverage"]["elsewhere"] = made.coverage.elsewhere
+    document["findings"] = [
+        finding_summary(f, made.paths.get(f.id, "")) for f in made.findings
+    ]
+    return document
 
 
 def judgement_lines(made: Judgement, *, options: str = "") -> list[str]:

@@ -1,6 +1,5 @@
 """What the verbs of the corpus say of it, as lines and as plain values for JSON."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from kfuzz.core.codec import encode
 from kfuzz.report.drawing import one_line, shown_path
+from kfuzz.report.json_report import summary_document
 from kfuzz.report.layout import table
 from kfuzz.store.corpus import Problem
 from kfuzz.store.entry import Summary
@@ -43,22 +43,8 @@ def corpus_document(entries: Iterable[Listed]) -> Document:
         if isinstance(entry, Problem):
             problems.append(problem_document(entry))
             continue
-        findings.append(
-            {
-                "id": entry.id,
-                "kernel": entry.kernel,
-                "contract": entry.contract,
-                "kind": entry.kind,
-                "bucket": entry.bucket,
-                "state": str(entry.state),
-                "path": shown_path(path),
-                "message": entry.message,
-                "ratio": _finite(entry.ratio),
-                "input_elements": entry.input_elements,
-                "nonzero_elements": entry.nonzero_elements,
-                "mark": encode(entry.mark),
-            }
-        )
+        more = {"kernel": entry.kernel, "mark": encode(entry.mark)}
+        findings.append(summary_document(entry, path) | more)
     return {"findings": findings, "problems": problems}
 
 
@@ -104,7 +90,3 @@ def deeds_document(deeds: Iterable[Deed], *, done: bool = True) -> Document:
             for deed in deeds
         ],
     }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

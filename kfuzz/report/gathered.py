@@ -1,5 +1,6 @@
 """What is known of a run: one fold over its events, for all reports made at its end."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -212,6 +213,29 @@ class Gathered:
             self._shown[key] = Shown(
                 event.kernel, finding, path, is_new, outside=outside
             )
+
+
+def headline(findings: Iterable[Shown]) -> list[tuple[Verdict | State, str]]:
+    """Return what was found: what it comes to, and how often, in words."""
+    counts = Counter(map(_comes_to, findings))
+    more = "s" if counts[Verdict.VIOLATES] > 1 else ""
+    words: dict[Verdict | State, str] = {
+        Verdict.VIOLATES: f"violation{more}",
+        State.KNOWN: "known",
+        Verdict.UNDER_SPECIFIED: "not confirmed",
+        Verdict.CONFORMS: "fixed",
+    }
+    told = [(k, f"{counts[k]} {text}") for k, text in words.items() if counts[k]]
+    return told or [(Verdict.CONFORMS, "no finding")]
+
+
+def _comes_to(shown: Shown) -> Verdict | State:
+    if shown.fails:
+        return Verdict.VIOLATES
+    if shown.known:
+        return State.KNOWN
+    is_fixed = shown.finding.state is State.FIXED
+    return Verdict.CONFORMS if is_fixed else Verdict.UNDER_SPECIFIED
 
 
 def by_contract(findings: Iterable[Shown]) -> dict[tuple[str, str], list[Shown]]:

@@ -12,23 +12,16 @@ from typing import Any, Final, TextIO
 from kfuzz.contracts import glossary
 from kfuzz.contracts.language import Contract
 from kfuzz.core.codec import encode
-from kfuzz.core.event import (
-    ContractTally,
-    Event,
-    FindingReplayed,
-    FindingSaved,
-    KernelFinished,
-    Notice,
-    RunFinished,
-    RunStarted,
-)
+from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import ReplayResult, Sanitized
 from kfuzz.report.drawing import shown_path
+from kfuzz.report.gathered import Gathered
 from kfuzz.report.promises import promise
 from kfuzz.store import strict_json
 from kfuzz.store.corpus import Stored
+from kfuzz.store.entry import Summary, summary_of
 
 FORMAT: Final = 1
 
@@ -44,81 +37,52 @@ def write(document: Document, out: TextIO) -> None:
     out.write(strict_json.dumps({"format": FORMAT, **document}))
 
 
-class RunReport:
-    """Folds a campaign's events to the document of `kfuzz run --format json`."""
-
-    def __init__(self) -> None:
-        self._run: Document = {"seed": None, "device": "", "elapsed_s": 0.0}
-        self._begun: Document = {}
-        self._kernels: dict[str, Document] = {}
-        self._saved: dict[tuple[str, object], FindingSaved] = {}
-        self._replayed: list[Document] = []
-        self._notices: list[Document] = []
+def run_document(run: Gathered) -> Document:
+    """Return the document of `kfuzz run`, as far as events have come."""
+    kernels = {node: _kernel(kernel) for node, kernel in run.kernels.items()}
+    for shown in run.findings:
+        if shown.kernel in run.kernels:
+            continue
+        # Its campaign was cut off: what was announced is still told.
+        entry = kernels.setdefault(
+            shown.kernel,
+            {"kernel": shown.kernel, "operator": shown.finding.operator}
+            | {"cases": None, "cases_per_s": None, "worst_ratio": None}
+            | {"contracts": {}, "refusals": [], "notes": [], "findings": []},
+        )
+        entry["findings"].append(finding_summary(shown.finding, shown.path))
+    begun = run.started
+    return {
+        "seed": run.seed,
+        "device": run.device,
+        "elapsed_s": _rounded(run.elapsed_s),
         # Until the campaign says that it came to its end, it did not.
-        self._interrupted = True
-
-    def feed(self, event: Event) -> None:
-        """Take the next event."""
-        match event:
-            case RunStarted():
-                self._run |= {"seed": event.seed, "device": event.device}
-                self._begun = {"jobs": event.jobs, "learnt": event.learnt}
-            case FindingSaved():
-                key = (event.kernel, event.finding.signature.symptom)
-                self._saved[key] = event
-            case FindingReplayed():
-                self._replayed.append(_replayed(event))
-            case Notice():
-                self._notices.append(encode(event))
-            case KernelFinished():
-                self._kernels[event.kernel] = _kernel(event)
-            case RunFinished():
-                self._interrupted = event.interrupted
-                self._run = {
-                    "seed": event.seed,
-                    "device": event.device,
-                    "elapsed_s": _rounded(event.elapsed_s),
-                }
-            case _:
-                pass
-
-    def document(self) -> Document:
-        """Return the document as far as events have come."""
-        kernels = dict(self._kernels)
-        for event in self._saved.values():
-            if event.kernel in self._kernels:
-                continue
-            # Its campaign was cut off: what was announced is still told.
-            entry = kernels.setdefault(
-                event.kernel,
-                {"kernel": event.kernel, "operator": event.finding.operator}
-                | {"cases": None, "cases_per_s": None, "worst_ratio": None}
-                | {"contracts": {}, "refusals": [], "notes": [], "findings": []},
-            )
-            entry["findings"].append(finding_summary(event.finding, event.path))
-        return {
-            **self._run,
-            "interrupted": self._interrupted,
-            **self._begun,
-            "replayed": self._replayed,
-            "kernels": list(kernels.values()),
-            "notices": self._notices,
-        }
+        "interrupted": run.finished.interrupted if run.finished else True,
+        **({"jobs": begun.jobs, "learnt": begun.learnt} if begun else {}),
+        "replayed": [_replayed(event) for event in run.replayed],
+        "kernels": list(kernels.values()),
+        "notices": [encode(event) for event in run.notices],
+    }
 
 
 def finding_summary(finding: Finding, path: str | Path) -> Document:
     """Return what a list says about a finding."""
+    return summary_document(summary_of(finding), path)
+
+
+def summary_document(entry: Summary, path: str | Path) -> Document:
+    """Return the same for one that was not read whole."""
     return {
-        "id": finding.id,
-        "contract": finding.signature.contract,
-        "kind": str(finding.signature.kind),
-        "bucket": finding.bucket,
-        "state": str(finding.state),
+        "id": entry.id,
+        "contract": entry.contract,
+        "kind": entry.kind,
+        "bucket": entry.bucket,
+        "state": str(entry.state),
         "path": shown_path(path) if str(path) else "",
-        "message": finding.failure.message,
-        "ratio": _finite(finding.failure.ratio),
-        "input_elements": finding.input_elements,
-        "nonzero_elements": finding.nonzero_elements,
+        "message": entry.message,
+        "ratio": _finite(entry.ratio),
+        "input_elements": entry.input_elements,
+        "nonzero_elements": entry.nonzero_elements,
     }
 
 

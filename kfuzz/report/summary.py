@@ -1,8 +1,9 @@
 """The end of a run as text: a table of kernels, then each one's contracts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kfuzz.core.event import ContractTally, KernelFinished, Note, Refusal
+from kfuzz.core.statement import Graded
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.report.drawing import counted, one_line
 from kfuzz.report.layout import table
@@ -22,14 +23,9 @@ def overview(kernels: Sequence[KernelFinished]) -> list[str]:
 def kernel_lines(kernel: KernelFinished) -> list[str]:
     """Return a kernel's verdicts, each with its contracts, its refusals and notes."""
     lines = [one_line(kernel.kernel)]
-    width = max(map(len, Verdict))
     unsettled = (f for f in kernel.findings if f.state not in CHARGED)
     open_ = {finding.signature.contract for finding in unsettled}
-    for verdict in Verdict:
-        tallies = {n: t for n, t in kernel.contracts.items() if t.verdict is verdict}
-        if tallies:
-            texts = ", ".join(_tally(n, t, n in open_) for n, t in tallies.items())
-            lines.append(f"  {verdict:<{width}}  {texts}")
+    lines += [f"  {line}" for line in verdict_lines(kernel.contracts, open_)]
     if not any(t.decided for t in kernel.contracts.values()):
         lines.append("  nothing was decided: this run says nothing about this kernel")
     if kernel.bursts:
@@ -40,12 +36,29 @@ def kernel_lines(kernel: KernelFinished) -> list[str]:
     return lines + [f"  {remark}" for remark in remarks(kernel)]
 
 
+def verdict_lines(
+    contracts: Mapping[str, ContractTally | Graded], unsettled: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield each verdict with its contracts, and how many cases decided them.
+
+    Args:
+        contracts: by their classes.
+        unsettled: those of which a failure was seen, and not confirmed.
+    """
+    width = max(map(len, Verdict))
+    for verdict in Verdict:
+        chosen = {n: t for n, t in contracts.items() if t.verdict is verdict}
+        if chosen:
+            texts = (_tally(n, t, n in unsettled) for n, t in chosen.items())
+            yield f"{verdict:<{width}}  {', '.join(texts)}"
+
+
 def remarks(kernel: KernelFinished) -> list[str]:
     """Return a kernel's refusals and notes, one line each."""
     return [*map(_refusal, kernel.refusals), *map(_note, kernel.notes)]
 
 
-def _tally(name: str, tally: ContractTally, is_open: bool) -> str:
+def _tally(name: str, tally: ContractTally | Graded, is_open: bool) -> str:
     if tally.verdict is Verdict.NOT_APPLICABLE:
         return name
     text = f"{tally.decided} decided"

@@ -22,6 +22,7 @@ from kfuzz.store.corpus import Problem, ProblemKind, Stored
 from kfuzz.store.entry import summary_of
 from tests.helpers.events import NODE, REFUSAL, campaign, finished, saved
 from tests.helpers.findings import finding
+from tests.helpers.reported import gathered
 
 
 def parsed(document: dict[str, Any]) -> Any:
@@ -35,10 +36,7 @@ def parsed(document: dict[str, Any]) -> Any:
 
 
 def report(events: list[Event]) -> Any:
-    fold = json_report.RunReport()
-    for event in events:
-        fold.feed(event)
-    return parsed(fold.document())
+    return parsed(json_report.run_document(gathered(events)))
 
 
 def test_a_run_has_the_documented_shape() -> None:

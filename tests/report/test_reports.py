@@ -245,7 +245,7 @@ def test_markdown_is_a_table_and_the_lines_to_run_next() -> None:
     assert f"kfuzz replay {finding().id} --corpus found" in text
     assert "| known: by design | C-EXC-01 |" in text
     assert COMMAND in text
-    assert "no violation" in markdown.document(gathered(campaign()))
+    assert "no finding" in markdown.document(gathered(campaign()))
     cut = markdown.document(gathered(cut_off()))
     assert "ended by: internal error: OSError: no" in cut
 

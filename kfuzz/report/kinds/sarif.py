@@ -5,6 +5,7 @@ Section numbers below are those of the OASIS standard.
 
 import ast
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -38,7 +39,7 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     shown = [s for s in run.findings if s.finding.state is not State.FIXED]
     rules = {_rule_id(s): s for s in shown}
     places = {rule: i for i, rule in enumerate(rules)}
-    lines = _SourceLines(root)
+    _parsed.cache_clear()  # files change between the reports of one process
     made: Document = {
         "tool": {
             "driver": {
@@ -52,7 +53,7 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
             _ROOT: {"description": {"text": "The folder of the project."}}
         },
         "invocations": [_invocation(run)],
-        "results": [_result(s, places[_rule_id(s)], lines, options) for s in shown],
+        "results": [_result(s, places[_rule_id(s)], root, options) for s in shown],
     }
     if run.seed is not None:
         made["properties"] = {"seed": run.seed, "device": run.device}
@@ -86,7 +87,7 @@ def _rule(shown: Shown) -> Document:
     return rule
 
 
-def _result(shown: Shown, rule: int, lines: "_SourceLines", options: str) -> Document:
+def _result(shown: Shown, rule: int, root: Path, options: str) -> Document:
     finding = shown.finding
     fails = shown.fails or shown.known
     text = "\n".join(finding_lines(view(shown, options), Depth.MEDIUM))
@@ -97,7 +98,7 @@ def _result(shown: Shown, rule: int, lines: "_SourceLines", options: str) -> Doc
         "kind": "fail" if fails else "review",
         "level": "error" if fails else "none",
         "message": {"text": text},
-        "locations": [_location(shown, lines)],
+        "locations": [_location(shown, root)],
         "partialFingerprints": {_BUCKET: finding.bucket},
         "properties": {
             "id": finding.id,
@@ -114,7 +115,7 @@ def _result(shown: Shown, rule: int, lines: "_SourceLines", options: str) -> Doc
     return result
 
 
-def _location(shown: Shown, lines: "_SourceLines") -> Document:
+def _location(shown: Shown, root: Path) -> Document:
     """Return where the kernel is bound (3.28), as far as that is known."""
     target = shown.finding.target
     name = one_line(shown.kernel)
@@ -125,7 +126,7 @@ def _location(shown: Shown, lines: "_SourceLines") -> Document:
         place["physicalLocation"] = {
             "artifactLocation": {"uri": quote(target.file), "uriBaseId": _ROOT}
         }
-        line = lines.line(target)
+        line = _line_of(target, root)
         if line is not None:
             place["physicalLocation"]["region"] = {"startLine": line}
     return place
@@ -165,30 +166,16 @@ def _sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text[:1].upper()}{text[1:]}."
 
 
-class _SourceLines:
-    """Looks up lines below a project's folder; each file is parsed once.
+def _line_of(target: Target, root: Path) -> int | None:
+    """Return the line of a kernel, counted from 1; None if it is not found.
 
-    Args:
-        root: the project's folder.
+    That is its definition, or the call or assignment that gives it its name.
     """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._files: dict[str, ast.Module | None] = {}
-
-    def line(self, target: Target) -> int | None:
-        """Return the line of a kernel, counted from 1; None if it is not found.
-
-        That is its definition, or the call or assignment that gives it its name.
-        """
-        if not target.file:
-            return None
-        if target.file not in self._files:
-            self._files[target.file] = _parsed(self._root, target.file)
-        tree = self._files[target.file]
-        return None if tree is None else _line(tree, target.name)
+    tree = _parsed(root, target.file) if target.file else None
+    return None if tree is None else _line(tree, target.name)
 
 
+@lru_cache(maxsize=64)
 def _parsed(root: Path, file: str) -> ast.Module | None:
     path = root / file
     # Events may be a stranger's: nothing outside, and no device, is read.

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz import __version__
-from kfuzz.core.verdict import State
 from kfuzz.report.drawing import one_line
 from kfuzz.report.finding_view import FindingView, view
-from kfuzz.report.gathered import Gathered, Shown
+from kfuzz.report.gathered import Gathered, Shown, headline
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.kinds.html import charts, grades
 from kfuzz.report.kinds.html.maps import LEVELS, MapView, map_view
@@ -76,7 +75,7 @@ def _content(run: Gathered, options: str) -> dict[str, Any]:
     views = [view(s, options) for s in shown]
     maps = _maps(views)
     return {
-        "headline": _headline(every),
+        "headline": headline(every),
         "ending": one_line(run.ending),
         "facts": _facts(run),
         "repeat": one_line(run.exited.command) if run.exited else "",
@@ -130,31 +129,6 @@ def _anchors(shown: list[Shown]) -> list[str]:
             anchor, number = f"{s.finding.id}-{number}", number + 1
         made[anchor] = None
     return list(made)
-
-
-def _headline(findings: list[Shown]) -> list[tuple[str, str]]:
-    """Return what was found, as class and words."""
-    counts = {
-        "v-violates": (sum(s.fails for s in findings), "violation", "violations"),
-        "v-known": (sum(s.known for s in findings), "known", "known"),
-        "v-under_specified": (
-            sum(
-                s.finding.state in (State.NEW, State.FLAKY, State.UNREPRODUCED)
-                for s in findings
-            ),
-            "not confirmed",
-            "not confirmed",
-        ),
-        "v-conforms": (
-            sum(s.finding.state is State.FIXED for s in findings), "fixed", "fixed",
-        ),
-    }  # fmt: skip
-    told = [
-        (level, f"{n} {one if n == 1 else many}")
-        for level, (n, one, many) in counts.items()
-        if n
-    ]
-    return told or [("v-conforms", "no finding")]
 
 
 def _facts(run: Gathered) -> list[tuple[str, str]]:

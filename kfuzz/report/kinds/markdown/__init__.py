@@ -1,0 +1,105 @@
+"""Markdown: a run on one short page, such as the summary of a CI job."""
+
+import re
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from kfuzz.core.event import KernelFinished
+from kfuzz.core.verdict import Verdict
+from kfuzz.report.drawing import one_line
+from kfuzz.report.finding_view import Depth, finding_lines, view
+from kfuzz.report.gathered import Gathered, Shown, headline
+from kfuzz.report.kinds import ReportKind
+from kfuzz.report.lists import replay_lines, replay_total
+
+MAX_BYTES: Final = 1_000_000
+"""A job summary may have 1 MiB; what is longer is shown nowhere."""
+
+# Room for the line that says what was left out.
+_RESERVED: Final = 500
+# Where the page may end; no text of a finding has it, for it is a control character.
+_CUT: Final = "\f"
+_MAX_LINE: Final = 2_000
+# Findings written out; of the others their line in the table says enough.
+_WRITTEN_OUT: Final = 50
+
+
+def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
+    """Return the document, of less than `MAX_BYTES` bytes."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"text": _text, "code": _code, "html": escape}
+    whole = environment.get_template("run.md").render(
+        run=run,
+        headline=", ".join(words for _, words in headline(run.findings)),
+        kernels=[_row(kernel) for kernel in run.kernels.values()],
+        details=[_details(shown, options) for shown in run.findings[:_WRITTEN_OUT]],
+        replay_total=replay_total(run.replayed),
+        replayed=[" ".join(replay_lines(r, options=options)) for r in run.replayed],
+        cut=_CUT,
+    )
+    text, size = "", 0
+    for block in whole.split(_CUT):
+        size += len(block.encode(errors="backslashreplace"))
+        if size > MAX_BYTES - _RESERVED:
+            text += "\nThe rest is left out here; `kfuzz corpus list` names all.\n"
+            break
+        text += block
+    return text
+
+
+def _row(kernel: KernelFinished) -> tuple[str, ...]:
+    """Return the cells of a kernel in the table of all, its name first."""
+
+    def having(*verdicts: Verdict) -> list[str]:
+        return [n for n, t in kernel.contracts.items() if t.verdict in verdicts]
+
+    return (
+        kernel.kernel,
+        kernel.operator,
+        ", ".join(having(Verdict.VIOLATES)) or "–",
+        str(len(having(Verdict.CONFORMS))),
+        ", ".join(having(Verdict.UNDER_SPECIFIED, Verdict.ERROR)) or "–",
+        str(len(kernel.findings)),
+        str(kernel.cases),
+        f"{kernel.cases_per_s:.1f}",
+        f"{kernel.worst_ratio:.2g}",
+    )
+
+
+def _details(shown: Shown, options: str) -> tuple[str, str, str]:
+    """Return a finding's heading and text, and the fence that encloses the text."""
+    made = view(shown, options)
+    body = "\n".join(finding_lines(made, Depth.MEDIUM))
+    return f"{made.kernel}: {made.title}", body, _fence(body)
+
+
+def _text(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line, in a table too."""
+    shown = one_line(text)[:_MAX_LINE]
+    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]{}#|~!@])", r"\\\1", shown)
+
+
+def _code(text: str) -> str:
+    """Return text as code, on one line, in a table too."""
+    shown = one_line(text)[:_MAX_LINE].replace("|", "\\|")
+    fence = _fence(shown, least=1)
+    room = " " if "`" in shown else ""
+    return f"{fence}{room}{shown}{room}{fence}"
+
+
+def _fence(text: str, *, least: int = 3) -> str:
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    return "`" * max(longest + 1, least)
+
+
+KIND: Final = ReportKind(document)
