@@ -36,10 +36,13 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    found = [words for _, words in headline(run.findings)]
+    if run.findings and not run.findings[0].fails:  # those that fail come first
+        found.insert(0, "no violation")
     environment.filters |= {"text": _text, "code": _code, "html": escape}
     whole = environment.get_template("run.md").render(
         run=run,
-        headline=", ".join(words for _, words in headline(run.findings)),
+        headline=", ".join(found),
         kernels=[_row(kernel) for kernel in run.kernels.values()],
         details=[_details(shown, options) for shown in run.findings[:_WRITTEN_OUT]],
         replay_total=replay_total(run.replayed),
