@@ -14,61 +14,9 @@ if TYPE_CHECKING:
 
 
 class Probe(StrEnum):
-    """One way of executing a case.
+    """One way of executing a case; `kfuzz.contracts.glossary` says what each runs.
 
     The first runs always; the others where a contract asks for them.
-
-    Attributes:
-        BASE: the case in its memory, under its poison.
-        REPEAT: the same again.
-        OTHER_POISON: under the other poison.
-        OTHER_REPEAT: the same again.
-        ELSEWHERE: in other memory.
-        REVERSED: with the programs of each launch in reverse order.
-        ONE_LAST: with one party of a race as the last program.
-        OTHER_LAST: with the other party.
-        SECOND: other data, written over the first, while the first call's results
-            are alive.
-        SECOND_ALONE: that data in other memory.
-        THIRD: yet other data, after the second.
-        MIDDLE: the first data with their middle in reverse order, after the others.
-        ELEMENT: with another element in the middle of each argument.
-        LAST_ARGUMENT: with other data in the last argument alone.
-        CHANGED_HALVED: that changed data halved, which no call has had.
-        SHORTER: the first data with one dimension shorter, right after the first data.
-        SHORTER_AGAIN: the same again, right after the second data.
-        SHORTER_REPEAT: the same again, right after the first data.
-        AGAIN: the first data, after the others, under another random seed.
-        AGAIN_REPEAT: the same again.
-        AFTERWARDS: the first data, after the others, under the first seed.
-        FRIENDLY: tiled to friendly shapes.
-        CONTIGUOUS: the same values in contiguous tensors.
-        ORDINARY: normal data at the case's own shape.
-        RECENTRED: the data shifted to moderate values.
-        OTHER_CONFIG: under the kernel's other configurations.
-        BACK_TO_BACK: the case once more, in its memory, under its poison.
-        BESIDE_HELD: the same, while another kernel holds half of a GPU.
-        BESIDE_COPIES: the same, while copies keep a GPU's memory busy.
-        SLICED: some of its rows, in the same places or in another order.
-        OVERLAPPED: several calls at once.
-        ALONE: the data of one of them, called by itself.
-        COLD: a call in which autotuners measure their configurations.
-        WARM: the same again, which finds what they measured.
-        REPLAYED: captured in a CUDA graph, replayed on other data.
-        REPLAYED_OWN: the same replayed on the case's own data after that.
-        WITHOUT_SUBNORMALS: with 0 for the subnormal arguments.
-        NORMALISED: with normal numbers for the subnormal arguments.
-        SCALED: some arguments times a power of two.
-        SCALED_REPEAT: the same again.
-        UNSCALED: the case itself, in that memory.
-        UNSCALED_REPEAT: the same again.
-        PERMUTED: the reduced dimension in another order.
-        OPCHECK: torch's opcheck of an operator in a library of the user's own.
-        ONE_WANTED: a gradient with respect to one argument alone.
-        TWO_RESULTS: gradients of two results of equal arguments, halved.
-        LATER_BACKWARD: gradients taken after another forward call.
-        SECOND_BACKWARD: gradients taken a second time through one graph.
-        RESULT_OVERWRITTEN: gradients after the forward results were overwritten.
     """
 
     BASE = "base"
@@ -271,6 +219,9 @@ class ContractClass:
             number not finite, and nothing is promised for it.
         of_gradients: whether gradients' faults are charged under it, not K-GRD-01.
         provisional: whether further probes may attribute its failure to another class.
+        of_candidates: whether it can be judged of a candidate that nobody vouches for:
+            not so what asks for several calls at once, or for what happens inside the
+            child.
         by_repeats: whether repeats alone tell its failure, whatever the shape.
         second_call: whether a second call bears on it.
         changed_data: whether calls on changed data bear on it.
@@ -304,6 +255,7 @@ class ContractClass:
     beyond_bounds: bool = False
     of_gradients: bool = False
     provisional: bool = False
+    of_candidates: bool = True
     by_repeats: bool = False
     second_call: bool = False
     changed_data: bool = False

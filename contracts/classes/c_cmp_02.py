@@ -102,4 +102,5 @@ CLASS = ContractClass(
     by_occasion=True,
     of_some_kernels=True,
     provisional=True,
+    of_candidates=False,
 )

@@ -131,4 +131,5 @@ CLASS = ContractClass(
     ),
     by_occasion=True,
     of_some_kernels=True,
+    of_candidates=False,
 )

@@ -79,4 +79,5 @@ CLASS = ContractClass(
     in_batch=lambda batch: batch.decided,
     of_gradients=True,
     provisional=True,
+    of_candidates=False,
 )

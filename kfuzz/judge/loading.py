@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from kfuzz.contracts.suite import select_classes
+from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.depth import Depth
@@ -30,8 +30,6 @@ from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.targets.load import LoadedKernel, Source
 
-# Classes that ask for several calls at once, or for what happens inside the child.
-LEFT_OUT: Final = ("C-ORD-03", "C-CMP-02", "K-GRD-*")
 # A search elsewhere has small cases: most faults of shape show there.
 _ELEMENTS: Final = {"cuda": 1 << 20, "cpu": 1 << 14, "interpret": 1 << 12}
 
@@ -235,7 +233,7 @@ def loaded_candidate(
 
 def judged_classes() -> Collection[str]:
     """Return the ids of the contract classes that candidates are held to."""
-    return select_classes((), LEFT_OUT)
+    return frozenset(c.id for c in ATTRIBUTION if c.of_candidates)
 
 
 def budget_of(reference: Reference, backend: str) -> SizeBudget:
