@@ -15,7 +15,6 @@ from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.settled import with_surroundings
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies import layouts, values
-from kfuzz.strategies.favour import USUAL, Favour, favouring
 from kfuzz.strategies.optional import left_out, removable
 from kfuzz.strategies.parameters import (
     DimParameter,
@@ -49,7 +48,6 @@ def cases(
     omitted: frozenset[str] = frozenset(),
     nullable: frozenset[str] = frozenset(),
     named_sizes: Sequence[int] = (),
-    favour: Favour = USUAL,
 ) -> st.SearchStrategy[Case]:
     """Return a strategy for the inputs of a kernel, as recipes.
 
@@ -76,7 +74,6 @@ def cases(
         nullable: optional tensors that it takes and can do without: they are absent
             from some cases, each alone and together.
         named_sizes: sizes to draw besides those at which kernels mostly go wrong.
-        favour: what is drawn more often.
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
@@ -104,7 +101,6 @@ def cases(
         subtracts_mean=subtracts_mean,
         nullable=nullable,
         named_sizes=tuple(named_sizes),
-        favour=favour,
     )
     if domain.frames is None:
         raise unsatisfiable(domain.shape_class, budget)
@@ -134,7 +130,6 @@ class _Domain:
     subtracts_mean: bool
     nullable: frozenset[str] = frozenset()
     named_sizes: tuple[int, ...] = ()
-    favour: Favour = USUAL
 
     @cached_property
     def span(self) -> int:
@@ -216,8 +211,7 @@ class _Domain:
             frames += (numbered * weight)[:weight]
         claims = self.declaration
         kinds = claims.index_dtypes if self.indices else ("",)
-        drawn = favouring(claims.dtypes, self.favour.dtypes)
-        dtypes = [(d, k) for d in drawn for k in kinds]
+        dtypes = [(d, k) for d in claims.dtypes for k in kinds]
         every = [(*frame, *dtype) for frame in frames for dtype in dtypes]
         return weighted(every) if every else None
 
@@ -367,7 +361,6 @@ def _choice(
             partner=None if partner is None else partner.family,
             correlated=both,
             subtracts_mean=domain.subtracts_mean,
-            favour=domain.favour.families,
         )
         plants = choose(values.plant_counts)
     elif parameter.role == "mask":
@@ -382,7 +375,6 @@ def _choice(
         declaration,
         span=domain.span,
         inplace=name in declaration.inplace,
-        favour=domain.favour.layouts,
     )
     return _Choice(
         shape,

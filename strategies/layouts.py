@@ -10,7 +10,6 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
 from kfuzz.core.streams import Purpose, stream
-from kfuzz.strategies.favour import Weights, favouring
 from kfuzz.strategies.weighted import Weighted, weighted
 
 Shape = tuple[int, ...]
@@ -69,7 +68,6 @@ def layouts(
     *,
     span: int = 0,
     inplace: bool = False,
-    favour: Weights = (),
 ) -> Weighted[str]:
     """Return a strategy for the kind of layout; `build` makes one of it.
 
@@ -82,15 +80,14 @@ def layouts(
         span: greatest number of elements from the first to the last of a huge
             view; 0 for none.
         inplace: whether the kernel overwrites it.
-        favour: kinds that are drawn more often.
     """
     options = layout_options(shape, declaration, span=span, inplace=inplace)
-    return _kinds(options, favour)
+    return _kinds(options)
 
 
 @lru_cache(maxsize=1024)
-def _kinds(options: tuple[str, ...], favour: Weights) -> Weighted[str]:
-    return weighted(favouring(options, favour))
+def _kinds(options: tuple[str, ...]) -> Weighted[str]:
+    return weighted(options)
 
 
 def layout_options(

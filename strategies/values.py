@@ -20,7 +20,6 @@ from kfuzz.core.recipe import Plant
 from kfuzz.core.specials import specials
 from kfuzz.core.streams import Purpose, generator
 from kfuzz.core.tiles import edges
-from kfuzz.strategies.favour import Weights, favouring
 from kfuzz.strategies.weighted import Weighted, weighted
 
 # Special families all of whose values are finite.
@@ -99,7 +98,6 @@ def data_families(
     partner: str | None = None,
     correlated: bool = False,
     subtracts_mean: bool = False,
-    favour: Weights = (),
 ) -> Weighted[str]:
     """Return a strategy for the family of a data argument, all equally likely.
 
@@ -114,9 +112,8 @@ def data_families(
         subtracts_mean: whether the operator takes the mean out of its data: only a
             part of the offsets is such that this cancels, so that these are drawn
             more often.
-        favour: families that are drawn more often.
     """
-    return _data_families(tuple(allowed), partner, correlated, subtracts_mean, favour)
+    return _data_families(tuple(allowed), partner, correlated, subtracts_mean)
 
 
 @lru_cache(maxsize=1024)
@@ -125,10 +122,9 @@ def _data_families(
     partner: str | None,
     correlated: bool,
     subtracts_mean: bool,
-    favour: Weights,
 ) -> Weighted[str]:
     options = data_options(allowed, partner, correlated, subtracts_mean)
-    return weighted(favouring(options, favour))
+    return weighted(options)
 
 
 @lru_cache(maxsize=1024)

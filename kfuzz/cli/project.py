@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
-from kfuzz.cli.settings import SETTINGS
+from kfuzz.cli.settings import REMOVED, SETTINGS
 from kfuzz.cli.values import Place
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.store.corpus import Corpus
@@ -90,6 +90,9 @@ def _values(
             if key in SETTINGS:
                 fix = f"it holds for every verb: write it under {SECTION}"
                 raise UsageError(f"{key} cannot be a profile's", where=where, fix=fix)
+            if key in REMOVED:
+                fix = f"delete the line: {REMOVED[key]}"
+                raise UsageError(f"{key} is no setting any more", where=where, fix=fix)
             fix = suggestion(key, valid)
             raise UsageError(f"unknown key {key!r:.60}", where=where, fix=fix)
         values[key] = SETTINGS[key].kind.read(

@@ -18,7 +18,6 @@ from kfuzz.cli.values import FRESH
 from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, Exited
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search import learnt_store
 from kfuzz.engine.workers import zygotes
 
 if TYPE_CHECKING:  # it loads the contracts
@@ -42,25 +41,18 @@ def run(**given: Any) -> int:
     if not settings["quiet"]:
         for name, hint in settings.unknown_variables():
             typer.echo(f"kfuzz: {name} is set and is no setting: {hint}", err=True)
-    begun, learn = learnt_store.chosen(
-        settings["learnt"],
-        seeded=settings["seed"] != FRESH,
-        root=project.root,
-        where=settings.where("learnt"),
-    )
     config = run_config(
         settings.__getitem__,
         project.root,
         project.corpus,
         targets=project.targets(settings["targets"]),
         started=started,
-        learn=learn,
-        learnt=begun,
+        keep_inputs=settings["seed"] == FRESH,
     )
     if config.isolate != "none" and config.engine is Engine.HYPOTHESIS:
         zygotes.expect(config.device)  # it imports torch while this process does
     outcome = Outcome(fail_on_known=settings["fail-on"] == "any")
-    repeat = _command(given["targets"] or [], settings, begun)
+    repeat = _command(given["targets"] or [], settings)
     with report_stream() as out:
         _search(config, settings, project, outcome, repeat, out)
     return outcome.code()
@@ -160,7 +152,7 @@ def _told(events: Iterable[Event], files: "ReportFiles | None") -> Iterator[Even
         yield event
 
 
-def _command(targets: list[str], settings: Effective, begun: str) -> str:
+def _command(targets: list[str], settings: Effective) -> str:
     """Return the command line of a run, without its seed.
 
     What a file says it says again; the time limit is told wherever it comes from.
@@ -178,5 +170,4 @@ def _command(targets: list[str], settings: Effective, begun: str) -> str:
                 words.append(f"--{key}" if item else f"--no-{key}")
             else:
                 words += [f"--{key}", str(item)]
-    words += ["--learnt", begun] if begun else []
     return shlex.join(words)

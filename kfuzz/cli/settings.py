@@ -116,6 +116,9 @@ def as_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+REMOVED: Final = {"learnt": "a run draws nothing from earlier ones any more"}
+"""Keys that were settings once, and what became of them."""
+
 # In the order in which `kfuzz config` and the help show them.
 SETTINGS: Final[dict[str, Setting]] = {
     s.key: s
@@ -190,15 +193,6 @@ SETTINGS: Final[dict[str, Setting]] = {
             values.COUNT,
             "Kernels searched side by side; the cases are the same. Default: one for "
             "each processor, on GPUs one for each.",
-        ),
-        Setting(
-            "learnt",
-            values.NAME,
-            "What of earlier runs to begin with: last, all that they learnt; ID, what "
-            "the run began with that printed it. Default auto: last without --seed, "
-            "none with it.",
-            "auto",
-            metavar="auto|none|last|ID",
         ),
         Setting(
             "contracts",

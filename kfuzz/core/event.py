@@ -16,8 +16,6 @@ class RunStarted:
         kernels: node ids, in the order in which they take turns.
         when: UTC time, ISO 8601 to the second; "" where it is unknown.
         jobs: kernels searched side by side.
-        learnt: id of what earlier runs have learnt, where the run begins with that;
-            "" where with nothing.
         outside: of kernels that lie outside the project, whose findings do not say
             where, by node id: what `--target` takes for them.
     """
@@ -27,7 +25,6 @@ class RunStarted:
     kernels: tuple[str, ...]
     when: str = ""
     jobs: int = 1
-    learnt: str = ""
     outside: dict[str, str] = field(default_factory=dict)
 
 

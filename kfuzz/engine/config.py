@@ -52,8 +52,8 @@ class RunConfig:
         probes: share of the cases that get the sampled probes.
         replay: whether the findings stored for the kernels are replayed first.
         calibration: what `kfuzz calibrate` printed; None for what is kept of others.
-        learn: whether what this run learns is left to later ones.
-        learnt: id of what it begins with, see `learnt_store`; "" for nothing.
+        keep_inputs: whether a guide begins with the inputs that earlier runs kept, and
+            keeps its own: what is drawn then depends on them too.
         started: `time.monotonic()` from which `max_time` counts; the campaign's
             own start where it is None.
     """
@@ -71,8 +71,7 @@ class RunConfig:
     burst: int = MEMBERS
     engine: Engine = Engine.HYPOTHESIS
     jobs: int | None = None
-    learn: bool = False
-    learnt: str = ""
+    keep_inputs: bool = False
     probes: float = 1 / SECOND_CALL_SHARE
     replay: bool = False
     calibration: Path | None = None

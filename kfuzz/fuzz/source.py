@@ -24,8 +24,8 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.campaign import Guides
 from kfuzz.engine.search.drawing import round_seed, search_round
+from kfuzz.engine.search.guide import Guides
 from kfuzz.engine.search.round import KernelTurns, Round
 from kfuzz.engine.workers.children import OPEN_SECONDS, Children
 from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
@@ -98,8 +98,8 @@ class CoverageSearch:
         self._seed = config.seed
         limit = config.budget.max_cases
         self._most_kept = None if limit is None else limit // KEPT_SHARE
-        self._keeps = config.learn
-        if not (config.learn or config.learnt):
+        self._keeps = config.keep_inputs
+        if not self._keeps:
             self._most_kept = 0
         place = kernel.runner.place
         self._children = Children(kernel.loaded, place, fork, expired)

@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.event import Event, FindingSaved, KernelFinished
+from kfuzz.core.event import Event, FindingSaved, KernelFinished, RunStarted
 from kfuzz.core.finding import Finding
 from kfuzz.store import strict_json
 
@@ -14,6 +14,8 @@ FORMAT: Final = 1
 
 # Derived, for those who read the lines with other tools.
 _ID: Final = "id"
+# Of a setting that there is no more; lines that earlier versions wrote have it.
+_LEARNT: Final = "learnt"
 # A line holds a finding at most; its inputs may be as large as an entry's.
 MAX_LINE_CHARACTERS: Final = 1 << 29
 
@@ -95,6 +97,8 @@ def _event(document: Any, told: dict[str, Finding], place: str) -> Event:
         )
     if kind is FindingSaved:
         document.pop(_ID, None)
+    if kind is RunStarted:
+        document.pop(_LEARNT, None)
     if kind is KernelFinished and isinstance(document.get("findings"), list):
         document["findings"] = [_named(f, told, place) for f in document["findings"]]
     try:

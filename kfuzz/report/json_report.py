@@ -58,7 +58,7 @@ def run_document(run: Gathered) -> Document:
         "elapsed_s": _rounded(run.elapsed_s),
         # Until the campaign says that it came to its end, it did not.
         "interrupted": run.finished.interrupted if run.finished else True,
-        **({"jobs": begun.jobs, "learnt": begun.learnt} if begun else {}),
+        **({"jobs": begun.jobs} if begun else {}),
         "replayed": [_replayed(event) for event in run.replayed],
         "kernels": list(kernels.values()),
         "notices": [encode(event) for event in run.notices],

@@ -128,8 +128,6 @@ class TerminalReport:
         kernels = counted(len(event.kernels), "kernel")
         text = f"{kernels} on {event.device}, seed {event.seed}"
         text += f", {event.jobs} at once" if event.jobs > 1 else ""
-        if event.learnt:
-            text += f", with what earlier runs learnt ({event.learnt})"
         self._say(text)
 
     def _replay(self, event: FindingReplayed) -> None:

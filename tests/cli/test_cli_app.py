@@ -238,7 +238,7 @@ def test_help_names_what_is_built_and_nothing_else() -> None:
     options = {o for p in command.commands["run"].params for o in p.opts}
     assert options == {
         "targets", "--max-time", "--max-cases", "--max-findings", "--seed", "--profile",
-        "--replay", "--burst", "--engine", "--jobs", "--learnt", "--calibration",
+        "--replay", "--burst", "--engine", "--jobs", "--calibration",
         "--contracts", "--exclude-contracts", "--device",
         "--isolate", "--corpus", "--fail-on", "--report", "--format", "-q", "--quiet",
         "-v", "--verbose",

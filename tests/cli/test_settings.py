@@ -47,7 +47,7 @@ def test_a_file_may_say_everything(project: Path, engine: Engine) -> None:
         'engine = "atheris"\njobs = 2\ncontracts = ["C-*"]\n'
         'exclude-contracts = ["C-PRC-*"]\ndevice = "cpu"\nisolate = "process"\n'
         'corpus = "found"\nfail-on = "any"\nformat = "json"\nquiet = true\n'
-        'report = { html = "out/page.html" }\nlearnt = "none"',
+        'report = { html = "out/page.html" }',
     )
     (project / "out").mkdir()
     assert main(["run"]) == ExitCode.OK
@@ -274,7 +274,7 @@ def test_every_setting_reaches_the_engine_or_the_command_line_alone() -> None:
     filled = {s.name for s in SETTINGS.values()}
     unfilled = {f.name for c in (RunConfig, Budget) for f in fields(c)} - filled
     # Where it works, and what follows from other settings.
-    assert unfilled == {"root", "started", "budget", "learn"}
+    assert unfilled == {"root", "started", "budget", "keep_inputs"}
 
 
 def test_profiles_set_what_the_readme_says() -> None:
@@ -310,12 +310,11 @@ def test_quiet_on_the_command_line_goes_before_verbose_in_the_file() -> None:
 
 
 @pytest.mark.parametrize("section", ["tool.kfuzz", "tool.kfuzz.profiles.weekend"])
-def test_an_error_after_reading_names_the_place_that_said_it(
+def test_what_was_a_setting_once_is_to_be_deleted(
     section: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = '[tool.kfuzz]\nlearnt = "none"\n' if section.endswith("weekend") else ""
-    (project / "pyproject.toml").write_text(f'{text}[{section}]\nlearnt = "bogus"\n')
-    (project / "kernels.py").write_text("")
-    profile = ["--profile", "weekend"] if text else []
-    assert main(["run", "kernels.py", *profile]) == ExitCode.USAGE
-    assert f"pyproject.toml: [{section}] learnt: " in capsys.readouterr().err
+    (project / "pyproject.toml").write_text(f'[{section}]\nlearnt = "last"\n')
+    assert main(["run", "kernels.py"]) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert f"pyproject.toml: [{section}]: learnt is no setting any more" in error
+    assert "delete the line" in error

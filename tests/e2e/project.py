@@ -78,7 +78,7 @@ class Project:
         env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
         key, _, value = self.mark.partition("=")
         env |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200", key: value}
-        # What one project's runs learn is no other's, and not the user's.
+        # What one project's runs build is no other's, and not the user's.
         env["KFUZZ_CACHE"] = str(self.folder.with_name(f"{self.folder.name}-cache"))
         env |= self.environment | (environment or {})
         return subprocess.Popen(

@@ -55,7 +55,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     """Return exit code and text of a run in this process."""
     capsys.readouterr()
     code = main(
-        ["run", *words, "--isolate", "none", "--device", "cpu", "--learnt", "none",
+        ["run", *words, "--isolate", "none", "--device", "cpu",
          "--seed", "1"]
     )  # fmt: skip
     out, err = capsys.readouterr()

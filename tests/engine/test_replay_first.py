@@ -50,7 +50,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str,
     capsys.readouterr()
     code = main(
         ["run", "kernels.py", "--isolate", "none", "--device", "cpu", "-q",
-         "--learnt", "none", "--format", "json", *words]
+         "--format", "json", *words]
     )  # fmt: skip
     document: dict[str, Any] = strict_json.loads(capsys.readouterr().out)
     return code, document

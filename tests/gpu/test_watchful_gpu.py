@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu
 def test_a_stored_finding_is_replayed_where_it_was_found(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("kernels.py", HEADER + WRONG + RIGHT)
-    words = ["kernels.py", "--device", "cuda", "--learnt", "none"]
+    words = ["kernels.py", "--device", "cuda"]
     first = project.run(*words, "--max-findings", "1")
     assert first.code == 1, first.err
     [found] = first.findings("wrong")

@@ -48,7 +48,6 @@ def test_a_run_has_the_documented_shape() -> None:
         "elapsed_s": 12.34,
         "interrupted": False,
         "jobs": 1,
-        "learnt": "",
         "kernels": [
             {
                 "kernel": NODE,

@@ -3,11 +3,10 @@
 import math
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.binding import BoundKernel
@@ -42,10 +41,9 @@ from kfuzz.engine.search.demands import (
     require_processes,
 )
 from kfuzz.engine.search.drawing import round_seed, search_round, settle, strategy_of
-from kfuzz.engine.search.guidance import Discovery, is_climbed
-from kfuzz.engine.search.guide import Guide, GuidedSearch
+from kfuzz.engine.search.guidance import is_climbed
+from kfuzz.engine.search.guide import NO_GUIDES, Guide, GuidedSearch, Guides
 from kfuzz.engine.search.jobs import Halt, streamed
-from kfuzz.engine.search.learning import Learning
 from kfuzz.engine.search.name_collisions import require_own_entries
 from kfuzz.engine.search.progress import (
     finished_of,
@@ -87,11 +85,6 @@ RESERVE_SECONDS: Final = 1.5
 CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
-
-
-# What may choose the cases of a run, by the engine that it asks for.
-Guides = Mapping[Engine, Guide]
-NO_GUIDES: Final[Guides] = MappingProxyType({})
 
 
 def run(
@@ -178,7 +171,6 @@ class Campaign:
         if backend.name == "cuda" and backend.isolated and "C-ORD-03" in classes:
             self.no_collective = collectives.unavailable(backend.device)
         self.jobs = jobs_of(config, backend, len(loaded))
-        self.learning = Learning(config, backend.name)
         devices = backend.devices[: self.jobs]
         self.kernels = [
             self._prepare(kernel, classes, devices[number % len(devices)])
@@ -228,8 +220,6 @@ class Campaign:
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelTurns(loaded, runner, budget, record)
-        kernel.discovery = Discovery(self.learning.of(kernel))
-        kernel.rate = kernel.discovery.rate
         return kernel
 
     def _fork(self, kernel: KernelTurns) -> Child:
@@ -245,12 +235,9 @@ class Campaign:
             names,
             utc_now(),
             jobs=self.jobs,
-            learnt=self.config.learnt,
             outside=outside,
         )
         yield from outside_notices(outside)
-        for text in self.learning.notices():
-            yield Notice("", text)
         if self.no_collective:
             text = f"C-ORD-03: collectives are not_applicable: {self.no_collective}"
             yield Notice("", text)
@@ -271,9 +258,6 @@ class Campaign:
         finally:
             for kernel in self.kernels:
                 self._close(kernel)
-                self.learning.keep(kernel, now=True)
-        for text in self.learning.notices():
-            yield Notice("", text)
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
             if not self.guided and (text := unreached(kernel)):
@@ -312,7 +296,6 @@ class Campaign:
             kernel.budget if tall else replace(kernel.budget, tall=0),
             without=without,
             scale=self.config.scale,
-            favour=kernel.discovery.favour,
         )
 
     def _expired(self) -> bool:
@@ -358,7 +341,6 @@ class Campaign:
             yield Notice(kernel.node_id, text, trace=trace_of(error))
             self._close(kernel)
         finally:
-            self.learning.keep(kernel, now=False)
             self.turns.give(kernel)
         yield kernel
 

@@ -19,7 +19,7 @@ told: chance alone leaves it out once in 5e8 kernels."""
 LEAST: Final = 50
 """Draws or cases after which the share of those rejected says something."""
 
-# What a search has learnt may halve the odds of everything else.
+# Odds are estimates: half of what they come to is held to be sure.
 _SURE: Final = 0.5
 # Of so many cases the layouts that their shapes admit are worked out.
 _WORKED_OUT: Final = 512

@@ -38,7 +38,6 @@ from kfuzz.evaluation.cutting import row_axis
 from kfuzz.store.cache import cache_folder
 from kfuzz.strategies.bursts import Groups, bursts
 from kfuzz.strategies.cases import cases
-from kfuzz.strategies.favour import USUAL, Favour
 from kfuzz.strategies.large import large_cases
 from kfuzz.strategies.tall import with_tall_cases
 
@@ -99,7 +98,6 @@ def strategy_of(
     without: Collection[str] = (),
     scale: Scale = Scale.USUAL,
     sizes: Collection[int] = (),
-    favour: Favour = USUAL,
 ) -> SearchStrategy[Case] | None:
     """Return the strategy of a kernel's cases; None if no dtype is left.
 
@@ -109,7 +107,6 @@ def strategy_of(
         without: declared dtypes that are not to be drawn.
         scale: which sizes are searched.
         sizes: sizes to draw besides those at which kernels mostly go wrong.
-        favour: what is drawn more often.
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
@@ -134,7 +131,6 @@ def strategy_of(
             omitted=frozenset(n for n in operator.inputs if n not in named),
             nullable=passed.nullable,
             named_sizes=tuple(sizes),
-            favour=favour,
         )
 
     def fits(case: Case) -> bool:

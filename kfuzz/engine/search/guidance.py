@@ -5,19 +5,14 @@ is new no longer, a search reached a tenth fewer strata in as many cases (measur
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from kfuzz.core.burst import Burst
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.search.learnt import Learnt
-from kfuzz.engine.search.strata import Ledger, Stratum, stratum_named, stratum_of
+from kfuzz.engine.search.strata import Ledger
 from kfuzz.strategies.bursts import COPIES
-from kfuzz.strategies.favour import Favour, Weights
-
-N = TypeVar("N", int, float)
 
 FLOOR: Final = 0.5
 """The part of the time that all kernels share equally."""
@@ -64,23 +59,19 @@ def is_climbed(number: int) -> bool:
 class Discovery:
     """What the search of one kernel has discovered, and how fast it still does.
 
-    Args:
-        learnt: by earlier runs, which is no news any more; without, all is.
-
     Attributes:
         ledger: the strata visited.
-        favour: what showed something in earlier runs.
     """
 
-    def __init__(self, learnt: Learnt | None = None) -> None:
-        before = learnt or Learnt()
-        self.ledger = Ledger(_by_stratum(before.visits))
-        self.favour = _favour_of(_by_stratum(before.news))
-        self._octave = -math.inf if before.octave is None else float(before.octave)
-        self._symptoms = set(before.symptoms)
-        self._branches = before.branches
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self._octave = -math.inf
+        self._symptoms: set[str] = set()
+        self._branches = 0
         self._new = False
-        self._behaviour = before.behaviour
+        # The share of the last rounds that showed something, the last one counting
+        # half, the one before it a quarter, and so on.
+        self._behaviour = 1.0
 
     def take(self, case: Case, report: CaseReport, *, branches: int) -> None:
         """Take what one case showed.
@@ -97,7 +88,7 @@ class Discovery:
             symptom = report.failure.signature("").symptom
         elif report.refusal is not None:
             symptom = (report.refusal,)
-        self._note(case, report.ratio, branches, symptom)
+        self._note(report.ratio, branches, symptom)
 
     def take_burst(self, burst: Burst, *, ratio: float, branches: int) -> None:
         """Take what those members of a burst showed that passed.
@@ -112,7 +103,7 @@ class Discovery:
         for group in range(min(1 + len(burst.families), burst.members)):
             family = burst.family(name, group) or ""
             self.ledger.visit(burst.case, family=family)
-        self._note(burst.case, ratio, branches, ())
+        self._note(ratio, branches, ())
 
     def wanted(self, case: Case, among: Sequence[str]) -> tuple[str, ...]:
         """Return the value families that some members of a burst are to have.
@@ -126,21 +117,7 @@ class Discovery:
         others = [f for f in among if f not in known]
         return self.ledger.wanting("family", others, like=case, count=WANTED)
 
-    def learnt(self) -> Learnt:
-        """Return what this run has learnt, beside what it took over."""
-        ledger = self.ledger
-        return Learnt(
-            {str(stratum): n for stratum, n in ledger.visits.items()},
-            {str(stratum): float(n) for stratum, n in ledger.news.items()},
-            self._behaviour,
-            None if self._octave == -math.inf else int(self._octave),
-            self._branches,
-            tuple(sorted(self._symptoms)),
-        )
-
-    def _note(
-        self, case: Case, ratio: float, branches: int, symptom: tuple[object, ...]
-    ) -> None:
+    def _note(self, ratio: float, branches: int, symptom: tuple[object, ...]) -> None:
         octave = -math.inf
         if ratio > _LEAST_RATIO:
             octave = math.floor(math.log2(min(ratio, _GREATEST_RATIO)))
@@ -151,8 +128,6 @@ class Discovery:
         self._branches = max(self._branches, branches)
         if shown:
             self._symptoms.add(shown)
-        if new:
-            self.ledger.news[stratum_of(case)] += 1
         self._new = self._new or new
 
     def end_round(self) -> None:
@@ -171,24 +146,6 @@ class Discovery:
         a quarter, and so on.
         """
         return (self.ledger.discovery + self._behaviour) / 2
-
-
-def _by_stratum(told: Mapping[str, N]) -> dict[Stratum, N]:
-    """Return numbers by stratum; what another version calls otherwise is left out."""
-    named = ((stratum_named(text), number) for text, number in told.items())
-    return {stratum: number for stratum, number in named if stratum is not None}
-
-
-def _favour_of(news: Mapping[Stratum, float]) -> Favour:
-    """Return what is to be drawn more often: the traits of what showed something."""
-
-    def weights(trait: str) -> Weights:
-        told: defaultdict[str, float] = defaultdict(float)
-        for stratum, number in news.items():
-            told[getattr(stratum, trait)] += number
-        return tuple(sorted(told.items()))
-
-    return Favour(weights("dtype"), weights("layout"), weights("family"))
 
 
 def shares(rates: Sequence[float]) -> list[float]:

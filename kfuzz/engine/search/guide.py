@@ -1,10 +1,11 @@
 """What may choose the cases of a search in the place of Hypothesis."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kfuzz.core.recipe import Case
-from kfuzz.engine.config import RunConfig
+from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.round import KernelTurns, Round
 from kfuzz.execution.processes import Child
 
@@ -66,3 +67,8 @@ class Guide(Protocol):
             config: the run.
             expired: whether the run is over.
         """
+
+
+# What may choose the cases of a run, by the engine that it asks for.
+Guides = Mapping[Engine, Guide]
+NO_GUIDES: Final[Guides] = MappingProxyType({})

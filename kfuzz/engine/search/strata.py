@@ -6,8 +6,8 @@ order, so that what it proposes is the same in every run of one seed.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kfuzz.core.event import Region
@@ -17,7 +17,6 @@ from kfuzz.strategies.layouts import layout_name
 
 # Above this a row no longer fits the widest usual block.
 _LARGE: Final = 1024
-_BETWEEN: Final = " | "
 
 
 @dataclass(frozen=True)
@@ -35,20 +34,6 @@ class Stratum:
     layout: str
     dtype: str
     family: str
-
-    def __str__(self) -> str:
-        """Return it as one text, from which `stratum_named` makes it again."""
-        return _BETWEEN.join((self.shape, self.layout, self.dtype, self.family))
-
-
-def stratum_named(text: str) -> Stratum | None:
-    """Return the stratum of a text, None if it is none's."""
-    parts = text.split(_BETWEEN)
-    return Stratum(*parts) if len(parts) == len(TRAITS) else None
-
-
-TRAITS: Final = tuple(f.name for f in fields(Stratum))
-"""The names of what a stratum is made of."""
 
 
 def stratum_of(case: Case) -> Stratum:
@@ -90,20 +75,14 @@ def _size_class(n: int) -> str:
 class Ledger:
     """How often each stratum of one kernel has been visited.
 
-    Args:
-        before: visits by earlier runs, which make a stratum no longer new.
-
     Attributes:
         visits: cases, by stratum.
         cases: over all strata.
-        news: how often a stratum's case showed something that none had before.
     """
 
-    def __init__(self, before: Mapping[Stratum, int] | None = None) -> None:
+    def __init__(self) -> None:
         self.visits: Counter[Stratum] = Counter()
         self.cases = 0
-        self.news: Counter[Stratum] = Counter()
-        self._ever: Counter[Stratum] = Counter(before)
         self._worst: dict[Stratum, float] = {}
         self._failing: Counter[Stratum] = Counter()
 
@@ -127,9 +106,8 @@ class Ledger:
         stratum = stratum_of(case)
         if family:
             stratum = replace(stratum, family=family)
-        new = stratum not in self._ever
+        new = stratum not in self.visits
         self.visits[stratum] += 1
-        self._ever[stratum] += 1
         self.cases += 1
         self._worst[stratum] = max(ratio, self._worst.get(stratum, 0.0))
         self._failing[stratum] += fails
@@ -160,7 +138,7 @@ class Ledger:
         """Return the values of one trait that were visited least.
 
         Args:
-            trait: one of `TRAITS`, such as "family".
+            trait: a field of `Stratum`, such as "family".
             among: the values to choose from; among equals the first comes first.
             like: count visits to the strata that differ from this case's in the trait
                 alone before visits to all strata.
@@ -169,7 +147,7 @@ class Ledger:
         near: Counter[str] = Counter()
         everywhere: Counter[str] = Counter()
         here = None if like is None else replace(stratum_of(like), **{trait: ""})
-        for stratum, visits in self._ever.items():
+        for stratum, visits in self.visits.items():
             value = getattr(stratum, trait)
             everywhere[value] += visits
             if here is not None and replace(stratum, **{trait: ""}) == here:
@@ -185,7 +163,7 @@ class Ledger:
         Biometrika 40, 1953; for fuzzing: Böhme, STADS, TOSEM 27, 2018); 1 before the
         first case.
         """
-        if not self._ever:
+        if not self.visits:
             return 1.0
-        alone = sum(visits == 1 for visits in self._ever.values())
-        return alone / self._ever.total()
+        alone = sum(visits == 1 for visits in self.visits.values())
+        return alone / self.visits.total()
