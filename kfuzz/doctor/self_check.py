@@ -59,7 +59,8 @@ def _planted_write_is_seen() -> bool:
     import torch
 
     from kfuzz.core.recipe import Fill, TensorSpec
-    from kfuzz.execution.memory.placement import Arena, place
+    from kfuzz.execution.memory.arena import Arena
+    from kfuzz.execution.memory.placement import place
     from kfuzz.execution.memory.poison import Poison
 
     spec = TensorSpec((_ELEMENTS,), ("N",), "float32", fill=Fill("zeros"))
@@ -117,9 +118,9 @@ def _unfenced() -> str:
     """Return why no fences can be made on the first GPU, "" where they can."""
     import torch
 
-    from kfuzz.execution.memory import buffers as rooms
+    from kfuzz.execution.memory import arena
 
-    return rooms.unavailable(torch.device("cuda", 0))
+    return arena.unavailable(torch.device("cuda", 0))
 
 
 def _load_past_the_end_on_a_device() -> Message:

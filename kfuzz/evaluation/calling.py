@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.derive import Derived
@@ -18,14 +19,14 @@ from kfuzz.contracts.out_of_bounds import HostileIndex, first_hostile
 from kfuzz.contracts.view import UNPROMISED, View
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
-from kfuzz.core.recipe import NOWHERE, Case, Destination, Edge
+from kfuzz.core.recipe import NOWHERE, Case, Edge
 from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.probes.configurations import described
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import PLAIN, Held, Manner, execute
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.memory.placement import Arena
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.run import Expected, Run
@@ -150,7 +151,7 @@ class Caller:
         base = self.run(
             derived, expected, poison_of(derived.case), arena=arena, hold=hold
         )
-        places = self.destinations(derived, expected) or {}
+        places = given(operator, derived.case, derived.values, claims, expected) or {}
         view = View(
             case=replace(derived.case, destinations=places),
             operator=operator,
@@ -209,22 +210,12 @@ class Caller:
                 fault.
         """
         claims = self.kernel.declaration
-        config = self.config + step
-        destinations = self.destinations(derived, expected)
-        if destinations is None:
+        asked = self.asked(derived, expected, step=step)
+        if asked is None:
             return Run(unreliable="no shape is known for its outputs")
+        if instead is not None:
+            asked = replace(asked, call=instead)
         self.step()
-        asked = Invocation(
-            self.kernel.taking(derived.case.tensors) if instead is None else instead,
-            derived.case,
-            expected,
-            alignment=claims.alignment,
-            around=poison_of(derived.case),
-            scalars=keywords_of(self.kernel, derived.case, config),
-            inplace=claims.inplace,
-            destinations=destinations,
-            config=config,
-        )
         run = execute(
             asked,
             derived.values,
@@ -243,15 +234,60 @@ class Caller:
         if not claims.configs:
             return run
         return replace(
-            run, config=described(claims.config(config)), configs=len(claims.configs)
+            run,
+            config=described(claims.config(asked.config)),
+            configs=len(claims.configs),
         )
 
-    def destinations(
-        self, derived: Derived, expected: Mapping[str, Expected]
-    ) -> dict[str, Destination] | None:
-        """Return the memory that the kernel is given; None where no shape is known."""
-        operator, claims = self.kernel.operator, self.kernel.declaration
-        return given(operator, derived.case, derived.values, claims, expected)
+    def asked(
+        self, derived: Derived, expected: Mapping[str, Expected], *, step: int = 0
+    ) -> Invocation | None:
+        """Return what the kernel is called on; None if outputs have no known shape.
+
+        Args:
+            derived: the case with its values.
+            expected: metadata of each output.
+            step: configurations from the case's to the one that runs.
+        """
+        return invocation(
+            self.kernel, derived.case, derived.values, expected, self.config + step
+        )
+
+
+def invocation(
+    kernel: BoundKernel,
+    case: Case,
+    values: Mapping[str, Tensor],
+    expected: Mapping[str, Expected],
+    config: int,
+) -> Invocation | None:
+    """Return what a kernel is called on, for one case or for a batch alike.
+
+    Args:
+        kernel: the bound kernel.
+        case: the structure.
+        values: the elements of the first item's tensors.
+        expected: metadata of each output.
+        config: which autotune configuration runs, modulo their number.
+
+    Returns:
+        None where the kernel is given memory for its outputs and no shape is known.
+    """
+    claims = kernel.declaration
+    destinations = given(kernel.operator, case, values, claims, expected)
+    if destinations is None:
+        return None
+    return Invocation(
+        kernel.taking(case.tensors),
+        case,
+        expected,
+        alignment=claims.alignment,
+        around=poison_of(case),
+        scalars=keywords_of(kernel, case, config),
+        inplace=claims.inplace,
+        destinations=destinations,
+        config=config,
+    )
 
 
 def posed(operator: Operator, claims: Declaration, derived: Derived) -> Posed:

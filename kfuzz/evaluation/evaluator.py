@@ -41,7 +41,7 @@ from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.execution.device.devices import is_lost
 from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.memory import buffers as rooms
+from kfuzz.execution.memory import arena
 from kfuzz.execution.memory.windows import is_sparse
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.values.fills import logical_values
@@ -357,5 +357,5 @@ def setting_of(
 ) -> Setting:
     """Return a setting from plain values; fences only where they can be made."""
     place = torch.device(device)
-    fences = fences and not rooms.unavailable(place)
+    fences = fences and not arena.unavailable(place)
     return Setting(place, budget, frozenset(classes), fences, probes)

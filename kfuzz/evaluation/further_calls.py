@@ -267,18 +267,10 @@ class FurtherCalls:
     def _overlapping(self, view: View) -> Overlapping:
         """Return what calls on a case's shapes have in common."""
         assert view.acceptance is not None
-        expected, plain = expected_metadata(view.acceptance), self._plain
-        kernel, config = self.caller.kernel, self.caller.config
-        return Overlapping(
-            kernel.taking(plain.case.tensors), plain.case, expected,
-            self.caller.memory.device,
-            alignment=kernel.declaration.alignment,
-            around=self._poison, fresh=self._poison,
-            scalars=keywords_of(kernel, plain.case, config),
-            inplace=kernel.declaration.inplace,
-            destinations=self.caller.destinations(plain, expected),
-            config=config,
-        )  # fmt: skip
+        asked = self.caller.asked(self._plain, expected_metadata(view.acceptance))
+        assert asked is not None  # the base run had destinations
+        asked = replace(asked, around=self._poison)
+        return Overlapping(asked, self.caller.memory.device, self._poison)
 
     def _replayed(
         self, common: Overlapping, data: Sequence[Mapping[str, Tensor]]

@@ -9,6 +9,7 @@ oracle needs an argument whole, the case is not judged at all.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -38,13 +39,13 @@ from kfuzz.evaluation.cutting import (
     row_axis,
 )
 from kfuzz.execution.calls import large
-from kfuzz.execution.calls.large import LargePlacement, LargeRun
+from kfuzz.execution.calls.large import LargePlacement
 from kfuzz.execution.calls.results import read_results
 from kfuzz.execution.memory.poison import fill_poison
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.stretches import stretch
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.run import Expected, Run, Touch
+from kfuzz.numerics.run import Expected, Raised, Run, Touch
 
 WHOLE: Final = frozenset(
     c.id for c in ATTRIBUTION if c.in_batch is not None and not c.of_values
@@ -202,37 +203,35 @@ class LargeJudge:
                 raw = elements.view(torch.uint8)
                 fill_poison(raw, elements.dtype, poison)
         self._step()
-        run = large.run_large(
-            self.kernel.taking(self.case.tensors),
-            list(placement.tensors.values()),
-            self._keywords,
+        called = self.kernel.taking(self.case.tensors)
+        run, strays = large.run_large(
+            partial(called, *placement.tensors.values(), **self._keywords),
             device=self.device,
             fresh=poison,
             config=config_of(self.case),
         )
         self._step()
         if run.raised is not None:
-            return self._of_raised(whole, run, classes)
-        outputs, _, wrong = read_results(
+            return self._of_raised(whole, run.raised, classes)
+        read = read_results(
             run.returned,
-            placement,
             cut.expected,
-            inplace=claims.inplace,
+            self.device,
+            inplace={n: placement.tensors[n] for n in claims.inplace},
             memory={n: placement.tensors[n] for n in given},
-            device=self.device,
             copy=False,
         )
         base = Run(
-            metadata=wrong,
+            metadata=read.problem,
             touches=tuple(placement.touches()),
-            strays=run.strays,
+            strays=strays,
             unchecked=run.unchecked,
         )
         view = replace(whole, runs={Probe.BASE: base})
         failure = judge(view, classes & WHOLE)[1]
         if failure is not None:
             return _failed(failure)
-        return self._sliced(cut, classes, placement, outputs)
+        return self._sliced(cut, classes, placement, read.outputs)
 
     def _fill(self, name: str, elements: Tensor, spec: TensorSpec) -> None:
         if name in self._small:
@@ -259,10 +258,8 @@ class LargeJudge:
         )
 
     def _of_raised(
-        self, whole: View, run: LargeRun, classes: frozenset[str]
+        self, whole: View, raised: Raised, classes: frozenset[str]
     ) -> CaseReport:
-        assert run.raised is not None
-        raised = run.raised
         if raised.build:
             raise BuildError(raised.build)
         if raised.memory:

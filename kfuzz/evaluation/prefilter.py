@@ -17,7 +17,6 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.derive import is_friendly
-from kfuzz.contracts.destinations import given
 from kfuzz.contracts.language import Batch
 from kfuzz.contracts.membership import batchable
 from kfuzz.contracts.oracle import accept, expected_metadata, pose_members
@@ -26,12 +25,12 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened, Suspect
-from kfuzz.core.settled import config_of, poison_of, settled
-from kfuzz.evaluation.keywords import keywords_of
-from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
-from kfuzz.execution.calls.invocation import Invocation
+from kfuzz.core.settled import config_of, settled
+from kfuzz.evaluation.calling import invocation
+from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.device.devices import fault_name, is_lost
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.values.batch_values import burst_values, member
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.comparator.summary import summarise
@@ -71,7 +70,7 @@ class Screen:
             for name in classes & ALWAYS_ON
             if CLASSES[name].binds(operator, claims)
         )
-        self._arena = BurstArena(device)
+        self._arena = Arena(device)
 
     def screen(self, burst: Burst) -> Screened:
         """Run and screen the members of a burst.
@@ -95,19 +94,10 @@ class Screen:
         self.on_run()
         expected = expected_metadata(accepted)
         first = {name: x[0] for name, x in values.items()}
-        config = config_of(case)
-        asked = Invocation(
-            self.kernel.taking(case.tensors),
-            case,
-            expected,
-            alignment=claims.alignment,
-            around=poison_of(case),
-            scalars=keywords_of(self.kernel, case, config),
-            inplace=claims.inplace,
-            destinations=given(operator, case, first, claims, expected) or {},
-            config=config,
-        )
-        run = run_burst(asked, values, arena=self._arena, step=self.on_run)
+        asked = invocation(self.kernel, case, first, expected, config_of(case))
+        if asked is None:
+            return Screened(unsupported="no shape is known for its outputs")
+        run = run_batch(asked, values, arena=self._arena, step=self.on_run)
         if run.unsupported or run.lost:
             lost = bool(run.lost)
             return Screened(unsupported=run.unsupported, lost=run.lost, spent=lost)
@@ -116,7 +106,7 @@ class Screen:
     def _told(
         self,
         case: Case,
-        run: BurstRun,
+        run: BatchRun,
         accepted: Mapping[str, Acceptance],
         greatest: Tensor | None,
     ) -> Screened:

@@ -30,7 +30,7 @@ from kfuzz.execution.device.devices import device_name
 from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.machine import flags
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.memory import buffers as rooms
+from kfuzz.execution.memory import arena
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
 from kfuzz.numerics.run import Collected
@@ -136,7 +136,7 @@ class Worker:
             self._bench = Bench(loaded[0].kernel, setting)
             self._bench.beside_collective = partial(_beside_collective, message)
             if message["fences"] and not setting.fences:
-                self._unfenced = rooms.unavailable(setting.device)
+                self._unfenced = arena.unavailable(setting.device)
             if (around := surroundings_of(device)) is not None:
                 around.prepare()
             if message["pulse"]:

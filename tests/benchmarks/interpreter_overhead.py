@@ -33,7 +33,8 @@ from kfuzz.execution.interpreter import tables as interpreter_tables
 from kfuzz.execution.interpreter import watch as interpreter
 from kfuzz.execution.interpreter.reach import Reach
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.values.fills import logical_values
 

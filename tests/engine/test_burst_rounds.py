@@ -300,7 +300,7 @@ def test_what_cannot_be_screened_counts_for_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "backend", "members"),
-    [((4, 4), "cuda", 128), ((1 << 12, 1 << 10), "cuda", 2), ((4, 4), "interpret", 8),
+    [((4, 4), "cuda", 128), ((1 << 12, 1 << 10), "cuda", 2),
      ((1 << 8, 1 << 8), "cpu", 4), ((0, 4), "cpu", 128),
      ((1 << 11, 1 << 12), "cuda", 1)],
 )  # fmt: skip

@@ -27,8 +27,8 @@ from kfuzz.evaluation import further_calls
 from kfuzz.evaluation.calling import Memory
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.probes.batches import batch_axis, taken
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.pages import NoAddressSpace
-from kfuzz.execution.memory.placement import Arena
 from tests.contracts.test_attribution import row_case, spec, x_case
 
 COUNTER = itertools.count()

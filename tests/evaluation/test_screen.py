@@ -266,7 +266,7 @@ def test_the_watchdog_hears_of_what_is_done_around_the_calls(
 
         monkeypatch.setattr(screen, name, noting)
 
-    for name in ("burst_values", "pose_members", "accept", "run_burst"):
+    for name in ("burst_values", "pose_members", "accept", "run_batch"):
         noted(name)
     made = Screen(bind(torch.add, ops.add), CPU, frozenset(CLASSES))
     made.on_run = lambda: told.append("beat")

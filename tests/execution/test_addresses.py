@@ -15,7 +15,7 @@ from kfuzz.core.verdict import Access
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import Manner, execute
 from kfuzz.execution.interpreter.watch import interpreting, watch
-from kfuzz.execution.memory.placement import Arena
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Run
 from tests.helpers import address_kernels as kernels

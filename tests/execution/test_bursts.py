@@ -13,14 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.execution.calls import batches as bursts
-from kfuzz.execution.calls import suspects as suspicion
-from kfuzz.execution.calls.batch_results import EARLIER
-from kfuzz.execution.calls.batches import BurstArena, run_burst
+from kfuzz.execution.calls import environment, gathering, raised
+from kfuzz.execution.calls.batches import RAISES, run_batch
+from kfuzz.execution.calls.gathering import EARLIER
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import execute
-from kfuzz.execution.calls.suspects import RAISES
 from kfuzz.execution.memory import prepared
-from kfuzz.execution.memory.placement import Arena
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison, is_poison
 from kfuzz.numerics.run import Expected, UncheckedLaunch
 from tests.helpers import burst_kernels as kernels
@@ -95,7 +94,7 @@ def test_a_right_kernel_gives_what_it_gives_alone(
 ) -> None:
     spec = LAYOUTS[name]
     x = values_of(spec)
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
     for _ in range(2):  # a second burst in the same memory
         made = run(kernel, x, spec, arena=arena)
         assert (made.failed, touched(made), made.unsupported) == ({}, [], "")
@@ -131,7 +130,7 @@ def test_a_fault_is_its_member_s(
     kernel: Callable[..., Any], numbers: tuple[int, ...]
 ) -> None:
     x = marked(*numbers)
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
     for number in range(2):  # in the second burst the first call is like the others
         made = run(kernel, x, arena=arena)
         assert suspects(made, x) == set(numbers), number
@@ -229,7 +228,7 @@ def test_exceptions_between_other_calls_end_nothing() -> None:
 
 
 def test_bursts_of_different_structure_share_an_arena() -> None:
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
     for name in ("contiguous", "expanded", "transposed", "empty", "contiguous"):
         spec = LAYOUTS[name]
         x = values_of(spec)
@@ -256,7 +255,7 @@ def test_two_arguments_of_different_dtypes_stay_apart() -> None:
         call, Case(specs), {"y": Expected((4, 6), torch.float32)}, alignment=1,
         around=Poison.FINITE,
     )  # fmt: skip
-    made = run_burst(asked, values, arena=BurstArena("cpu"), step=lambda: None)
+    made = run_batch(asked, values, arena=Arena("cpu"), step=lambda: None)
     assert suspects(made, values["x"]) == {MARKED}
     assert touched(made) == [MARKED]
 
@@ -344,7 +343,7 @@ def test_members_cost_no_calls_of_torch_but_their_own() -> None:
 
     counts = []
     for members in (20, 100):
-        x, arena = values_of(PLAIN, members), BurstArena("cpu")
+        x, arena = values_of(PLAIN, members), Arena("cpu")
         run(only_allocates, x, arena=arena)  # the arena grows
         with Counter() as counter:
             run(only_allocates, x, arena=arena)
@@ -379,7 +378,8 @@ def test_a_launch_that_failed_unseen(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     around = Around()
-    monkeypatch.setattr(bursts, "surroundings_of", lambda device: around)
+    for module in (bursts, environment, raised):
+        monkeypatch.setattr(module, "surroundings_of", lambda device: around)
     around.fail()  # by an earlier case: forgotten
     x = marked(number)
 
@@ -399,7 +399,7 @@ def test_a_launch_that_failed_unseen(
 
 
 def test_a_device_that_is_lost_ends_the_burst(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (bursts, suspicion):
+    for module in (bursts, raised):
         monkeypatch.setattr(module, "fault_of", lambda device: "illegal_address")
     before, x = torch.empty, marked(MARKED)
     made = run(kernels.raises, x)
@@ -410,7 +410,7 @@ def test_a_device_that_is_lost_ends_the_burst(monkeypatch: pytest.MonkeyPatch) -
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("an illegal memory access was encountered")
 
-    monkeypatch.setattr(bursts.MemberResults, "gather", broken)
+    monkeypatch.setattr(gathering.BatchResults, "gather", broken)
     assert run(kernels.relu, x).lost == "illegal_address"
     monkeypatch.setattr(bursts, "fault_of", lambda device: "")
     with pytest.raises(RuntimeError, match="illegal memory"):
@@ -421,14 +421,14 @@ def test_memory_that_runs_out_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> No
     def short(*args: Any, **kwargs: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(prepared, "Column", short)
+    monkeypatch.setattr(prepared, "PoisonedSlot", short)
     assert "memory ran out" in run(kernels.relu, values_of(PLAIN)).unsupported
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float16])
 def test_a_byte_beside_a_small_allocation(dtype: torch.dtype, side: str) -> None:
-    x, arena = marked(0, 4, 5), BurstArena("cpu")
+    x, arena = marked(0, 4, 5), Arena("cpu")
     for count in (1, 7, 8, 33):
 
         def call(given: Tensor, count: int = count) -> Tensor:

@@ -16,12 +16,12 @@ from kfuzz.core.recipe import Case, Edge
 from kfuzz.execution.device import pages
 from kfuzz.execution.device.driver import DriverError, driver_for
 from kfuzz.execution.device.pages import Pool, fenced_memory, sparse_memory
-from kfuzz.execution.memory import buffers as rooms
+from kfuzz.execution.memory import arena
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.buffers import Room
+from kfuzz.execution.memory.arena import Arena, Room
 from kfuzz.execution.memory.own_edges import EDGE_ALIGNMENT
 from kfuzz.execution.memory.pages import NoAddressSpace
-from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison, is_poison
 from kfuzz.numerics.run import Touch
 from tests.execution.test_pages import dies, ends, load, spec_of, store
@@ -274,7 +274,7 @@ def test_writes_beyond_an_argument_into_a_readable_fence_are_located(driver, sid
     made = fenced_memory(4 * GRAIN, CPU, readable=True, driver=driver)
     room = Room(made.memory, torch.empty_like(made.memory), True, made.start, made.stop)
     arena = Arena("cpu")
-    arena.rooms.room = lambda number, nbytes, *, readable: room
+    arena.arena.room = lambda number, nbytes, *, readable: room
     x = torch.arange(32.0).reshape(4, 8)
     placement = place(
         {"x": spec_of(4, 8)}, {"x": x}, device="cpu", alignment=16,
@@ -300,7 +300,7 @@ def test_no_fences_are_known_where_the_driver_refuses(monkeypatch):
     pages.unavailable.cache_clear()
     assert pages.unavailable(CPU) == ""
     pages.unavailable.cache_clear()
-    assert rooms.unavailable(CPU) == ""
+    assert arena.unavailable(CPU) == ""
 
 
 def test_a_device_without_a_driver_is_told():

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.calls import batches as bursts
-from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
+from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.invocation import Invocation
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.overreach import OVERREACH
 from kfuzz.execution.memory.poison import Poison, is_poison
 from kfuzz.numerics.run import Expected
@@ -33,18 +34,18 @@ def data() -> Tensor:
     return x
 
 
-def run(call: Kernel, arena: BurstArena, spec: TensorSpec = SPEC) -> BurstRun:
+def run(call: Kernel, arena: Arena, spec: TensorSpec = SPEC) -> BatchRun:
     x = data() if spec is SPEC else torch.zeros((MEMBERS, *spec.shape))
     asked = Invocation(
         call, Case({"x": spec}), {"y": Expected(spec.shape, torch.float32)},
         alignment=16, around=Poison.NAN,
     )  # fmt: skip
-    return run_burst(asked, {"x": x}, arena=arena, step=lambda: None)
+    return run_batch(asked, {"x": x}, arena=arena, step=lambda: None)
 
 
 def suspects(call: Kernel) -> set[int]:
     """Return the suspects against relu, in a second burst in the same memory."""
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
     run(call, arena)
     made = run(call, arena)
     assert not made.unsupported
@@ -83,7 +84,7 @@ def test_a_view_past_the_end_raises_where_a_storage_ends() -> None:
         whole = x.as_strided((128,), (1,), x.storage_offset())
         return whole.clamp(min=0)[: x.numel()].reshape(x.shape)
 
-    made = run(padded, BurstArena("cpu"))
+    made = run(padded, Arena("cpu"))
     assert set(made.failed) == set(range(MEMBERS))
     assert made.failed[0].startswith("raised RuntimeError: ")
     assert made.failed[1] == OVERREACH
@@ -95,7 +96,7 @@ def test_of_an_empty_argument_too() -> None:
         return x.clone()
 
     empty = TensorSpec((0, 6), ("a", "b"), "float32", fill=Fill("randn"))
-    made = run(one, BurstArena("cpu"), empty)
+    made = run(one, Arena("cpu"), empty)
     assert set(made.failed) == set(range(MEMBERS))
 
 
@@ -220,10 +221,10 @@ def test_each_of_few_members_has() -> None:
         return kernels.relu(x) + (1 if at_offset_zero(x) else 0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bursts, "APART", MEMBERS)
+        patch.setattr(bursts, "ISOLATED", MEMBERS)
         assert suspects(wrong) == set(range(MEMBERS))
-        patch.setattr(bursts, "APART", 2)
-        patch.setattr(bursts, "is_delicate", lambda: True)  # as in the interpreter
+        patch.setattr(bursts, "ISOLATED", 2)
+        patch.setattr(bursts, "has_traced", lambda: True)
         assert suspects(wrong) == set(range(MEMBERS))
 
 
@@ -236,7 +237,7 @@ def test_torch_s_functions_are_restored() -> None:
     before = [getattr(owner, name) for owner, name in places]
     own = set(vars(Tensor))
     for kernel in (kernels.relu, kernels.raises_always):
-        run(kernel, BurstArena("cpu"))
+        run(kernel, Arena("cpu"))
     assert [getattr(owner, name) for owner, name in places] == before
     assert set(vars(Tensor)) == own
 

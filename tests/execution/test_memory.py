@@ -7,7 +7,8 @@ import torch
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Fill, TensorSpec
-from kfuzz.execution.memory.placement import Arena, Placement, place
+from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory.placement import Placement, place
 from kfuzz.execution.memory.poison import Poison, fill_poison, is_poison
 from kfuzz.execution.memory.zones import GUARD_BYTES
 from kfuzz.numerics.run import Touch

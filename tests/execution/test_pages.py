@@ -14,8 +14,9 @@ from kfuzz.core.recipe import Case, Edge, Fill, TensorSpec
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import execute
 from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.pages import NoAddressSpace, fenced_memory, sparse_memory
-from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison, is_poison
 from kfuzz.numerics.run import Expected, Touch
 
@@ -170,8 +171,8 @@ def test_empty_arguments_and_devices_without_edges_are_placed_as_ever():
 def test_inplace_elements_at_an_edge_may_change():
     placement = placed(Edge("end"), x=spec_of(4, 4))
     placement.tensors["x"].fill_(99)
-    assert placement.touches(inplace={"x"}) == []
     assert [t.where for t in placement.touches()] == ["element"]
+    assert placement.touches(inplace={"x"}) == []
 
 
 def resident():

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.execution.calls import batches as bursts
-from kfuzz.execution.calls.batches import BurstArena
 from kfuzz.execution.memory import prepared
 from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison, is_poison
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.burst_runs import (
@@ -46,9 +46,9 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     made_for: list[tuple[int, int]] = []
 
     class Spied(prepared.Prepared):
-        def __init__(self, arena: Any, first: int, members: int, *more: Any) -> None:
-            made_for.append((first, members))
-            super().__init__(arena, first, members, *more)
+        def __init__(self, arena: Any, first: int, items: int, *more: Any) -> None:
+            made_for.append((first, items))
+            super().__init__(arena, first, items, *more)
 
     monkeypatch.setattr(bursts, "Prepared", Spied)
     return made_for
@@ -79,7 +79,7 @@ def test_what_another_structure_allocates_otherwise_is_guarded() -> None:
         small = x.shape[1] < 6
         return kernels.relu(x) if small else kernels.past_captured(x)
 
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
     for columns in (4, 5, 6):
         spec = TensorSpec((4, columns), ("a", "b"), "float32", fill=FILL)
         x = values_of(spec, 20)
@@ -103,14 +103,14 @@ def test_what_cannot_be_prepared_is_guarded(
 
     if bad == "limit":
         monkeypatch.setattr(prepared, "TOTAL_BYTES", 1000)
-    x, arena = marked(0, 1, 5), BurstArena("cpu")
+    x, arena = marked(0, 1, 5), Arena("cpu")
     for number in range(2):
         made = run(call, x, arena=arena)
         assert touched(made) == [0, 1, 5], number
 
 
 def test_little_is_kept_of_what_kernels_allocate() -> None:
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
     before = arena.own(0, 1000).data_ptr()
     arena.shed(1024)
     assert arena.own(0, 1000).data_ptr() == before
@@ -123,7 +123,7 @@ def test_what_only_first_calls_allocate_costs_one_burst(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made_for = spied(monkeypatch)
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
     for columns in range(3, 7):  # the kernel has a workspace for each shape
         spec = TensorSpec((4, columns), ("a", "b"), "float32", fill=FILL)
         x = values_of(spec, 20)
@@ -131,7 +131,7 @@ def test_what_only_first_calls_allocate_costs_one_burst(
         assert suspects(made, x) == set()
     assert [first for first, _ in made_for] == [1, 0, 1, 1]
     made_for.clear()
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
     for _ in range(3):
         run(kernels.relu, values_of(PLAIN), arena=arena)
     assert [first for first, _ in made_for] == [1, 0, 0]
@@ -217,7 +217,7 @@ def test_memory_that_a_kernel_keeps_stays_as_it_is() -> None:
         kept.append((out, out.clone()))
         return out
 
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
     for seed in range(3):
         run(keep, values_of(PLAIN, seed=seed), arena=arena)
     assert len(kept) == 3 * MEMBERS
@@ -226,7 +226,7 @@ def test_memory_that_a_kernel_keeps_stays_as_it_is() -> None:
 
 def test_memory_that_nobody_keeps_is_used_again() -> None:
     addresses = []
-    arena = BurstArena("cpu")
+    arena = Arena("cpu")
 
     def look(x: Tensor) -> Tensor:
         out = kernels.relu(x)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kfuzz.execution.calls.batches import is_delicate
+from kfuzz.execution.calls.batches import has_traced
 
 
 @pytest.mark.parametrize(("frames", "expected"), [(0, False), (2, True)])
@@ -19,4 +19,4 @@ def test_only_what_was_traced_counts(
     )
     tracer = SimpleNamespace(counters=counters)
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", tracer)
-    assert is_delicate() is expected
+    assert has_traced() is expected

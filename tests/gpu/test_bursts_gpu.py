@@ -17,11 +17,11 @@ from torch import Tensor, empty_like
 from kfuzz.contracts.witnesses.gpu import elementwise_cpp
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
 from kfuzz.execution.calls import batches as bursts
-from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
+from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import execute
 from kfuzz.execution.device.devices import fault_of
-from kfuzz.execution.memory.placement import Arena
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison, is_poison
 from kfuzz.numerics.run import Expected
 from tests.gpu.waits import raising_waits
@@ -49,7 +49,7 @@ STATIC: dict[object, Tensor] = {}
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a child: other tests of this process may have loaded torch._dynamo."""
-    monkeypatch.setattr(bursts, "is_delicate", lambda: False)
+    monkeypatch.setattr(bursts, "has_traced", lambda: False)
     STATIC.clear()
     yield
     STATIC.clear()
@@ -126,16 +126,14 @@ def run(
     call: Callable[..., Any],
     x: Tensor,
     spec: TensorSpec = PLAIN,
-    arena: BurstArena | None = None,
+    arena: Arena | None = None,
     **options: Any,
-) -> BurstRun:
+) -> BatchRun:
     asked = invocation(call, spec, **options)
-    return run_burst(
-        asked, {"x": x}, arena=arena or BurstArena("cuda"), step=lambda: None
-    )
+    return run_batch(asked, {"x": x}, arena=arena or Arena("cuda"), step=lambda: None)
 
 
-def suspects(made: BurstRun, x: Tensor) -> tuple[list[int], list[int], dict[int, str]]:
+def suspects(made: BatchRun, x: Tensor) -> tuple[list[int], list[int], dict[int, str]]:
     """Return the members with wrong values, those that touched memory, the others."""
     assert not made.unsupported, made.unsupported
     assert not made.lost, made.lost
@@ -157,7 +155,7 @@ def copied(x: Tensor) -> Tensor:
 def test_a_right_kernel_gives_what_it_gives_alone(name: str) -> None:
     spec = LAYOUTS[name]
     x = values_of(spec)
-    arena = BurstArena("cuda")
+    arena = Arena("cuda")
     addresses: list[int] = []
 
     def call(given: Tensor) -> Tensor:
@@ -230,7 +228,7 @@ def test_some_members_have_storages_of_their_own() -> None:
         own = x.storage_offset() == 0 and x.untyped_storage().nbytes() == x.nbytes
         return relu(x) + (1 if own and not x._is_view() else 0)
 
-    arena, x = BurstArena("cuda"), values_of(PLAIN, 128)
+    arena, x = Arena("cuda"), values_of(PLAIN, 128)
     for _ in range(2):
         assert suspects(run(wrong, x, arena=arena), x)[0] == list(range(0, 128, 32))
 
@@ -242,7 +240,7 @@ def test_a_view_past_the_end_is_its_member_s() -> None:
             (out if own else given).as_strided((given.numel() + 1,), (1,))
         return out
 
-    x, arena = marked(4, 5), BurstArena("cuda")
+    x, arena = marked(4, 5), Arena("cuda")
     x = torch.cat((x, values_of(PLAIN, 116)))  # of 128 member 0, 32, ... are apart
     for own in (False, True):
         for _ in range(2):
@@ -263,7 +261,7 @@ def test_what_few_members_allocate_otherwise_is_guarded(how: str) -> None:
             relu(given, "past", out=makes[how](given))
         return relu(given)
 
-    x, arena = marked(1, 5, 8), BurstArena("cuda")
+    x, arena = marked(1, 5, 8), Arena("cuda")
     for number in range(2):
         found = suspects(run(past, x, arena=arena), x)
         assert found == ([], [1, 5, 8], {}), (how, number)
@@ -295,7 +293,7 @@ from tests.gpu import test_bursts_gpu as bursts_gpu
 from kfuzz.execution.device.devices import fault_of
 x = bursts_gpu.marked(5)
 made = bursts_gpu.run(bursts_gpu.faulty("far"), x)
-print("delicate:", bursts_gpu.bursts.is_delicate())
+print("delicate:", bursts_gpu.bursts.has_traced())
 print("lost in the burst:", repr(made.lost), "after:", fault_of(torch.device("cuda")))
 """
 
@@ -314,7 +312,7 @@ def test_a_fault_is_seen_in_the_burst_or_by_whoever_waits() -> None:
 
 
 def test_nothing_waits_for_the_device() -> None:
-    x, arena = values_of(PLAIN), BurstArena("cuda")
+    x, arena = values_of(PLAIN), Arena("cuda")
     run(relu, x, arena=arena)  # compiles, and makes memory
     run(relu, x, arena=arena)
     torch.cuda.synchronize()
@@ -342,14 +340,14 @@ def softmax(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_what_a_burst_costs(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
     spec = TensorSpec((64, 512), ("a", "b"), dtype, fill=FILL)
-    x, arena = values_of(spec, 128), BurstArena("cuda")
+    x, arena = values_of(spec, 128), Arena("cuda")
     rows = list(x.unbind(0))
 
     def plain() -> None:
         for row in rows:
             softmax(row)
 
-    def burst() -> BurstRun:
+    def burst() -> BatchRun:
         return run(softmax, x, spec, arena)
 
     def timed(work: Callable[[], object]) -> tuple[float, float]:

@@ -5,7 +5,8 @@ import torch
 
 from kfuzz.core.recipe import Fill, TensorSpec
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison, is_poison
 from kfuzz.numerics.run import Touch
 

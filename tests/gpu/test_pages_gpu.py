@@ -11,9 +11,10 @@ import torch
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec
 from kfuzz.execution.device.pages import FENCE_BYTES, Pool, fenced_memory, sparse_memory
-from kfuzz.execution.memory import buffers as rooms
+from kfuzz.execution.memory import arena
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison, is_poison
 from tests.quality.guard_page_sweep import (
     DTYPES,
@@ -164,7 +165,7 @@ def test_torchs_operators_touch_no_page_beside_their_arguments():
 
 def test_fences_can_be_made_and_their_memory_comes_back():
     device = torch.device("cuda", torch.cuda.current_device())
-    assert rooms.unavailable(device) == ""
+    assert arena.unavailable(device) == ""
     pool = Pool(device)
     torch.cuda.synchronize()
     before = torch.cuda.mem_get_info()[0]

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.execution.calls.batches import BurstArena, BurstRun, run_burst
+from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.invocation import Invocation
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Expected
 from tests.helpers import burst_kernels as kernels
@@ -66,20 +67,20 @@ def run(
     expected: dict[str, Expected] | None = None,
     alignment: int = 16,
     around: Poison = Poison.NAN,
-    arena: BurstArena | None = None,
+    arena: Arena | None = None,
     step: Callable[[], None] = lambda: None,
     **asked: Any,
-) -> BurstRun:
+) -> BatchRun:
     """Run a burst in an arena that has had none unless one is given."""
     if expected is None:
         expected = {"y": Expected(spec.shape, getattr(torch, spec.dtype))}
     invocation = Invocation(
         call, Case({"x": spec}), expected, alignment=alignment, around=around, **asked
     )
-    return run_burst(invocation, {"x": x}, arena=arena or BurstArena("cpu"), step=step)
+    return run_batch(invocation, {"x": x}, arena=arena or Arena("cpu"), step=step)
 
 
-def suspects(made: BurstRun, x: Tensor) -> set[int]:
+def suspects(made: BatchRun, x: Tensor) -> set[int]:
     """Return which members a screen would single out against relu."""
     assert not made.unsupported
     assert not made.lost
@@ -87,7 +88,7 @@ def suspects(made: BurstRun, x: Tensor) -> set[int]:
     return {*wrong.nonzero().flatten().tolist(), *touched(made), *made.failed}
 
 
-def touched(made: BurstRun) -> list[int]:
+def touched(made: BatchRun) -> list[int]:
     return made.touched.nonzero().flatten().tolist()
 
 

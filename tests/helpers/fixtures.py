@@ -46,8 +46,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from tests.helpers import burst_kernels
 
     monkeypatch.setenv("TRITON_INTERPRET", "0")
-    monkeypatch.setattr(bursts, "is_delicate", lambda: False)
-    monkeypatch.setattr(bursts, "APART", 2)  # of so few
+    monkeypatch.setattr(bursts, "has_traced", lambda: False)
+    monkeypatch.setattr(bursts, "ISOLATED", 2)  # of so few
     burst_kernels.KEPT.clear()
     yield
     burst_kernels.KEPT.clear()

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec, contiguous_strides
 from kfuzz.execution.device.devices import fault_of
-from kfuzz.execution.memory.placement import Arena, place
+from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
 
 Shape = tuple[int, ...]

@@ -5,7 +5,6 @@ says: a suspect becomes a case like any other, and a burst that ends its child i
 member by member.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,17 +21,16 @@ from kfuzz.engine.workers.runner import ENDS_CHILD
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
-from kfuzz.execution.calls.suspects import MEMORY
 from kfuzz.strategies.values import allowed_families
 
 # Members together have no more elements than this, of arguments: the oracle needs some
-# ten times as many bytes in float64 for each. In the interpreter a program costs a
-# millisecond, and nothing else counts.
-ELEMENTS: Final = {"cuda": 1 << 23, "cpu": 1 << 18, "interpret": 1 << 18}
-INTERPRETED_MEMBERS: Final = 8
+# ten times as many bytes in float64 for each. A backend that is not named has none: in
+# Triton's interpreter a program costs a millisecond, and every call is watched by
+# itself, so that bursts would gain 1.1 to 1.2 only.
+ELEMENTS: Final = {"cuda": 1 << 23, "cpu": 1 << 18}
 
 # Bursts in one round of a kernel: the first is short, as the first round of cases is.
-FIRST_BURSTS: Final = {"cuda": 16, "cpu": 8, "interpret": 2}
+FIRST_BURSTS: Final = {"cuda": 16, "cpu": 8}
 DOUBLINGS: Final = 4
 
 # Where the number of cases is limited, nothing is screened before this many: so few are
@@ -64,11 +62,9 @@ def members_of(case: Case, backend: str, most: int) -> int:
 
     Args:
         case: the structure.
-        backend: "cpu", "interpret" or "cuda".
+        backend: one of `ELEMENTS`.
         most: limit set by the user.
     """
-    if backend == "interpret":
-        most = min(most, INTERPRETED_MEMBERS)
     room = ELEMENTS[backend] // max(case.elements, 1)
     return max(min(most, MEMBERS, room), 1)
 
@@ -78,7 +74,7 @@ def share_of(kernel: KernelTurns, backend: str, limit: int | None) -> tuple[int,
 
     Args:
         kernel: before this round is counted.
-        backend: "cpu", "interpret" or "cuda".
+        backend: one of `ELEMENTS`.
         limit: cases of the kernel in the whole run, None for no limit.
     """
     bursts = FIRST_BURSTS[backend] << min(kernel.rounds, DOUBLINGS)
@@ -112,6 +108,8 @@ def screen_round(
         limit: cases of the kernel in the whole run, None for no limit.
         seed_value: everything drawn depends on it.
     """
+    if backend not in ELEMENTS:
+        return
     count, most = share_of(kernel, backend, limit)
     if not count or members == 1 or kernel.unscreened >= GIVEN_UP:
         return
@@ -279,10 +277,7 @@ class BurstRound:
 
 def _kind(suspect: Suspect) -> str:
     """Return why a member is suspect, without what depends on its data or its shape."""
-    why = suspect.why
-    if why.startswith(MEMORY):
-        return re.sub(r"\[[^]]*\]", "", why)
-    return why.partition(":")[0]
+    return suspect.why.partition(":")[0]
 
 
 def _is_clean(report: CaseReport) -> bool:

@@ -1,58 +1,75 @@
-"""Running a burst: one kernel on many members, with one check for all of them."""
+"""Running a batch: one kernel on many items, with one check for all of them."""
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
-from kfuzz.execution.calls.batch_results import MemberResults
+from kfuzz.execution.calls.environment import Call, attempt, environment
+from kfuzz.execution.calls.gathering import BatchResults
 from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.occupied import by_kernel
-from kfuzz.execution.calls.suspects import Lost, Suspects, Unsupported
+from kfuzz.execution.calls.raised import caught
 from kfuzz.execution.device.devices import fault_of
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.interpreter.reach import Reach
 from kfuzz.execution.interpreter.watch import watch, watches
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.batch_rows import BurstArena as BurstArena
-from kfuzz.execution.memory.batch_rows import MemberRows, fresh_poison
-from kfuzz.execution.memory.batch_rows import row_bytes as row_bytes
-from kfuzz.execution.memory.destinations import write_maps
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.overreach import OVERREACH, Overreach
+from kfuzz.execution.memory.placement import Placement
+from kfuzz.execution.memory.poison import ALTERNATING
 from kfuzz.execution.memory.prepared import Prepared
 from kfuzz.execution.memory.windows import is_sparse
-from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.numerics.run import UncheckedLaunch
 
 UNCHECKED: Final = "unchecked launch"
-"""How the reason begins for which every member is suspect that one has failed."""
+"""How the reason begins for which every item is suspect that one has failed."""
 
 STEP_SECONDS: Final = 0.01
 """Time after which the watchdog is told that another call begins."""
 
-APART: Final = 4
-"""Members of a burst, member 0 among them, whose memory is as that of a case alone:
+ISOLATED: Final = 4
+"""Items of a batch, item 0 among them, whose memory is as that of a case alone:
 storages that begin and end with it. Each costs as much as many others."""
 
-# Members whose calls are not as recorded, after which none is prepared any more.
+RAISES: Final = 8
+"""Exceptions in a row after which the items left are not run."""
+
+# Items whose calls are not as recorded, after which none is prepared any more.
 _DEVIATIONS: Final = 8
 
 
-@dataclass(frozen=True)
-class BurstRun:
-    """What the calls of a burst left.
+class Unsupported(Exception):
+    """A structure cannot be run as a batch.
 
     Attributes:
-        outputs: results by output name, [members, *shape], on the device, contiguous;
-            rows of members that failed hold anything.
-        failed: per member that the host knows to be suspect, why.
-        touched: bool [members] on the device: bytes changed that are no result's.
-        unsupported: why the structure cannot be run as a burst; then nothing else
+        why: the reason, in words.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class _Lost(Exception):
+    """The device can do nothing more, for a fault as `devices.fault_of` names it."""
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """What the calls of a batch left.
+
+    Attributes:
+        outputs: results by output name, [items, *shape], on the device, contiguous;
+            rows of items that failed hold anything.
+        failed: per item that the host knows to be suspect, why.
+        touched: bool [items] on the device: bytes changed that are no result's.
+        unsupported: why the structure cannot be run as a batch; then nothing else
             is valid.
         lost: the fault for which the device can do nothing more, as
             `devices.fault_of` names it; then nothing can be read. Only what came to
@@ -66,20 +83,21 @@ class BurstRun:
     lost: str = ""
 
 
-def run_burst(
+def run_batch(
     asked: Invocation,
     values: Mapping[str, Tensor],
     *,
-    arena: BurstArena,
+    arena: Arena,
     step: Callable[[], None],
-) -> BurstRun:
-    """Call a kernel once for each member, on guarded, poisoned memory.
+) -> BatchRun:
+    """Call a kernel once for each item, on guarded, poisoned memory.
 
-    A suspect is a member to judge alone (`run.execute`); what is not suspect, and
-    whose outputs are right, would have passed there but for what a call leaves to the
-    ones after it. Fresh memory holds the NaN poison for even members, the finite one
-    for odd ones. Memory comes from `member_rows`; allocations are guarded as far as
-    `GuardedAllocations` does: by that mode in the first call, until bursts have shown
+    A suspect is an item to judge alone (`run.execute`); what is not suspect, and whose
+    outputs are right, would have passed there but for what a call leaves to the ones
+    after it. Placement, guard zones, poison, the reading of results and what holds
+    during a call are those of a case alone. Fresh memory holds the NaN poison for even
+    items, the finite one for odd ones. Allocations are guarded as far as
+    `GuardedAllocations` does: by that mode in the first call, until batches have shown
     that it is like the others; in these by prepared memory (`prepared`), where the
     first of them shows that all comes through torch's Python functions.
 
@@ -88,7 +106,7 @@ def run_burst(
 
     Args:
         asked: the kernel and the structure of the cases.
-        values: per tensor [members, *shape], contiguous, on the arena's device.
+        values: per tensor [items, *shape], contiguous, on the arena's device.
         arena: memory to use; it is overwritten.
         step: called before the first call and whenever another begins and
             `STEP_SECONDS` have passed.
@@ -99,110 +117,96 @@ def run_burst(
     """
     why = _unsupported(asked.specs, arena.device)
     if why:
-        return BurstRun(unsupported=why)
+        return BatchRun(unsupported=why)
     try:
-        with torch.no_grad():
-            return _Burst(asked, values, arena, step).run()
+        return _Batch(asked, values, arena, step).run()
     except Unsupported as error:
-        return BurstRun(unsupported=error.why)
+        return BatchRun(unsupported=error.why)
     except torch.OutOfMemoryError:
-        return BurstRun(unsupported="memory ran out for so many members at once")
+        return BatchRun(unsupported="memory ran out for so many items at once")
     except RuntimeError as error:
         # The kernel's exceptions are dealt with: this is kfuzz's own work, which may
         # be the first to meet what a launch did.
         fault = fault_of(arena.device)
         if fault:
-            return BurstRun(lost=fault)
+            return BatchRun(lost=fault)
         if "DefaultCPUAllocator" in str(error):
-            return BurstRun(unsupported="memory ran out for so many members at once")
+            return BatchRun(unsupported="memory ran out for so many items at once")
         raise
 
 
-class _Burst:
-    """The calls of one burst."""
+class _Batch:
+    """The calls of one batch."""
 
     def __init__(
         self,
         asked: Invocation,
         values: Mapping[str, Tensor],
-        arena: BurstArena,
+        arena: Arena,
         step: Callable[[], None],
     ) -> None:
         self.asked = asked
-        self.specs = asked.specs
-        self.members = len(next(iter(values.values())))
+        self.items = len(next(iter(values.values())))
         self.arena = arena
         self.device = arena.device
-        self.surroundings = surroundings_of(arena.device)
         self.step = step
-        places = tuple(asked.destinations)
-        self.free = (*asked.inplace, *places)
-        self.apart = apart(self.members)
-        self.rows = MemberRows(
-            arena, asked.specs, values, members=self.members,
-            alignment=asked.alignment, around=asked.around, unwritten=places,
-            apart=self.apart,
+        self.isolated = isolated(self.items)
+        self.placement = Placement(
+            arena, asked.specs, values, items=self.items, alignment=asked.alignment,
+            around=asked.around, unwritten=asked.destinations, fresh=ALTERNATING,
+            isolated=self.isolated,
         )  # fmt: skip
-        self.results = MemberResults(
-            self.rows, asked.expected, device=self.device, inplace=asked.inplace,
-            destinations=places,
-        )  # fmt: skip
-        self.arguments = list(zip(*self.rows.tensors.values(), strict=True))
-        self.suspects = Suspects(self.device)
-        self.overreach = Overreach(self.rows)
+        self.results = BatchResults(asked, self.placement, self.device)
+        self.arguments = list(zip(*self.placement.every.values(), strict=True))
+        self.overreach = Overreach(self.placement.rows)
+        # Why items are suspect, and the calls that raised since the last that returned.
+        self.suspects: dict[int, str] = {}
+        self.in_a_row = 0
         self.strays: dict[int, Tensor] = {}
         self.unchecked = ""
         self.due = 0.0
 
-    def run(self) -> BurstRun:
-        """Call the kernel for all members."""
-        if self.surroundings is not None:
-            self.surroundings.forget_errors()
+    def run(self) -> BatchRun:
+        """Call the kernel for all items."""
         try:
-            with self._environment():
+            with (
+                watch(config=self.asked.config),
+                environment(self.device),
+                self.overreach,
+            ):
                 prepared = self._calls()
-        except Lost as lost:
-            return BurstRun(lost=lost.fault)
-        failed = {**self.results.failed, **self.suspects.why}
+        except _Lost as lost:
+            return BatchRun(lost=str(lost))
+        failed = {**self.results.failed, **self.suspects}
         if self.unchecked:  # by one of them
-            failed = {n: failed.get(n, self.unchecked) for n in range(self.members)}
-        return BurstRun(
+            failed = {n: failed.get(n, self.unchecked) for n in range(self.items)}
+        return BatchRun(
             outputs=self.results.outputs,
             failed=dict(sorted(failed.items())),
             touched=self._touched(prepared),
         )
 
-    @contextmanager
-    def _environment(self) -> Iterator[None]:
-        """What holds during all calls, as during one alone."""
-        with ExitStack() as stack:
-            stack.enter_context(watch(config=self.asked.config))
-            stack.enter_context(by_kernel())
-            stack.enter_context(seeded(self.device, SEED))
-            stack.enter_context(self.overreach)
-            yield
-
     def _calls(self) -> Prepared | None:
-        """Call the kernel for all members, on prepared memory as soon as possible.
+        """Call the kernel for all items, on prepared memory as soon as possible.
 
         The first call may import, compile and fill caches; what the second one
-        allocates is what the others will. Once bursts have gone that way, the first
+        allocates is what the others will. Once batches have gone that way, the first
         call is taken to be like the others, until it is not.
 
         Returns:
             The prepared memory, if there is any.
         """
         to_record = True
-        for number in range(self.members):
-            left = range(number, self.members)
+        for number in range(self.items):
+            left = range(number, self.items)
             if not self._goes_on(left):
                 return None
             early = number > 0 or bool(self.arena.settled)
-            replaces = early and not is_delicate()
+            replaces = early and not has_traced()
             if replaces:
                 self.overreach.begin()
             if to_record and replaces:
-                prepared = Prepared(self.arena, number, len(left), self.apart)
+                prepared = Prepared(self.arena, number, len(left), self.isolated)
                 self.overreach.later = prepared.columns
                 with prepared:
                     returned: dict[int, object] = {}
@@ -212,83 +216,75 @@ class _Burst:
                     if prepared.sound:
                         again = self._prepared_calls(prepared, returned)
                 if prepared.sound:
-                    self.unchecked = self._unchecked()
+                    around = surroundings_of(self.device)
+                    if around is not None:
+                        self.unchecked = _described(around.take_unchecked())
                     strangers = self.results.gather(returned, prepared.columns)
                     returned.clear()
                     self._call_again(sorted({*again, *strangers}))
                     return prepared
                 to_record = False
-                self.rows.restore(number)
+                self.placement.restore(number)
             self._guarded_call(number)
         return None
 
     def _call(self, number: int) -> object:
-        """Call the kernel for one member."""
+        """Call the kernel for one item."""
         return self.asked.call(*self.arguments[number], **self.asked.scalars)
 
     def _recorded_call(self, prepared: Prepared, returned: dict[int, object]) -> bool:
-        """Call the first of the members to prepare for; return whether it returned."""
+        """Call the first of the items to prepare for; return whether it returned."""
         number = prepared.first
         self.overreach.seen = False
         try:
-            with prepared.recording():
-                returned[number] = self._call(number)
-        except BaseException as error:
-            self.suspects.raised(number, error)
-            return False
+            made = attempt(
+                partial(self._call, number), self.device, prepared.recording()
+            )
         finally:
             prepared.recorded()
             if prepared.error is not None:
                 raise prepared.error
-        self._returned(number)
-        if unchecked := self._unchecked():  # before a launch of kfuzz's raises it
-            self.suspects.why[number] = unchecked
-        return True
-
-    def _returned(self, number: int) -> None:
-        """Note that a call returned."""
-        self.suspects.in_a_row = 0
-        if self.overreach.seen:
-            self.overreach.seen = False
-            self.suspects.why[number] = OVERREACH
+        if self._returned(number, made):
+            returned[number] = made.returned
+        return number in returned
 
     def _prepared_calls(
         self, prepared: Prepared, returned: dict[int, object]
     ) -> list[int]:
-        """Call the members left on prepared memory.
+        """Call the items left on prepared memory.
 
         Args:
             prepared: what the first of them asked for.
             returned: takes what each returned.
 
         Returns:
-            Whom to call again.
+            Which to call again.
         """
         call, scalars, arguments = self.asked.call, self.asked.scalars, self.arguments
-        suspects, overreach = self.suspects, self.overreach
-        clock, first, count = time.perf_counter, prepared.first, prepared.count
+        overreach, clock = self.overreach, time.perf_counter
+        first, count = prepared.first, prepared.count
         again: list[int] = []
-        for number in range(first + 1, self.members):
-            if (suspects.in_a_row or clock() >= self.due) and not self._goes_on(
-                range(number, self.members)
+        for number in range(first + 1, self.items):
+            if (self.in_a_row or clock() >= self.due) and not self._goes_on(
+                range(number, self.items)
             ):
                 break
             prepared.row, prepared.at = number - first, 0
             try:
                 returned[number] = call(*arguments[number], **scalars)
             except BaseException as error:
-                suspects.raised(number, error)
-                self.overreach.seen = False
+                self._returned(number, Call(raised=caught(error, self.device)))
+                overreach.seen = False
                 if prepared.at <= count:
                     continue
-                suspects.withdraw(number)  # until it is called as if alone
-            suspects.in_a_row = 0
-            if overreach.seen:  # asked here, or it would cost a call for each member
-                self._returned(number)
+                self.suspects.pop(number, None)  # until it is called as if alone
+            self.in_a_row = 0
+            if overreach.seen:  # asked here, or it would cost a call for each item
+                self._returned(number, Call())
             if prepared.at != count:
                 again.append(number)
                 if len(again) > _DEVIATIONS:
-                    again += range(number + 1, self.members)
+                    again += range(number + 1, self.items)
                     break
         for number in again:
             returned.pop(number, None)
@@ -296,72 +292,62 @@ class _Burst:
         return again
 
     def _settle(self, first: int, failed: bool) -> None:
-        """Note whether the first call of the next burst may be recorded."""
+        """Note whether the first call of the next batch may be recorded."""
         if failed and first == 0:
             self.arena.settled = False
         elif not failed and self.arena.settled is None:
             self.arena.settled = True
 
     def _call_again(self, again: Sequence[int]) -> None:
-        """Call members under guard whose calls were not as recorded."""
-        self.suspects.in_a_row = 0
+        """Call items under guard whose calls were not as recorded."""
+        self.in_a_row = 0
         for place, number in enumerate(again):
             if not self._goes_on(again[place:]):
                 return
-            self.rows.restore(number)
+            self.placement.restore(number)
             self._guarded_call(number)
 
     def _guarded_call(self, number: int) -> None:
-        """Call one member under the mode, and read what it returned."""
-        guard = GuardedAllocations(self.device, fresh_poison(number))
-        with ExitStack() as stack:
-            launches = None
-            if watches():
-                launches = stack.enter_context(
-                    watch(self._reach(number, guard), config=self.asked.config)
-                )
-            stack.enter_context(guard)
-            self.overreach.seen = False
-            try:
-                returned = self._call(number)
-            except BaseException as error:
-                stack.close()
-                self.suspects.raised(number, error)
-                return
-        self._returned(number)
-        if unchecked := self._unchecked():  # before a launch of kfuzz's raises it
-            self.suspects.why[number] = unchecked
-        if launches is not None:
-            self.suspects.watched(number, launches)
-        self.results.take(number, returned)
-        self.strays[number] = guard.changed()
+        """Call one item under the mode, and read what it returned."""
+        guard = GuardedAllocations(self.device, ALTERNATING[number % 2])
+        self.overreach.seen = False
+        made = attempt(partial(self._call, number), self.device, guard)
+        if self._returned(number, made):
+            self.results.take(number, made.returned)
+            self.strays[number] = guard.changed()
 
-    def _unchecked(self) -> str:
-        """Return which failed launch a call left behind, "" if none; clear it.
+    def _returned(self, number: int, made: Call) -> bool:
+        """Note why an item is suspect for its call; return whether it returned.
 
-        What need not be a launch's error is charged with wrong results only, which
-        show by themselves.
+        Raises:
+            _Lost: if the device can do nothing more.
+            Unsupported: if the backend cannot run the first item.
         """
-        around = self.surroundings
-        left = None if around is None else around.take_unchecked()
-        if left is None or not left.certain:
-            return ""
-        return f"{UNCHECKED}: {left.name}"
+        if (raised := made.raised) is not None:
+            if raised.lost:
+                raise _Lost(raised.fault)
+            self.in_a_row += 1
+            why = f"raised {raised.type}: {raised.message}"
+            if raised.backend or raised.gpu:
+                text = raised.message if raised.backend else raised.gpu
+                if number == 0:  # for all items, then
+                    raise Unsupported(text)
+                why = f"backend: {text}"
+            self.suspects[number] = why
+            return False
+        self.in_a_row = 0
+        if self.overreach.seen:
+            self.overreach.seen = False
+            self.suspects[number] = OVERREACH
+        if why := _described(made.unchecked):
+            self.suspects[number] = why
+        return True
 
-    def _reach(self, number: int, guard: GuardedAllocations) -> Reach:
-        """Return what one member's launches may touch."""
-        return Reach(
-            self.specs,
-            {name: all_[number] for name, all_ in self.rows.tensors.items()},
-            guard,
-            owned=[(self.rows.low, self.rows.high)],
-            poison=self.asked.around,
-            writes=write_maps(self.asked.destinations, fresh_poison(number)),
-        )
-
-    def _goes_on(self, left: Sequence[int]) -> bool:
-        """Tell the watchdog of a call, or give up the members that are left."""
-        if self.suspects.give_up(left):
+    def _goes_on(self, left: Collection[int]) -> bool:
+        """Tell the watchdog of a call, or give up the items that are left."""
+        if self.in_a_row > RAISES:
+            why = f"not run: {self.in_a_row} calls before it raised"
+            self.suspects.update(dict.fromkeys(left, why))
             return False
         now = time.perf_counter()
         if now >= self.due:
@@ -371,7 +357,8 @@ class _Burst:
 
     def _touched(self, prepared: Prepared | None) -> Tensor:
         """Return in whose calls bytes changed that are no result's."""
-        touched = self.rows.touched(free=self.free)
+        free = (*self.asked.inplace, *self.asked.destinations)
+        touched = self.placement.touched(free)
         own = None if prepared is None else prepared.touched()
         if prepared is not None and own is not None:
             touched[prepared.first :].logical_or_(own)
@@ -380,32 +367,38 @@ class _Burst:
         return touched
 
 
-def apart(members: int) -> frozenset[int]:
-    """Return which members of a burst have memory as a case alone has it.
+def isolated(items: int) -> frozenset[int]:
+    """Return which items of a batch have memory as a case alone has it.
 
-    All where calls are watched one by one, which costs far more.
+    All where calls are guarded one by one, which costs far more.
     """
-    some = members if is_delicate() else APART
-    return frozenset(i * members // some for i in range(min(some, members)))
+    some = items if has_traced() else ISOLATED
+    return frozenset(i * items // some for i in range(min(some, items)))
 
 
-def is_delicate() -> bool:
-    """Whether calls have to be watched one by one, or torch's functions are traced.
+def has_traced() -> bool:
+    """Whether torch.compile has traced anything in this process.
 
     Many libraries import the tracer; only what has been traced may hold on to functions
     that prepared memory replaces.
     """
-    return watches() or _has_traced()
-
-
-def _has_traced() -> bool:
-    """Whether torch.compile has traced anything in this process."""
     tracer = sys.modules.get("torch._dynamo.utils")
     return tracer is not None and tracer.counters["frames"]["total"] > 0
 
 
+def _described(left: UncheckedLaunch | None) -> str:
+    """Return why a failed launch that a call left behind makes it suspect, "" if not.
+
+    What need not be a launch's error is charged with wrong results only, which show by
+    themselves.
+    """
+    return f"{UNCHECKED}: {left.name}" if left is not None and left.certain else ""
+
+
 def _unsupported(specs: Mapping[str, TensorSpec], device: torch.device) -> str:
-    """Return why the arguments cannot lie in rows, "" if they can."""
+    """Return why a structure cannot be run as a batch, "" if it can."""
+    if watches():
+        return "Triton's interpreter watches every call by itself"
     for name, spec in specs.items():
         if is_sparse(spec, getattr(torch, spec.dtype).itemsize, device):
             return f"{name} spans far more memory than it has elements"

@@ -5,20 +5,19 @@ Nothing but the arguments and the results themselves is as large as they are.
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
-from kfuzz.execution.calls.run import call_once
+from kfuzz.execution.calls.environment import Call, call_once
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.placement import EXACT_BELOW
-from kfuzz.execution.memory.poison import Poison, fill_poison, poison_word
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.rows import PoisonedSlot, Rows
 from kfuzz.execution.memory.zones import (
-    Slot,
+    EXACT_BELOW,
     guard_bytes,
     next_slot,
     raw_memory,
@@ -26,7 +25,7 @@ from kfuzz.execution.memory.zones import (
 )
 from kfuzz.execution.processes.limits import allowance
 from kfuzz.execution.values.stretches import stretch
-from kfuzz.numerics.run import AllocationTouch, Expected, Raised, Touch, UncheckedLaunch
+from kfuzz.numerics.run import AllocationTouch, Expected, Touch
 
 SLICE_ELEMENTS: Final = 1 << 23
 """Elements that are made, and judged, at once: 64 MiB of float64."""
@@ -55,20 +54,12 @@ def lacking(wanted: int, device: torch.device) -> str:
     return f"needs {needed:.3g} GiB of memory, {free / 2**30:.3g} GiB are free"
 
 
-@dataclass(frozen=True)
-class _Zoned:
-    """One argument between its guard zones."""
-
-    memory: Tensor
-    slot: Slot
-    tensor: Tensor
-
-
 class LargePlacement:
     """Contiguous arguments, each in memory of its own between guard zones.
 
     Attributes:
         tensors: the arguments by name; their elements are not set.
+        elements: the same memory, flat.
     """
 
     def __init__(
@@ -87,53 +78,35 @@ class LargePlacement:
             alignment: bytes; as for `memory.place`.
             poison: what the zones hold.
         """
-        self._poison = poison
-        self._zoned = {
-            name: _zoned(spec, device, alignment, poison)
-            for name, spec in specs.items()
-        }
-        # .data starts a version counter of its own: a kernel's caller sees 0.
-        self.tensors = {n: z.tensor.data for n, z in self._zoned.items()}
+        self._guarded: dict[str, PoisonedSlot] = {}
+        self.tensors: dict[str, Tensor] = {}
         # What a kernel does to the tensor objects that it is given is its own affair.
-        self.elements = {n: z.tensor.view(-1) for n, z in self._zoned.items()}
+        self.elements: dict[str, Tensor] = {}
+        for name, spec in specs.items():
+            dtype: torch.dtype = getattr(torch, spec.dtype)
+            rows = _row(spec.numel * dtype.itemsize, dtype.itemsize, device, alignment)
+            self._guarded[name] = PoisonedSlot(rows, dtype, (poison,), zones_only=True)
+            form = dtype, spec.shape, contiguous_strides(spec.shape)
+            self.tensors[name] = rows.isolated(0, rows.slots[0], *form)
+            self.elements[name] = self.tensors[name].data.view(-1)
 
     def touches(self) -> list[Touch]:
         """Return what was written around the arguments; waits for the device."""
-        found = []
-        for name, zoned in self._zoned.items():
-            slot, dtype = zoned.slot, zoned.tensor.dtype
-            word, value = poison_word(dtype, self._poison)
-            before = zoned.memory[slot.start : slot.base].view(word)
-            after = zoned.memory[slot.stop : slot.end].view(word)
-            wrong = (before != value).nonzero().flatten()
-            if wrong.numel():
-                far = before.numel() - int(wrong[-1])
-                touch = Touch(name, "before", wrong.numel(), far, dtype.itemsize)
-                found.append(touch)
-            wrong = (after != value).nonzero().flatten()
-            if wrong.numel():
-                far = int(wrong[0]) + 1
-                touch = Touch(name, "after", wrong.numel(), far, dtype.itemsize)
-                found.append(touch)
-        return found
+        return [
+            Touch(name, s.where, s.count, s.distance, guarded.dtype.itemsize)
+            for name, guarded in self._guarded.items()
+            for s in guarded.strays()
+        ]
 
 
-def _zoned(
-    spec: TensorSpec, device: torch.device, alignment: int, poison: Poison
-) -> _Zoned:
-    dtype: torch.dtype = getattr(torch, spec.dtype)
-    nbytes = spec.numel * dtype.itemsize
-    align, guard = max(alignment, dtype.itemsize), guard_bytes(nbytes)
+def _row(nbytes: int, itemsize: int, device: torch.device, alignment: int) -> Rows:
+    """Return memory for one argument."""
+    align, guard = max(alignment, itemsize), guard_bytes(nbytes)
     memory = raw_memory(slot_room(nbytes, guard, align), device)
     slot = next_slot(
         memory.data_ptr(), 0, nbytes, guard, alignment=align, exact=align < EXACT_BELOW
     )
-    for zone in ((slot.start, slot.base), (slot.stop, slot.end)):
-        fill_poison(memory[slice(*zone)], dtype, poison)
-    tensor = torch.empty(0, dtype=dtype, device=device)
-    storage = memory.untyped_storage()[slot.base : slot.stop]
-    tensor.set_(storage, 0, spec.shape, contiguous_strides(spec.shape))
-    return _Zoned(memory, slot, tensor)
+    return Rows.one(memory, slot)
 
 
 def fill_stretches(
@@ -153,51 +126,31 @@ def fill_stretches(
         elements[start:stop] = stretch(spec, start, stop, elements.device)
 
 
-@dataclass(frozen=True)
-class LargeRun:
-    """What one call on large arguments left.
-
-    Attributes:
-        returned: what the kernel returned, in its own memory.
-        raised: the exception, if one left the kernel.
-        strays: writes around the kernel's own allocations.
-        unchecked: a launch that failed on a GPU though the call returned.
-    """
-
-    returned: object = None
-    raised: Raised | None = None
-    strays: tuple[AllocationTouch, ...] = ()
-    unchecked: UncheckedLaunch | None = None
-
-
 def run_large(
-    call: Callable[..., Any],
-    arguments: list[Tensor],
-    scalars: Mapping[str, object],
+    call: Callable[[], object],
     *,
     device: torch.device,
     fresh: Poison,
     config: int = 0,
-) -> LargeRun:
+) -> tuple[Call, tuple[AllocationTouch, ...]]:
     """Call a kernel once; its own allocations are guarded while they fit.
 
     Args:
-        call: takes the tensors, and the scalars by keyword.
-        arguments: the tensors, then the destinations.
-        scalars: the keywords.
+        call: takes nothing.
         device: where it runs.
         fresh: what memory holds that the kernel allocates.
         config: which autotune configuration runs, modulo their number.
+
+    Returns:
+        What came of it, its results in its own memory, and the writes around the
+        kernel's own allocations.
     """
     free = free_bytes(device)
     limit = sys.maxsize if free is None else max(free - WORKING_BYTES, 0)
     allocations = GuardedAllocations(device, fresh, limit=limit)
     with watch(config=config):
-        returned, raised, unchecked = call_once(call, arguments, scalars, allocations)
-    if raised is not None:
-        return LargeRun(raised=raised)
-    strays = tuple(allocations.touches())
-    return LargeRun(returned, None, strays, unchecked)
+        made = call_once(call, device, allocations)
+    return made, tuple(allocations.touches()) if made.raised is None else ()
 
 
 def wanted_bytes(

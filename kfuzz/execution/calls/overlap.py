@@ -4,27 +4,26 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from kfuzz.core.recipe import Case, Destination
+from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.calls.raised import raised_by
-from kfuzz.execution.calls.results import read_results
-from kfuzz.execution.calls.run import overwrite
+from kfuzz.execution.calls.results import Reader
 from kfuzz.execution.device.launches import forget_errors
 from kfuzz.execution.device.runtime import runtime_of
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.execution.memory.destinations import poisoned
-from kfuzz.execution.memory.placement import Arena, Placement, place
+from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory.placement import Placement, as_batch, place
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.values.randomness import SEED, seeded
-from kfuzz.numerics.run import Expected, Run
+from kfuzz.numerics.run import Run
 
 SWITCH_SECONDS: Final = 1e-6
 """How often threads take turns in Python: as often as can be, so that calls mesh."""
@@ -41,33 +40,71 @@ DELAY_CYCLES: Final = 20_000_000
 
 @dataclass(frozen=True)
 class Overlapping:
-    """What the calls that overlap have in common.
+    """What calls that overlap have in common.
 
     Attributes:
-        call: takes the tensors, then the destinations, and the scalars by keyword.
-        case: gives order and layout of the tensors.
-        expected: metadata of each output, in order.
-        device: where the kernel runs.
-        alignment: bytes to which unsliced arguments are aligned.
-        around: what lies around and between the arguments' elements.
+        asked: the kernel and the form of its arguments.
+        device: where it runs.
         fresh: what destinations hold.
-        scalars: the keywords.
-        inplace: arguments whose bytes become the result.
-        destinations: memory for the outputs, where the kernel is given it.
-        config: on a GPU, which autotune configuration runs, modulo their number.
     """
 
-    call: Callable[..., Any]
-    case: Case
-    expected: Mapping[str, Expected]
+    asked: Invocation
     device: torch.device
-    alignment: int
-    around: Poison
     fresh: Poison
-    scalars: Mapping[str, object]
-    inplace: Sequence[str] = ()
-    destinations: Mapping[str, Destination] | None = None
-    config: int = 0
+
+    def placed(self, values: Mapping[str, Tensor], arena: Arena) -> "PlacedCall":
+        """Lay arguments and destinations out for calls of the kernel."""
+        placement = place(
+            self.asked.specs, values, device=self.device,
+            alignment=self.asked.alignment, poison=self.asked.around, arena=arena,
+            unwritten=self.asked.destinations, fresh=self.fresh,
+        )  # fmt: skip
+        reader = Reader(self.asked, placement, self.device)
+        return PlacedCall(self, placement, reader)
+
+
+@dataclass(frozen=True)
+class PlacedCall:
+    """A kernel with its arguments where they lie; nothing guards what it allocates.
+
+    Attributes:
+        common: the kernel.
+        placement: its arguments.
+        reader: reads what it returns.
+    """
+
+    common: Overlapping
+    placement: Placement
+    reader: Reader
+
+    def write(self, values: Mapping[str, Tensor], *, poison: bool = False) -> None:
+        """Give the arguments other elements, and poison the destinations if asked."""
+        self.placement.write(as_batch(values), (self.common.fresh,) if poison else ())
+
+    def call(self) -> object:
+        """Call the kernel, and return what it does."""
+        asked = self.common.asked
+        returned = asked.call(*self.placement.tensors.values(), **asked.scalars)
+        # A launch that failed unseen was charged where it was, if it was to be: torch
+        # would raise its error from the next operator.
+        forget_errors(runtime_of(self.common.device))
+        return returned
+
+    def read(self, returned: object) -> Run:
+        """Copy the results of a call."""
+        read = self.reader.read(returned)
+        return Run(
+            outputs=read.outputs, metadata=read.problem,
+            results=read.results,
+        )  # fmt: skip
+
+    def run(self) -> Run:
+        """Call the kernel once and copy its results."""
+        try:
+            with torch.no_grad():
+                return self.read(self.call())
+        except BaseException as error:
+            return Run(raised=raised_by(error, self.common.device))
 
 
 def in_threads(
@@ -86,7 +123,7 @@ def in_threads(
     Yields:
         The number of the thread and the results of a call, round after round.
     """
-    placed = [placed_for(common, values, Arena(common.device)) for values in data]
+    placed = [common.placed(values, Arena(common.device)) for values in data]
     for _ in range(rounds):
         runs: list[list[Run]] = [[] for _ in data]
         start = threading.Event()
@@ -99,9 +136,9 @@ def in_threads(
             start.wait()
             with _pausing(number):
                 for _ in range(CALLS):
-                    if common.inplace:
-                        overwrite(placed[number], common.case.tensors, data[number])
-                    runs[number].append(_called(common, placed[number]))
+                    if common.asked.inplace:
+                        placed[number].write(data[number])
+                    runs[number].append(placed[number].run())
 
         threads = [
             threading.Thread(target=work, args=(number,), daemon=True)
@@ -139,54 +176,17 @@ def on_side_stream(
     stream = torch.cuda.Stream(common.device)  # type: ignore[no-untyped-call]
     for turn in range(rounds * len(data)):
         number = turn % len(data)
-        placement = placed_for(common, data[(number + 1) % len(data)], arena)
+        placed = common.placed(data[(number + 1) % len(data)], arena)
         torch.cuda.synchronize(common.device)
         with by_kernel():
             with torch.cuda.stream(stream), seeded(common.device, SEED):
                 torch.cuda._sleep(DELAY_CYCLES)  # type: ignore[no-untyped-call]
-                overwrite(placement, common.case.tensors, data[number])
+                placed.write(data[number])
                 # To measure would wait for the stream.
-                with watch(config=common.config):
-                    run = _called(common, placement)
+                with watch(config=common.asked.config):
+                    run = placed.run()
             torch.cuda.synchronize(common.device)
         yield number, run
-
-
-def placed_for(
-    common: Overlapping, values: Mapping[str, Tensor], arena: Arena
-) -> Placement:
-    """Lay arguments and destinations out."""
-    given = common.destinations or {}
-    return place(
-        {**common.case.tensors, **{n: d.spec() for n, d in given.items()}},
-        {**values, **poisoned(given, common.device, common.fresh)},
-        device=common.device,
-        alignment=common.alignment,
-        poison=common.around,
-        arena=arena,
-    )
-
-
-def _called(common: Overlapping, placement: Placement) -> Run:
-    """Call the kernel once and copy its results."""
-    memory = {n: placement.tensors[n].data for n in common.destinations or {}}
-    try:
-        with torch.no_grad():
-            returned = common.call(*placement.tensors.values(), **common.scalars)
-            # A launch that failed unseen was charged where it was, if it was to be:
-            # torch would raise its error from the next operator.
-            forget_errors(runtime_of(common.device))
-            outputs, results, problem = read_results(
-                returned,
-                placement,
-                common.expected,
-                inplace=common.inplace,
-                memory=memory,
-                device=common.device,
-            )
-    except BaseException as error:
-        return Run(raised=raised_by(error, common.device))
-    return Run(outputs=outputs, metadata=problem, results=results)
 
 
 @contextmanager

@@ -6,10 +6,13 @@ from typing import Final
 import torch
 
 from kfuzz.core.errors import BuildError
+from kfuzz.core.untrusted import KernelEnded
 from kfuzz.execution.device.devices import fault_of
 from kfuzz.execution.device.gpuless import lack_of_gpu
+from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.traps import explanation
 from kfuzz.execution.interpreter.watch import interpreting, is_interpreter_failure
+from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.numerics.run import Raised
 
 # Enough to see the kernel's own frames; a recursion error has thousands.
@@ -26,6 +29,23 @@ class RaisedElsewhere(Exception):
     def __init__(self, raised: Raised) -> None:
         self.raised = raised
         super().__init__(f"{raised.type}: {raised.message}")
+
+
+def caught(error: BaseException, device: torch.device) -> Raised:
+    """Return what is to be kept of an exception that left a call; clear its errors.
+
+    Raises:
+        KernelEnded: the kernel ran in a process of its own, which ended.
+        KeyboardInterrupt: if it is the user's, not the kernel's.
+    """
+    if isinstance(error, KernelEnded):
+        raise error  # nobody is there to call again
+    around = surroundings_of(device)
+    if around is not None:
+        around.forget_errors()
+    if isinstance(error, KeyboardInterrupt) and not is_child():
+        raise error
+    return raised_by(error, device)
 
 
 def raised_by(error: BaseException, device: torch.device) -> Raised:

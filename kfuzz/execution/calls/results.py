@@ -1,53 +1,93 @@
 """What a kernel returned, read in the form that its contract demands."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from kfuzz.core.verdict import Kind
+from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.memory.destinations import handed_back
+from kfuzz.execution.memory.placement import Placement
 from kfuzz.numerics.footprints import Footprint
 from kfuzz.numerics.run import Expected, Metadata
 
 
-class Arguments(Protocol):
-    """Placed arguments."""
+@dataclass(frozen=True)
+class Reading:
+    """What a call gave.
 
-    @property
-    def tensors(self) -> Mapping[str, Tensor]:
-        """The arguments by name."""
+    Attributes:
+        outputs: the results by name; empty if something is wrong with them.
+        results: where their elements lay.
+        problem: what is wrong with them.
+    """
+
+    outputs: Mapping[str, Tensor] = field(default_factory=dict)
+    results: Mapping[str, Footprint] = field(default_factory=dict)
+    problem: Metadata | None = None
+
+
+class Reader:
+    """Reads what calls return, in the memory that they were to write where given it.
+
+    Attributes:
+        places: per destination the memory of each item, as the call finds it.
+    """
+
+    def __init__(
+        self, asked: Invocation, placement: Placement, device: torch.device
+    ) -> None:
+        """Keep what a call may change.
+
+        Args:
+            asked: what is called.
+            placement: the arguments of all items.
+            device: where results have to lie.
+        """
+        self._asked = asked
+        self._placement = placement
+        self._device = device
+        # Other tensor objects: a kernel may put other memory under the ones it has.
+        self.places = {name: placement.views(name) for name in asked.destinations}
+
+    def read(self, returned: object, number: int = 0, *, copy: bool = True) -> Reading:
+        """Return what the call of an item gave; see `read_results`."""
+        asked = self._asked
+        return read_results(
+            returned,
+            asked.expected,
+            self._device,
+            inplace={n: self._placement.every[n][number] for n in asked.inplace},
+            memory={name: all_[number] for name, all_ in self.places.items()},
+            copy=copy,
+        )
 
 
 def read_results(
     returned: object,
-    placement: Arguments,
     expected: Mapping[str, Expected],
-    *,
-    inplace: Sequence[str],
-    memory: Mapping[str, Tensor],
     device: torch.device,
+    *,
+    inplace: Mapping[str, Tensor],
+    memory: Mapping[str, Tensor],
     copy: bool = True,
-) -> tuple[dict[str, Tensor], dict[str, Footprint], Metadata | None]:
+) -> Reading:
     """Return what a call gave, in the memory that it was to write where it was given.
 
     Args:
         returned: what the kernel returned.
-        placement: its arguments where they lie.
         expected: metadata of each output, in order.
+        device: where results have to lie.
         inplace: arguments whose bytes become the result.
         memory: the destinations as the call found them, by output.
-        device: where results have to lie.
         copy: whether to clone them; else they are as the kernel returned them.
-
-    Returns:
-        The results by name, where they lay, and what is wrong with them.
     """
     problem = None
-    if inplace:
-        problem = _other_tensor(returned, inplace[0], placement.tensors[inplace[0]])
-        returned = placement.tensors[inplace[0]]
+    for name, given in list(inplace.items())[:1]:
+        problem = _other_tensor(returned, name, given)
+        returned = given
     if memory:
         places = list(memory.values())
         if not handed_back(returned, places):
@@ -55,8 +95,8 @@ def read_results(
             problem = Metadata(Kind.WRONG_TYPE, "", what + ", ".join(memory))
         returned = places if len(places) > 1 else places[0]
     if problem is not None:
-        return {}, {}, problem
-    return read_outputs(returned, expected, device, copy=copy)
+        return Reading(problem=problem)
+    return Reading(*read_outputs(returned, expected, device, copy=copy))
 
 
 def _other_tensor(returned: object, name: str, given: Tensor) -> Metadata | None:

@@ -15,16 +15,11 @@ import torch
 from torch import Tensor
 
 from kfuzz.execution.calls.occupied import by_kernel
-from kfuzz.execution.calls.overlap import Overlapping, placed_for
+from kfuzz.execution.calls.overlap import Overlapping, PlacedCall
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.calls.results import read_results
-from kfuzz.execution.calls.run import overwrite
 from kfuzz.execution.device.devices import is_lost
-from kfuzz.execution.device.launches import forget_errors
-from kfuzz.execution.device.runtime import runtime_of
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.execution.memory.destinations import poisoned
-from kfuzz.execution.memory.placement import Arena, Placement
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.values.randomness import SEED, seeded
 from kfuzz.numerics.run import Run
 
@@ -82,17 +77,17 @@ def replayed(
     graph = torch.cuda.CUDAGraph()
     made = Replays()
     try:
-        placement = placed_for(common, captured, Arena(device))
+        placed = common.placed(captured, Arena(device))
         torch.cuda.synchronize(device)
         with (
             torch.cuda.device(device),
             seeded(device, SEED),
             torch.no_grad(),
-            watch(config=common.config),
+            watch(config=common.asked.config),
             torch.cuda.stream(_streams[device]),
             by_kernel(),
         ):
-            made = _replayed(common, captured, data, placement, graph)
+            made = _replayed(placed, captured, data, graph)
     except Exception as error:
         # A capture that broke may show again in the generators' states.
         made = Replays(why=made.why or _told(error), broken=made.broken)
@@ -107,54 +102,33 @@ def replayed(
 
 
 def _replayed(
-    common: Overlapping,
+    placed: PlacedCall,
     captured: Mapping[str, Tensor],
     data: Sequence[Mapping[str, Tensor]],
-    placement: Placement,
     graph: torch.cuda.CUDAGraph,
 ) -> Replays:
     """Warm up, capture and replay, on the current stream."""
-    memory = {n: placement.tensors[n].data for n in common.destinations or {}}
-
-    def call() -> object:
-        made = common.call(*placement.tensors.values(), **common.scalars)
-        forget_errors(runtime_of(common.device))  # charged elsewhere, if at all
-        return made
-
+    device = placed.common.device
     for _ in range(WARM_UPS):
-        _write(common, captured, placement)
+        placed.write(captured, poison=True)
         with listening() as heard:
-            call()
+            placed.call()
     if heard:
         return Replays(why=heard[0])
-    _write(common, captured, placement)
-    torch.cuda.synchronize(common.device)
+    placed.write(captured, poison=True)
+    torch.cuda.synchronize(device)
     try:
-        returned, empty = _captured(call, graph)
+        returned, empty = _captured(placed.call, graph)
     except _CaptureFailed as failed:
         return Replays(why=failed.why, broken=failed.broken)
     if empty:
         return Replays(why="it runs nothing on the stream that is captured")
     runs = []
     for values in data:
-        _write(common, values, placement)
+        placed.write(values, poison=True)
         graph.replay()
-        torch.cuda.synchronize(common.device)
-        outputs, results, problem = read_results(
-            returned,
-            placement,
-            common.expected,
-            inplace=common.inplace,
-            memory=memory,
-            device=common.device,
-        )
-        runs.append(
-            Run(
-                outputs=outputs,
-                metadata=problem,
-                results=results,
-            )
-        )
+        torch.cuda.synchronize(device)
+        runs.append(placed.read(returned))
     return Replays(tuple(runs))
 
 
@@ -248,16 +222,6 @@ def listening() -> Iterator[list[str]]:
             patches.undo()
             if any(_WAITS in str(w.message) for w in told):
                 heard.append("an operator of torch's waits for the device")
-
-
-def _write(
-    common: Overlapping, values: Mapping[str, Tensor], placement: Placement
-) -> None:
-    """Write the arguments' elements, and poison over the destinations."""
-    given = common.destinations or {}
-    specs = {**common.case.tensors, **{n: d.spec() for n, d in given.items()}}
-    fresh = poisoned(given, common.device, common.fresh)
-    overwrite(placement, specs, {**values, **fresh})
 
 
 def _told(error: BaseException) -> str:

@@ -13,22 +13,19 @@ from kfuzz.core.verdict import Allocation
 from kfuzz.execution.calls.foreign import foreign_name
 from kfuzz.execution.device.pages import Pool
 from kfuzz.execution.memory.own_edges import OwnEdges
-from kfuzz.execution.memory.poison import (
-    Poison,
-    fill_poison,
-    poison_bytes,
-    poison_word,
-)
+from kfuzz.execution.memory.poison import Poison, poison_bytes
+from kfuzz.execution.memory.rows import PoisonedSlot, Rows
 from kfuzz.execution.memory.writes import WriteMap
 from kfuzz.execution.memory.zones import (
     Slot,
+    alignment_on,
     guard_bytes,
     next_slot,
     raw_memory,
     rounded,
     slot_room,
 )
-from kfuzz.numerics.run import AllocationTouch, Side
+from kfuzz.numerics.run import AllocationTouch
 
 BLOCK_BYTES: Final = 256 * 1024
 """Memory is taken from torch in blocks of this size: a dozen small tensors each."""
@@ -36,9 +33,6 @@ BLOCK_BYTES: Final = 256 * 1024
 TOTAL_BYTES: Final = 1 << 30
 """Guarded memory is kept until checked; past this much, allocations go unguarded
 rather than exhaust the machine."""
-
-CPU_ALIGNMENT: Final = 64  # what torch's CPU allocator gives
-DEVICE_ALIGNMENT: Final = 512  # what its CUDA caching allocator gives
 
 _aten = torch.ops.aten
 _ALLOCATORS: Final = frozenset(
@@ -56,11 +50,22 @@ _RESIZES: Final = frozenset((_aten.resize_.default, _aten.resize_as_.default))
 
 @dataclass(frozen=True)
 class _Allocation:
-    block: Tensor
-    slot: Slot
+    guarded: PoisonedSlot
     shape: tuple[int, ...]
-    dtype: torch.dtype
     writes: WriteMap
+
+    @property
+    def nbytes(self) -> int:
+        return self.guarded.slot.stop - self.guarded.slot.base
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.guarded.dtype
+
+    @property
+    def described(self) -> str:
+        """Its dtype and shape when allocated."""
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
 
 
 @dataclass(frozen=True)
@@ -193,19 +198,22 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return []
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        flags = torch.stack(self._flags()).tolist()
+        flags = torch.cat([made.guarded.touched() for made in allocations]).tolist()
         return [
-            touch
+            AllocationTouch(
+                number, made.shape, str(made.dtype).removeprefix("torch."),
+                stray.where, stray.count, stray.distance,
+            )
             for number, made in enumerate(allocations)
-            if flags[2 * number] or flags[2 * number + 1]
-            for touch in self._compare(number, made)
-        ]
+            if flags[number]
+            for stray in made.guarded.strays()
+        ]  # fmt: skip
 
     def changed(self) -> Tensor:
         """Return whether there are such writes: a bool on the device, not awaited."""
         if not self._allocations:
             return torch.zeros((), dtype=torch.bool, device=self.device)
-        return torch.stack(self._flags()).any()
+        return torch.cat([made.guarded.touched() for made in self._allocations]).any()
 
     @property
     def made(self) -> int:
@@ -216,10 +224,10 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the storage of every allocation so far."""
         return [
             AllocatedRegion(
-                made.block.data_ptr() + made.slot.base,
-                made.slot.stop - made.slot.base,
+                made.guarded.rows.low + made.guarded.slot.base,
+                made.nbytes,
                 made.dtype.itemsize,
-                f"{str(made.dtype).removeprefix('torch.')}{list(made.shape)}",
+                made.described,
                 made.writes,
             )
             for made in self._allocations
@@ -232,13 +240,12 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return None
         made = self._allocations[number]
         size = made.dtype.itemsize
-        memory = f"its own {str(made.dtype).removeprefix('torch.')}{list(made.shape)}"
-        return Allocation(memory, (made.slot.stop - made.slot.base) // size, size)
+        return Allocation(f"its own {made.described}", made.nbytes // size, size)
 
     def blocks(self) -> list[tuple[int, int]]:
         """Return the address ranges in which the allocations and their zones lie."""
-        starts = {made.block.data_ptr(): made.block for made in self._allocations}
-        return [(start, start + block.nbytes) for start, block in starts.items()]
+        found = (made.guarded.rows for made in self._allocations)
+        return list(dict.fromkeys((rows.low, rows.high) for rows in found))
 
     def _mark_written(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -277,8 +284,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         old = tensor.untyped_storage()
         nbytes = old.nbytes()
         guard = guard_bytes(nbytes)
-        align = CPU_ALIGNMENT if tensor.device.type == "cpu" else DEVICE_ALIGNMENT
-        room = slot_room(nbytes, guard, align)
+        room = slot_room(nbytes, guard, alignment_on(tensor.device))
         if self._total + room > self.limit:
             self.unguarded += 1
             return
@@ -286,10 +292,10 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = None
         if self._edges is not None:
             found = self._edges.take(len(self._allocations), nbytes, guard)
-        found = found or self._in_block(tensor.device, nbytes, guard, align)
-        block, slot = found
-        fill_poison(block[slot.start : slot.end], tensor.dtype, self.poison)
-        storage = block.untyped_storage()[slot.base : slot.stop]
+        block, slot = found or self._in_block(tensor.device, nbytes, guard)
+        rows = Rows.one(block, slot)
+        guarded = PoisonedSlot(rows, tensor.dtype, (self.poison,))
+        storage = rows.storage(0, slot)
         if keep:
             storage[:keep].copy_(old[:keep])
         shape = tuple(tensor.shape)
@@ -297,15 +303,16 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         writes = WriteMap(nbytes, tensor.dtype.itemsize, pattern)
         if keep or tensor.dtype is torch.bool:  # a bool has no spare bits for poison
             writes.mark_all()
-        made = _Allocation(block, slot, shape, tensor.dtype, writes)
+        made = _Allocation(guarded, shape, writes)
         self._owned[storage.data_ptr()] = made
         self._allocations.append(made)
         tensor.set_(storage, tensor.storage_offset(), shape, tensor.stride())
 
     def _in_block(
-        self, device: torch.device, nbytes: int, guard: int, align: int
+        self, device: torch.device, nbytes: int, guard: int
     ) -> tuple[Tensor, Slot]:
         """Return where the next allocation lies beside others."""
+        align = alignment_on(device)
         room = slot_room(nbytes, guard, align)
         block = self._block
         if block is None or self._used + room > block.numel():
@@ -348,40 +355,6 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.grown += 1
         storage = tensor.untyped_storage().clone()  # type: ignore[no-untyped-call]
         tensor.set_(storage, tensor.storage_offset(), (0,), (1,))
-
-    def _zones(self, made: _Allocation) -> list[tuple[Tensor, int]]:
-        """Return the zones before and after as words, and the word they should hold."""
-        word, value = poison_word(made.dtype, self.poison)
-        slot = made.slot
-        parts = ((slot.start, slot.base), (slot.stop, slot.end))
-        return [(made.block[a:b].view(word), value) for a, b in parts]
-
-    def _flags(self) -> list[Tensor]:
-        """Return per allocation, before and after it, whether a zone has changed."""
-        return [
-            (zone != value).any()
-            for made in self._allocations
-            for zone, value in self._zones(made)
-        ]
-
-    def _compare(self, number: int, made: _Allocation) -> list[AllocationTouch]:
-        """Locate the changed elements around one allocation."""
-        found = []
-        name = str(made.dtype).removeprefix("torch.")
-        sides: tuple[Side, Side] = ("before", "after")
-        for where, (zone, value) in zip(sides, self._zones(made), strict=True):
-            words = (zone != value).nonzero().flatten().cpu()
-            origin = zone.numel() if where == "before" else 0
-            moved = (words - origin) * zone.itemsize // made.dtype.itemsize
-            moved = torch.unique(moved)
-            if moved.numel():
-                near = -int(moved[-1]) if where == "before" else int(moved[0]) + 1
-                found.append(
-                    AllocationTouch(
-                        number, made.shape, name, where, moved.numel(), near
-                    )
-                )
-        return found
 
 
 def is_guarded(made: Tensor, device: torch.device) -> bool:

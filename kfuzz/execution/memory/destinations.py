@@ -7,21 +7,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Destination
-from kfuzz.execution.memory.poison import Poison, fill_poison, poison_bytes
+from kfuzz.execution.memory.poison import Poison, poison_bytes
 from kfuzz.execution.memory.touches import element_offsets
 from kfuzz.execution.memory.writes import WriteMap
-
-
-def poisoned(
-    destinations: Mapping[str, Destination], device: torch.device, poison: Poison
-) -> dict[str, Tensor]:
-    """Return the elements that destinations hold before the call, contiguous."""
-    made = {}
-    for name, place in destinations.items():
-        dtype: torch.dtype = getattr(torch, place.dtype)
-        made[name] = torch.empty(place.shape, dtype=dtype, device=device)
-        fill_poison(made[name].reshape(-1).view(torch.uint8), dtype, poison)
-    return made
 
 
 def write_maps(

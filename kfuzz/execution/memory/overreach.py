@@ -1,16 +1,17 @@
-"""Views that end past a member's memory, which a storage of its own would refuse."""
+"""Views that end past a item's memory, which a storage of its own would refuse."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.memory.rows import Rows
 from kfuzz.numerics.footprints import Footprint
 
 OVERREACH: Final = "a view past the end of its memory"
-"""Why a member is suspect that makes such a view."""
+"""Why an item is suspect that makes such a view."""
 
 # What makes a tensor of any part of a storage.
 _OF_STORAGE: Final[tuple[tuple[Any, str], ...]] = (
@@ -22,37 +23,26 @@ _OF_STORAGE: Final[tuple[tuple[Any, str], ...]] = (
 )
 
 
-class Shared(Protocol):
-    """A storage in which every member has a part."""
-
-    @property
-    def low(self) -> int:
-        """Address of the first byte."""
-
-    def holds(self, start: int, stop: int) -> bool:
-        """Whether the bytes between two addresses are of one thing of one member."""
-
-
 class Overreach:
     """Notes such views, as far as Python makes them, until its context ends.
 
-    Members share a storage, which such a view need not leave.
+    Items share a storage, which such a view need not leave.
 
     Attributes:
         seen: whether one has been made; whoever calls the kernel sets it back.
-        first: storages in which members have parts from the beginning.
+        first: storages in which items have parts from the beginning.
         later: those that have come since.
     """
 
-    def __init__(self, *shared: Shared) -> None:
+    def __init__(self, *shared: Rows) -> None:
         """Note nothing yet.
 
         Args:
-            shared: storages in which members have parts from the beginning.
+            shared: storages in which items have parts from the beginning.
         """
         self.seen = False
         self.first = shared
-        self.later: Sequence[Shared] = ()
+        self.later: Sequence[Rows] = ()
         self._patches = Patches()
         self._begun = False
 

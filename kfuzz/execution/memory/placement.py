@@ -1,8 +1,13 @@
-"""Placement: every tensor a kernel is given lies between guard zones."""
+"""Placement: every tensor that a kernel is given lies between guard zones.
+
+The arguments of a case lie in a row, those of a batch in as many rows, alike but for
+the values. A case alone is a batch of one.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -12,30 +17,35 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Edge, TensorSpec
-from kfuzz.execution.device.pages import Pool
-from kfuzz.execution.memory.blocks import Dense, Placed, Sparse, single
-from kfuzz.execution.memory.buffers import Rooms
-from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.memory.touches import element_offsets, single_shape
+from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory.poison import Poison, bits_of, poison_word
+from kfuzz.execution.memory.rows import Rows
+from kfuzz.execution.memory.touches import (
+    Indices,
+    element_offsets,
+    find_touches,
+    single_shape,
+)
 from kfuzz.execution.memory.windows import Windows, is_sparse
 from kfuzz.execution.memory.zones import (
+    EXACT_BELOW,
+    ROUND_BYTES,
+    Slot,
     edge_slot,
     guard_bytes,
     next_slot,
-    raw_memory,
     rounded,
     slot_room,
+    up,
 )
 from kfuzz.numerics.run import Touch
 
-EXACT_BELOW: Final = 64
-"""Alignments under this many bytes are given exactly, never by luck a larger one;
-from there on torch's own allocators align alike."""
-
-
 EDGE_BYTES: Final = 256 << 20
-"""Largest argument that lies at an edge on a device: its room and the copy that it is
+"""Largest argument that lies at an edge on a device: its memory and the copy that it is
 compared with are kept for the cases that follow."""
+
+ROW_BYTES: Final = 512
+"""Rows are multiples of this, so that memory is aligned alike in all of them."""
 
 
 @dataclass(frozen=True)
@@ -62,83 +72,330 @@ def region_of(tensor: Tensor) -> Region | None:
     return found
 
 
-class Arena:
-    """Memory that placements use in turn, grown as needed.
+@dataclass(frozen=True)
+class _Argument:
+    """What one argument needs of its memory."""
 
-    One placement lives in it at a time: the next one overwrites the tensors of the
-    last. What must outlive the next case has to be cloned.
+    name: str
+    spec: TensorSpec
+    dtype: torch.dtype
+    nbytes: int
+    guard: int
+    align: int
 
-    Attributes:
-        device: where the memory lies.
-        generation: how many placements have used it.
-        rooms: memory beside pages that fault, for arguments at an edge.
-        pool: such memory for what a kernel allocates, on a device only.
-    """
+    @classmethod
+    def of(cls, name: str, spec: TensorSpec, alignment: int) -> "_Argument":
+        """Return what an argument needs.
 
-    def __init__(self, device: torch.device | str) -> None:
-        self.device = torch.device(device)
-        self.generation = 0
-        self.rooms = Rooms(self.device)
-        self.pool = None if self.device.type == "cpu" else Pool(self.device)
-        self.live = raw_memory(0, self.device)
-        self.snapshot = raw_memory(0, self.device)
+        Raises:
+            HarnessError: if elements overlap other than by a stride of 0, or the
+                alignment is no power of two.
+        """
+        if alignment < 1 or alignment & (alignment - 1):
+            raise HarnessError(f"alignment {alignment} is not a power of two")
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        span, reach = extent(name, spec)
+        nbytes, guard = (spec.offset + span) * dtype.itemsize, reach * dtype.itemsize
+        align = max(alignment, dtype.itemsize)
+        return cls(name, spec, dtype, nbytes, guard_bytes(guard), align)
 
-    def reserve(self, nbytes: int) -> None:
-        """Make room for a placement; invalidates the one before.
+    @property
+    def exact(self) -> bool:
+        return self.align < EXACT_BELOW
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes at most, guard zones included."""
+        return slot_room(self.nbytes, self.guard, self.align)
+
+    @property
+    def form(self) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
+        """Its dtype, shape, strides and storage offset."""
+        spec = self.spec
+        return self.dtype, spec.shape, spec.element_strides, spec.offset
+
+    def single(self, values: Tensor) -> Tensor:
+        """Cut every stride-0 axis of [items, *shape] down to one element."""
+        for axis, n in enumerate(single_shape(self.spec)):
+            if n != self.spec.shape[axis]:
+                values = values.narrow(axis + 1, 0, 1)
+        return values
+
+    def changes(self, changed: Indices, slot: Slot) -> list[Touch]:
+        """Return the touches of changed bytes, counted as the slot is."""
+        size = self.dtype.itemsize
+        origin = slot.base + self.spec.offset * size
+        return find_touches(self.name, self.spec, size, changed - origin)
+
+
+class _Dense:
+    """Rows that are compared as a whole, and the arguments in them, in order."""
+
+    def __init__(
+        self,
+        memory: Tensor,
+        snapshot: Tensor,
+        placed: Sequence[tuple[_Argument, Slot]],
+        around: Poison,
+        *,
+        within: tuple[int, int],
+    ) -> None:
+        """Fill the rows with poison.
 
         Args:
-            nbytes: bytes needed in all, guard zones included.
+            memory: uint8 [rows, pitch].
+            snapshot: as large, to keep the state in.
+            placed: the arguments and their slots in a row, by ascending offset.
+            around: which poison.
+            within: first byte of a row, and one past the last, that are filled and
+                compared.
         """
-        self.generation += 1
-        if nbytes > self.live.numel():
-            room = 1 << (nbytes - 1).bit_length()
-            self.live = raw_memory(room, self.device)
-            self.snapshot = raw_memory(room, self.device)
+        self.rows = Rows(memory, tuple(slot for _, slot in placed))
+        self.placed = {argument.name: (argument, slot) for argument, slot in placed}
+        self._within = slice(*within)
+        self._was_rows = Rows(snapshot, self.rows.slots)
+        parts = memory[:, self._within], snapshot[:, self._within]
+        self._now, self._was = (part.view(torch.int64) for part in parts)
+        self._poison(around)
+
+    def elements(self, name: str, *, was: bool = False) -> Tensor:
+        """Return elements in all rows, those that share memory once.
+
+        Args:
+            name: the argument.
+            was: those of the snapshot.
+        """
+        argument, slot = self.placed[name]
+        rows = self._was_rows if was else self.rows
+        return argument.single(rows.every(slot, *argument.form))
+
+    def snap(self) -> None:
+        """Keep the present state to compare with."""
+        self._was.copy_(self._now)
+
+    def restore(self, number: int) -> None:
+        """Give a row its state when placed."""
+        self._now[number].copy_(self._was[number])
+
+    def touched(self, free: Collection[str]) -> Tensor:
+        """Return in which rows a byte has changed; see `Placement.touched`."""
+        for name in free:
+            if name in self.placed:
+                now, was = self.elements(name), self.elements(name, was=True)
+                bits_of(was).copy_(bits_of(now))
+        if self._now.device.type == "cpu" and torch.equal(self._now, self._was):
+            return torch.zeros(len(self._now), dtype=torch.bool)
+        return (self._now != self._was).any(1)
+
+    def touches(self, free: Collection[str]) -> list[Touch]:
+        """Return what changed in the first row."""
+        if not self.touched(free).any():
+            return []
+        first = self._within.start
+        now = self._now[0].view(torch.uint8).cpu().numpy()
+        was = self._was[0].view(torch.uint8).cpu().numpy()
+        found: list[Touch] = []
+        starts = [slot.start - first for _, slot in self.placed.values()]
+        starts[0] = 0
+        ends = [*starts[1:], now.size]
+        for (argument, slot), start, end in zip(
+            self.placed.values(), starts, ends, strict=True
+        ):
+            changed = np.flatnonzero(now[start:end] != was[start:end])
+            found += argument.changes(changed + (start + first), slot)
+        return found
+
+    def _poison(self, around: Poison) -> None:
+        """Fill all rows; neighbours that take the same word at once."""
+        first, last = self._within.start, self._within.stop
+        stretches: list[tuple[int, torch.dtype, int]] = []
+        for argument, slot in self.placed.values():
+            word, value = poison_word(argument.dtype, around)
+            if stretches and stretches[-1][1:] == (word, value):
+                stretches.pop()
+            stretches.append((rounded(slot.end), word, value))
+        stretches[-1] = (last, *stretches[-1][1:])
+        for stop, word, value in stretches:
+            self.rows.memory[:, first:stop].view(word).fill_(value)
+            first = stop
+
+
+class _Sparse:
+    """One argument in memory that is filled and compared in windows; a single row."""
+
+    def __init__(self, argument: _Argument, around: Poison, arena: Arena) -> None:
+        self._windows = Windows(
+            argument.spec, argument.dtype, guard=argument.guard,
+            alignment=argument.align, exact=argument.exact, poison=around,
+            device=arena.device,
+        )  # fmt: skip
+        slot = self._windows.slot
+        self.rows = Rows.one(self._windows.memory, slot)
+        self.placed = {argument.name: (argument, slot)}
+
+    def elements(self, name: str) -> Tensor:
+        """Return elements, those that share memory once."""
+        argument, slot = self.placed[name]
+        whole = self.rows.isolated(0, slot, *argument.form)
+        return argument.single(whole.unsqueeze(0))
+
+    def snap(self) -> None:
+        """Keep the present state to compare with."""
+        self._windows.snap()
+
+    def touches(self, free: Collection[str]) -> list[Touch]:
+        """Return what changed."""
+        changed = self._windows.changed()
+        return [t for a, slot in self.placed.values() for t in a.changes(changed, slot)]
+
+
+_Part = _Dense | _Sparse
 
 
 class Placement:
-    """The tensors of one case, and what has happened to their memory since.
+    """The tensors of one case or of a batch, and what has happened to their memory.
 
     Attributes:
-        tensors: one per argument, with the shape, strides, storage offset and dtype
-            of its recipe; each has a storage of its own that starts at the aligned
-            base and ends with the view. An empty tensor's `data_ptr()` is 0, as
+        items: how many cases.
+        every: per argument the tensor of each item, with the shape, strides, storage
+            offset and dtype of its recipe. Those that are isolated have a storage of
+            their own that starts at the aligned base and ends with the view. The
+            others are views of one storage: their storage offset counts from its
+            start, `untyped_storage` holds all rows, and they share one version
+            counter. A kernel that looks at these may behave otherwise than on a case
+            alone, where alone it is judged. An empty tensor's `data_ptr()` is 0, as
             everywhere in torch; its storage points between the guard zones.
     """
 
     def __init__(
         self,
         arena: Arena,
-        parts: list[Dense | Sparse],
-        tensors: dict[str, Tensor],
+        specs: Mapping[str, TensorSpec],
+        values: Mapping[str, Tensor],
+        *,
+        items: int,
+        alignment: int,
+        around: Poison,
+        edge: Edge | None = None,
+        unwritten: Collection[str] = (),
+        fresh: Sequence[Poison] = (),
+        isolated: Collection[int] = (0,),
     ) -> None:
-        self.tensors = tensors
+        """Lay out, fill and keep the arguments of all items; see `place`.
+
+        Args:
+            arena: the memory; it is overwritten.
+            specs: the recipes by parameter name; of several items none is sparse.
+            values: per argument [items, *shape], but for those of `unwritten`.
+            items: how many.
+            alignment: bytes, a power of two.
+            around: what lies around the elements.
+            edge: which arguments lie beside a page that faults; of one item only.
+            unwritten: arguments whose elements hold what fresh memory does.
+            fresh: which poison that is in the first items; those after repeat it.
+            isolated: items whose tensors have a storage of their own each, in the same
+                rows; it costs each as much as many others.
+        """
+        self.items = items
         self._arena = arena
+        self._unwritten = frozenset(unwritten)
+        parts: list[_Part] = []
+        together: list[_Argument] = []
+        for number, (name, spec) in enumerate(specs.items()):
+            if name not in unwritten:
+                _check_values(name, spec, values, items)
+            argument = _Argument.of(name, spec, alignment)
+            if is_sparse(spec, argument.dtype.itemsize, arena.device):
+                parts.append(_Sparse(argument, around, arena))
+            elif edge is not None and _is_at_edge(argument, edge, arena):
+                parts.append(_at_edge(arena, number, argument, edge, around))
+            else:
+                together.append(argument)
+        need = sum(argument.room for argument in together)
+        pitch = up(max(need, 1), max(ROW_BYTES, 2 * alignment))
+        arena.reserve(items * pitch)
         self._generation = arena.generation
+        self._side_by_side: _Dense | None = None
+        if together:
+            self._side_by_side = _side_by_side(arena, together, items, pitch, around)
+            parts.append(self._side_by_side)
         self._parts = parts
+        self._part = {name: part for part in parts for name in part.placed}
+        self.write(values, fresh)
         for part in parts:
             part.snap()
+        self.every = {name: self._tensors(name, isolated) for name in specs}
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The arguments of the first item."""
+        return self.of(0)
+
+    def of(self, number: int) -> dict[str, Tensor]:
+        """Return the arguments of one item."""
+        return {name: all_[number] for name, all_ in self.every.items()}
 
     @property
     def owned(self) -> list[tuple[int, int]]:
         """Addresses, first and one past the last, of memory that it has to itself."""
-        found = []
-        for memory in {id(p.memory): p.memory for p in self._placed}.values():
-            start = memory.data_ptr()
-            found.append((start, start + memory.numel()))
-        return found
+        return [(part.rows.low, part.rows.high) for part in self._parts]
 
     @property
-    def _placed(self) -> list[Placed]:
-        return [placed for part in self._parts for placed in part.placed]
+    def rows(self) -> Rows:
+        """The memory in which the arguments of a batch lie."""
+        assert self._side_by_side is not None
+        return self._side_by_side.rows
+
+    def views(self, name: str) -> list[Tensor]:
+        """Return the tensor of each item, as objects that no kernel has had."""
+        part = self._part[name]
+        argument, slot = part.placed[name]
+        isolated = {0} if isinstance(part, _Sparse) else ()
+        return part.rows.tensors(isolated, slot, *argument.form)
+
+    def write(self, values: Mapping[str, Tensor], fresh: Sequence[Poison] = ()) -> None:
+        """Write elements, and what fresh memory holds over those that have no values.
+
+        Args:
+            values: per argument [items, *shape]. Of elements that share memory by a
+                stride of 0, the one at index 0 counts.
+            fresh: the poison of the first items, which those after repeat; without it
+                what has no values stays as it is.
+        """
+        for name, part in self._part.items():
+            argument, _ = part.placed[name]
+            elements = part.elements(name)
+            if name not in self._unwritten:
+                elements.copy_(argument.single(values[name]))
+            for first, poison in enumerate(fresh if name in self._unwritten else ()):
+                _, value = poison_word(argument.dtype, poison)
+                bits_of(elements[first :: len(fresh)]).fill_(value)
+
+    def restore(self, number: int) -> None:
+        """Give an item of a batch its state when placed."""
+        if self._side_by_side is not None:
+            self._side_by_side.restore(number)
+
+    def touched(self, free: Collection[str] = ()) -> Tensor:
+        """Return in which items of a batch a byte has changed; bool [items].
+
+        Does not wait for the device. A byte rewritten with its old value is no change.
+
+        Args:
+            free: arguments whose elements may have; as they are now, they count as
+                placed from here on.
+        """
+        if self._side_by_side is None:
+            return torch.zeros(self.items, dtype=torch.bool, device=self._arena.device)
+        return self._side_by_side.touched(free)
 
     def touches(self, *, inplace: Collection[str] = ()) -> list[Touch]:
-        """Compare all memory of the placement with its state when placed.
+        """Compare all memory of the first item with its state when placed.
 
         Waits for the device. A byte rewritten with its old value is no touch.
 
         Args:
-            inplace: arguments whose elements the kernel may change.
+            inplace: arguments whose elements the kernel may change; see `touched`.
 
         Returns:
             At most one touch per argument and place, in the order of the arguments.
@@ -155,25 +412,21 @@ class Placement:
         if self._arena.device.type == "cuda":
             torch.cuda.synchronize(self._arena.device)
         found = [t for part in self._parts for t in part.touches(inplace)]
-        order = list(self.tensors)
+        order = list(self.every)
         found.sort(key=lambda touch: order.index(touch.argument))
         return [t for t in found if t.where != "element" or t.argument not in inplace]
 
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What one argument needs of its memory."""
-
-    name: str
-    spec: TensorSpec
-    dtype: torch.dtype
-    nbytes: int
-    guard: int
-    align: int
-
-    @property
-    def exact(self) -> bool:
-        return self.align < EXACT_BELOW
+    def _tensors(self, name: str, isolated: Collection[int]) -> list[Tensor]:
+        """Return the tensor of an argument in each item."""
+        part = self._part[name]
+        argument, slot = part.placed[name]
+        made = part.rows.tensors(isolated, slot, *argument.form)
+        if self.items == 1 and not isinstance(part, _Sparse):
+            memory = part.rows.memory[0, slot.start : slot.end]
+            _REGIONS[made[0]] = Region(
+                memory, slot.base - slot.start, slot.stop - slot.start
+            )
+        return made
 
 
 def place(
@@ -185,12 +438,14 @@ def place(
     poison: Poison,
     arena: Arena | None = None,
     edge: Edge | None = None,
+    unwritten: Collection[str] = (),
+    fresh: Poison = Poison.NAN,
 ) -> Placement:
-    """Lay a case's tensors out between guard zones.
+    """Lay a case's tensors out between guard zones: a batch of one.
 
     Around each argument: guard zone, storage from its base to the end of the view,
     guard zone. Guard zones, the storage in front of the view (its offset) and the
-    slack between its elements hold the poison of the argument's dtype.
+    padding between its elements hold the poison of the argument's dtype.
 
     An argument that lies at an edge has on that side, instead of the guard zone, a
     page that faults when touched. Its base keeps the alignment: at the end as many
@@ -215,103 +470,99 @@ def place(
         poison: which poison.
         arena: memory to use again; a fresh one by default.
         edge: which arguments lie beside a page that faults.
+        unwritten: arguments that have no values: they hold what fresh memory does.
+        fresh: which poison that is.
 
     Raises:
         HarnessError: if values do not fit their recipe, if elements overlap other
             than by a stride of 0, or if the alignment is no power of two.
         NoAddressSpace: if a sparse view spans more than the system gives.
     """
-    if alignment < 1 or alignment & (alignment - 1):
-        raise HarnessError(f"alignment {alignment} is not a power of two")
-    arena = Arena(device) if arena is None else arena
-    on_cpu = arena.device.type == "cpu"
-    together: list[_Wanted] = []
-    parts: list[Dense | Sparse] = []
-    windowed: set[str] = set()
-    for number, (name, spec) in enumerate(case_specs.items()):
-        _check_values(name, spec, values)
-        dtype: torch.dtype = getattr(torch, spec.dtype)
-        size = dtype.itemsize
-        span, reach = extent(name, spec)
-        nbytes, guard = (spec.offset + span) * size, guard_bytes(reach * size)
-        want = _Wanted(name, spec, dtype, nbytes, guard, max(alignment, size))
-        if is_sparse(spec, size, arena.device):
-            parts.append(_sparse(want, poison, arena.device))
-            windowed.add(name)
-        elif span and edge is not None and _is_at_edge(want, edge, on_cpu=on_cpu):
-            parts.append(_at_edge(arena, number, want, edge, poison))
-        else:
-            together.append(want)
-    arena.reserve(sum(slot_room(w.nbytes, w.guard, w.align) for w in together))
-    if together:
-        parts.append(_side_by_side(arena, together, poison))
-    placed = {p.name: p for part in parts for p in part.placed}
-    tensors = {}
-    for name in case_specs:
-        p = placed[name]
-        first = p.memory.storage_offset() + p.slot.base
-        storage = p.memory.untyped_storage()[first : first + p.slot.stop - p.slot.base]
-        tensor = torch.empty(0, dtype=p.dtype, device=arena.device)
-        tensor.set_(storage, p.spec.offset, p.spec.shape, p.spec.element_strides)
-        single(tensor, p.spec).copy_(single(values[p.name], p.spec))
-        # .data starts a version counter of its own: a kernel's caller sees 0.
-        tensors[p.name] = tensor.data
-        if name not in windowed:
-            slot, memory = p.slot, p.memory[p.slot.start : p.slot.end]
-            _REGIONS[tensors[p.name]] = Region(
-                memory, slot.base - slot.start, slot.stop - slot.start
-            )
-    return Placement(arena, parts, tensors)
+    return Placement(
+        Arena(device) if arena is None else arena,
+        case_specs,
+        as_batch(values),
+        items=1,
+        alignment=alignment,
+        around=poison,
+        edge=edge,
+        unwritten=unwritten,
+        fresh=(fresh,),
+    )
 
 
-def _side_by_side(arena: Arena, wanted: Sequence[_Wanted], poison: Poison) -> Dense:
-    """Lay arguments out in the arena's one block."""
+def as_batch(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the values of one case as those of a batch of one."""
+    return {name: given.unsqueeze(0) for name, given in values.items()}
+
+
+def row_bytes(specs: Mapping[str, TensorSpec], alignment: int) -> int:
+    """Return the bytes that the arguments of one item take, guard zones included.
+
+    Twice as many are used: all rows are kept to compare with.
+    """
+    return sum(_Argument.of(*given, alignment).room for given in specs.items())
+
+
+def _side_by_side(
+    arena: Arena,
+    arguments: Sequence[_Argument],
+    items: int,
+    pitch: int,
+    around: Poison,
+) -> _Dense:
+    """Lay arguments out in the arena's one block, a row for each item."""
     used, placed = 0, []
     address = arena.live.data_ptr()
-    for w in wanted:
+    for a in arguments:
         slot = next_slot(
-            address, used, w.nbytes, w.guard, alignment=w.align, exact=w.exact
+            address, used, a.nbytes, a.guard, alignment=a.align, exact=a.exact
         )
-        placed.append(Placed(w.name, w.spec, w.dtype, arena.live, slot))
+        placed.append((a, slot))
         used = rounded(slot.end)
-    return Dense(arena.live, arena.snapshot, placed, poison)
+    form = (items, pitch if items > 1 else -1)
+    whole = slice(items * pitch if items > 1 else None)
+    live, snapshot = (m[whole].view(form) for m in (arena.live, arena.snapshot))
+    # Nothing is filled or compared beyond what a single row holds.
+    within = 0, pitch if items > 1 else used
+    return _Dense(live, snapshot, placed, around, within=within)
 
 
-def _is_at_edge(want: _Wanted, edge: Edge, *, on_cpu: bool) -> bool:
+def _is_at_edge(argument: _Argument, edge: Edge, arena: Arena) -> bool:
     """Whether a page that faults is to lie beside an argument."""
-    if edge.allocation is not None or edge.argument not in ("", want.name):
+    if edge.allocation is not None or edge.argument not in ("", argument.name):
         return False
-    return on_cpu or want.nbytes <= EDGE_BYTES
+    on_cpu = arena.device.type == "cpu"
+    return bool(argument.spec.numel) and (on_cpu or argument.nbytes <= EDGE_BYTES)
 
 
 def _at_edge(
-    arena: Arena, number: int, want: _Wanted, edge: Edge, poison: Poison
-) -> Dense:
-    """Lay an argument out against one end of its room, a guard zone on the other."""
-    need = rounded(want.nbytes + want.guard + edge.slack + 2 * want.align)
-    room = arena.rooms.room(number, need, readable=edge.readable)
+    arena: Arena, number: int, argument: _Argument, edge: Edge, around: Poison
+) -> _Dense:
+    """Lay an argument out against one end of fenced memory."""
+    a = argument
+    need = rounded(a.nbytes + a.guard + edge.slack + 2 * a.align)
+    buffer = arena.fenced(number, need, readable=edge.readable)
     slot = edge_slot(
-        edge, room.memory.numel(), room.start, room.stop, want.nbytes, want.guard,
-        alignment=want.align,
+        edge, buffer.memory.numel(), buffer.start, buffer.stop, a.nbytes, a.guard,
+        alignment=a.align,
     )  # fmt: skip
-    placed = Placed(want.name, want.spec, want.dtype, room.memory, slot)
-    return Dense(room.memory, room.snapshot, [placed], poison)
+    within = slot.start // ROUND_BYTES * ROUND_BYTES, rounded(slot.end)
+    whole = buffer.memory.view(1, -1), buffer.snapshot.view(1, -1)
+    return _Dense(*whole, [(a, slot)], around, within=within)
 
 
-def _sparse(want: _Wanted, poison: Poison, device: torch.device) -> Sparse:
-    windows = Windows(
-        want.spec, want.dtype, guard=want.guard, alignment=want.align,
-        exact=want.exact, poison=poison, device=device,
-    )  # fmt: skip
-    placed = Placed(want.name, want.spec, want.dtype, windows.memory, windows.slot)
-    return Sparse(windows, placed)
-
-
-def _check_values(name: str, spec: TensorSpec, values: Mapping[str, Tensor]) -> None:
+def _check_values(
+    name: str, spec: TensorSpec, values: Mapping[str, Tensor], items: int
+) -> None:
     given = values.get(name)
-    found = None if given is None else (tuple(given.shape), given.dtype)
-    if found != (spec.shape, getattr(torch, spec.dtype)):
-        what = f"values {found} do not fit shape {spec.shape} and dtype {spec.dtype}"
+    found = None if given is None else (tuple(given.shape[1:]), given.dtype)
+    wanted = spec.shape, getattr(torch, spec.dtype)
+    if given is None or found != wanted or len(given) != items:
+        what = (
+            f"values {found} do not fit shape {spec.shape} and dtype {spec.dtype}, "
+            f"{items} times"
+        )
         raise HarnessError(what, where=name)
 
 

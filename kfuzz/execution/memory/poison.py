@@ -8,6 +8,10 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Poison as Poison
 
+ALTERNATING: Final = (Poison.NAN, Poison.FINITE)
+"""What fresh memory holds in the calls of a batch, one after the other."""
+
+
 # Per dtype the integer type of its width, the bits of the NaN poison and of the
 # finite one. NaNs are quiet, with a payload that arithmetic on ordinary data does
 # not produce (8-bit formats have no room for one). The finite poison of floats is
@@ -80,11 +84,19 @@ def is_poison(tensor: Tensor, poison: Poison) -> Tensor:
         A bool tensor of the same shape. For a bool tensor it also marks honest
         elements that equal the poison, since bool has no spare pattern.
     """
-    if tensor.is_complex():
-        return is_poison(torch.view_as_real(tensor.resolve_conj()), poison).all(-1)
-    word, value = poison_word(tensor.dtype, poison)
-    raw = tensor.detach()
-    if word.itemsize == raw.dtype.itemsize:
-        return raw.view(word) == value
-    parts = raw.contiguous().unsqueeze(-1).view(word)
-    return (parts == value).all(-1)
+    _, value = poison_word(tensor.dtype, poison)
+    found = bits_of(tensor.detach().resolve_conj()) == value
+    return found.squeeze(-1) if found.shape[-1] == 1 else found.all(-1)
+
+
+def bits_of(tensor: Tensor) -> Tensor:
+    """Return a tensor's memory as the words that poison is written in.
+
+    Args:
+        tensor: any shape and strides, but no lazily conjugated one.
+
+    Returns:
+        A view, integers of shape [*shape, words of an element].
+    """
+    word, _ = poison_word(tensor.dtype, Poison.NAN)
+    return tensor.unsqueeze(-1).view(word)

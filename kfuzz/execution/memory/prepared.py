@@ -1,9 +1,9 @@
-"""A kernel's own allocations in a burst: noted in one call, prepared for all.
+"""A kernel's own allocations in a batch: noted in one call, prepared for all.
 
 A dispatch mode that guards each allocation costs a call more than most kernels. Where
 everything that it would guard comes through torch's Python functions, these hand out
-memory that was poisoned and put between guard zones for all members at once: what the
-first member asks for is made for the others too.
+memory that was poisoned and put between guard zones for all items at once: what the
+first item asks for is made for the others too.
 """
 
 import threading
@@ -20,11 +20,18 @@ from kfuzz.execution.memory.allocations import (
     GuardedAllocations,
     is_guarded,
 )
-from kfuzz.execution.memory.batch_rows import ROW_BYTES, BurstArena, fresh_poison
-from kfuzz.execution.memory.columns import Column, alignment_on
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.constructors import Function, nothing, others, places
-from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.memory.zones import guard_bytes, slot_room
+from kfuzz.execution.memory.placement import ROW_BYTES
+from kfuzz.execution.memory.poison import ALTERNATING, Poison
+from kfuzz.execution.memory.rows import PoisonedSlot, Rows
+from kfuzz.execution.memory.zones import (
+    alignment_on,
+    guard_bytes,
+    next_slot,
+    slot_room,
+    up,
+)
 
 _Plain = bool | int | torch.dtype | torch.device | torch.layout | torch.memory_format
 
@@ -55,7 +62,7 @@ class _Noted:
         like: the tensor that it was given first; None for a function of sizes.
         args: the other positional arguments.
         kwargs: the keyword arguments.
-        tensors: what it gives each member; None where that is nothing to guard.
+        tensors: what it gives each item; None where that is nothing to guard.
     """
 
     name: str
@@ -68,47 +75,49 @@ class _Noted:
 class Prepared:
     """A context in which calls that allocate give prepared memory.
 
-    What the first member's call asks for, while `recording`, the others are given too.
-    It is poisoned as the member's number says, aligned as torch's allocators do, and
+    What the first item's call asks for, while `recording`, the others are given too.
+    It is poisoned as the item's number says, aligned as torch's allocators do, and
     lies between guard zones; shape and strides are those that torch gives. One
-    allocation of all members is one storage, so that its tensors have storage offsets,
-    and one version counter, but for those of members that are apart.
+    allocation of all items is one storage, so that its tensors have storage offsets,
+    and one version counter, but for those of items that are isolated.
 
     Attributes:
-        first: number of the first member.
-        row: of the member whose call is under way, counted from the first.
+        first: number of the first item.
+        row: of the item whose call is under way, counted from the first.
         at: calls that have allocated in it.
         count: how many there are to be.
         columns: what has been prepared.
-        sound: whether all that was to be guarded in the first member's call was.
+        sound: whether all that was to be guarded in the first item's call was.
         error: what prevented memory from being prepared.
     """
 
     def __init__(
         self,
-        arena: BurstArena,
+        arena: Arena,
         first: int,
-        members: int,
-        apart: Collection[int] = (),
+        items: int,
+        isolated: Collection[int] = (),
     ) -> None:
         """Prepare nothing yet.
 
         Args:
             arena: where memory comes from.
-            first: number of the first member.
-            members: how many.
-            apart: numbers of members whose memory is a storage of its own each; the
+            first: number of the first item.
+            items: how many.
+            isolated: numbers of items whose memory is a storage of its own each; the
                 first is one in any case, or a function that enlarges what it is given
                 would find room there.
         """
         self.first = first
         self.row = self.at = self.count = 0
-        self.columns: list[Column] = []
+        self.columns: list[Rows] = []
+        self._guarded: list[PoisonedSlot] = []
+        self._poisons = ALTERNATING[first % 2 :] + ALTERNATING[: first % 2]
         self.sound = True
         self.error: Exception | None = None
         self._arena = arena
-        self._members = members
-        self._apart = {0, *(n - first for n in apart if n >= first)}
+        self._items = items
+        self._isolated = {0, *(n - first for n in isolated if n >= first)}
         self._usual: set[str] = set()
         self._sequence: list[_Noted] = []
         self._bytes = 0
@@ -132,13 +141,13 @@ class Prepared:
         self._patches.undo()
 
     def recording(self) -> "_Watch":
-        """Return a context for the call of the first member.
+        """Return a context for the call of the first item.
 
         All of it can be prepared for the others if it is `sound` afterwards. It is not
         where memory was to be guarded that came another way: from C++, from a
         constructor, by growing, from another thread.
         """
-        self._watch = _Watch(self._arena.device, fresh_poison(self.first))
+        self._watch = _Watch(self._arena.device, self._poisons[0])
         return self._watch
 
     def recorded(self) -> None:
@@ -149,16 +158,15 @@ class Prepared:
         self.count = len(self._sequence)
 
     def touched(self) -> Tensor | None:
-        """Return per member whether a byte around its memory has changed.
+        """Return per item whether a byte around its memory has changed.
 
-        A bool tensor [members] on the device, not waited for; None if nothing was
+        A bool tensor [items] on the device, not waited for; None if nothing was
         prepared.
         """
-        found: Tensor | None = None
-        for column in self.columns:
-            more = column.touched()
-            found = more if found is None else found | more
-        return None if found is None else found[: self._members]
+        if not self._guarded:
+            return None
+        found = [guarded.touched() for guarded in self._guarded]
+        return torch.stack(found).any(0)[: self._items]
 
     def _replacement(self, name: str, true: Function, of_tensor: bool) -> Function:
         # All in one function each: every call of the kernel goes through it.
@@ -246,7 +254,7 @@ class Prepared:
         kwargs: dict[str, Any],
         made: Any,
     ) -> Any:
-        """Prepare for all members what a call gave the first one.
+        """Prepare for all items what a call gave the first one.
 
         Returns:
             What takes the place of `made`.
@@ -263,29 +271,40 @@ class Prepared:
             return made
         tensors = None
         if is_guarded(made, self._arena.device) and not kwargs.get("pin_memory"):
-            column = self._column(made)
-            if column is None:
+            tensors = self._column(made)
+            if tensors is None:
                 return made
-            self.columns.append(column)
-            tensors = column.tensors
         own = {key: _copied(value) for key, value in kwargs.items()}
         self._sequence.append(_Noted(name, like, _copied(args), own, tensors))
         self.at += 1
         self.sound = True
         return made if tensors is None else tensors[0]
 
-    def _column(self, made: Tensor) -> Column | None:
-        """Prepare memory like a tensor's; None if it is too much."""
+    def _column(self, made: Tensor) -> tuple[Tensor, ...] | None:
+        """Prepare memory like a tensor's, a row for each item; None if it is too much.
+
+        Returns:
+            The tensor of each item.
+        """
         arena, nbytes = self._arena, made.untyped_storage().nbytes()
-        room = slot_room(nbytes, guard_bytes(nbytes), alignment_on(arena.device))
-        pitch = max(-(-room // ROW_BYTES), 1) * ROW_BYTES
-        need = (self._members + 1) // 2 * 2 * pitch
+        guard, align = guard_bytes(nbytes), alignment_on(arena.device)
+        pitch = up(max(slot_room(nbytes, guard, align), 1), ROW_BYTES)
+        poisons = self._poisons
+        need = up(self._items, len(poisons)) * pitch
         self._bytes += need
         if self._bytes > TOTAL_BYTES:
             return None
         with torch._C._DisableTorchDispatch():  # it costs each call as much again
-            rows = arena.own(len(self.columns), need)[:need]
-            return Column(rows, pitch, self.first, made, self._apart)
+            memory = arena.own(len(self.columns), need)[:need]
+            slot = next_slot(
+                memory.data_ptr(), 0, nbytes, guard, alignment=align, exact=False
+            )
+            rows = Rows(memory.view(-1, pitch), (slot,))
+            self._guarded.append(PoisonedSlot(rows, made.dtype, poisons))
+            form = made.dtype, made.shape, made.stride()
+            tensors = rows.tensors(self._isolated, slot, *form)
+        self.columns.append(rows)  # views of it are looked at from here on
+        return tuple(tensors)
 
 
 class _Watch(GuardedAllocations):  # type: ignore[no-untyped-call]

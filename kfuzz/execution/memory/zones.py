@@ -14,6 +14,13 @@ GUARD_BYTES: Final = 4096
 GUARD_LIMIT_BYTES: Final = 64 * 1024
 """Largest guard zone: beyond it, filling and comparing would outweigh the kernel."""
 
+EXACT_BELOW: Final = 64
+"""Alignments under this many bytes are given exactly, never by luck a larger one;
+from there on torch's own allocators align alike."""
+
+CPU_ALIGNMENT: Final = 64  # what torch's CPU allocator gives
+DEVICE_ALIGNMENT: Final = 512  # what its CUDA caching allocator gives
+
 ROUND_BYTES: Final = 64
 """Slots are rounded to this, so that they can be compared in 8-byte words."""
 
@@ -45,6 +52,11 @@ def guard_bytes(reach: int) -> int:
     return min(max(rounded(reach), GUARD_BYTES), GUARD_LIMIT_BYTES)
 
 
+def alignment_on(device: torch.device) -> int:
+    """Return the bytes to which torch's allocator aligns."""
+    return CPU_ALIGNMENT if device.type == "cpu" else DEVICE_ALIGNMENT
+
+
 def next_slot(
     address: int, used: int, nbytes: int, guard: int, *, alignment: int, exact: bool
 ) -> Slot:
@@ -58,7 +70,7 @@ def next_slot(
         alignment: power of two that the storage's address is a multiple of.
         exact: whether the address must not be a multiple of 2 * `alignment`.
     """
-    base = _up(address + used + guard, 2 * alignment if exact else alignment)
+    base = up(address + used + guard, 2 * alignment if exact else alignment)
     if exact:
         base += alignment
     base -= address
@@ -79,7 +91,7 @@ def edge_slot(
     """Lay a slot out against one end of fenced memory, a guard zone on the other.
 
     Args:
-        edge: which end, and how much slack at least lies between.
+        edge: which end, and how much padding at least lies between.
         size: bytes of the memory; beyond `start` and `stop` lie fences that can be
             read, which then belong to the slot's zone.
         start: where the fence in front ends.
@@ -89,7 +101,7 @@ def edge_slot(
         alignment: power of two, of which the storage's address is a multiple.
     """
     if edge.side == "start":
-        base = start + _up(edge.slack, alignment)
+        base = start + up(edge.slack, alignment)
         return Slot(0, base, base + nbytes, rounded(base + nbytes + guard))
     base = (stop - edge.slack - nbytes) // alignment * alignment
     first = (base - guard) // ROUND_BYTES * ROUND_BYTES
@@ -108,8 +120,9 @@ def raw_memory(nbytes: int, device: torch.device) -> Tensor:
 
 def rounded(nbytes: int) -> int:
     """Return a size rounded up to `ROUND_BYTES`."""
-    return _up(nbytes, ROUND_BYTES)
+    return up(nbytes, ROUND_BYTES)
 
 
-def _up(number: int, step: int) -> int:
+def up(number: int, step: int) -> int:
+    """Return a number rounded up to a multiple of a step."""
     return -(-number // step) * step

@@ -1,0 +1,156 @@
+"""Memory that the cases of one kernel use in turn, grown as needed."""
+
+import mmap
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kfuzz.execution.device import pages as device_pages
+from kfuzz.execution.memory import pages
+from kfuzz.execution.memory.zones import raw_memory
+
+
+@dataclass(frozen=True)
+class FencedBuffer:
+    """Memory between fences that arguments at an edge use in turn.
+
+    Attributes:
+        memory: uint8, between two fences; on a device with them where they can be
+            read.
+        snapshot: as large, without fences.
+        readable: whether its fences may be read.
+        start: byte in `memory` where the fence in front ends.
+        stop: byte in `memory` where the fence behind begins.
+    """
+
+    memory: Tensor
+    snapshot: Tensor
+    readable: bool
+    start: int
+    stop: int
+
+
+class Arena:
+    """Memory that placements use in turn.
+
+    One placement lives in it at a time: the next one overwrites the tensors of the
+    last. What must outlive the next case has to be cloned.
+
+    Attributes:
+        device: where the memory lies.
+        generation: how many placements have used it.
+        live: uint8, where arguments lie.
+        snapshot: uint8, their state before the calls.
+        pool: fenced memory for what a kernel allocates, on a device only.
+        settled: whether the first call of a batch has been seen to allocate what the
+            others do; None before that is known.
+    """
+
+    def __init__(self, device: torch.device | str) -> None:
+        self.device = torch.device(device)
+        self.generation = 0
+        on_cpu = self.device.type == "cpu"
+        self.pool = None if on_cpu else device_pages.Pool(self.device)
+        self.settled: bool | None = None
+        self.live = raw_memory(0, self.device)
+        self.snapshot = raw_memory(0, self.device)
+        self._fenced: dict[int, FencedBuffer] = {}
+        self._own: list[_Own] = []
+
+    def reserve(self, nbytes: int) -> None:
+        """Make room for a placement; invalidates the one before.
+
+        Args:
+            nbytes: bytes needed in all, guard zones included.
+        """
+        self.generation += 1
+        if nbytes > self.live.numel():
+            size = 1 << (nbytes - 1).bit_length()
+            self.live = self.snapshot = raw_memory(0, self.device)
+            self.live = raw_memory(size, self.device)
+            self.snapshot = raw_memory(size, self.device)
+
+    def fenced(self, number: int, nbytes: int, *, readable: bool) -> FencedBuffer:
+        """Return the fenced memory of the argument with this number.
+
+        It is mapped on first use and again only to grow.
+
+        Args:
+            number: position of the argument.
+            nbytes: least size.
+            readable: whether its fences may be read.
+
+        Raises:
+            HarnessError: if this system cannot make it.
+        """
+        buffer = self._fenced.get(number)
+        if (
+            buffer is None
+            or buffer.stop - buffer.start < nbytes
+            or buffer.readable is not readable
+        ):
+            self._fenced.pop(number, None)  # before two take the place of one
+            size = max(1 << (nbytes - 1).bit_length(), 4 * mmap.PAGESIZE)
+            buffer = self._fenced[number] = self._mapped(size, readable=readable)
+        return buffer
+
+    def _mapped(self, nbytes: int, *, readable: bool) -> FencedBuffer:
+        if self.device.type == "cpu":
+            memory = pages.fenced_memory(nbytes, readable=readable)
+            start, stop = 0, memory.numel()
+        else:
+            made = device_pages.fenced_memory(nbytes, self.device, readable=readable)
+            memory, start, stop = made.memory, made.start, made.stop
+        return FencedBuffer(memory, torch.empty_like(memory), readable, start, stop)
+
+    def shed(self, limit: int) -> None:
+        """Give back what is kept for a kernel's allocations if it is more than that."""
+        if sum(own.memory.numel() for own in self._own) > limit:
+            self._own.clear()
+
+    def own(self, number: int, nbytes: int) -> Tensor:
+        """Return memory for one of a kernel's own allocations, for a whole batch.
+
+        What a kernel still holds from an earlier batch is not used again: its owner
+        may rely on it, as caches do.
+
+        Args:
+            number: of the allocation in a call; each has memory of its own.
+            nbytes: least size.
+        """
+        while len(self._own) <= number:
+            self._own.append(_Own(raw_memory(0, self.device)))
+        own = self._own[number]
+        if nbytes > own.memory.numel() or not own.alone:
+            del own  # given back before more is taken
+            self._own[number] = _Own(raw_memory(0, self.device))
+            size = 1 << (nbytes - 1).bit_length()
+            self._own[number] = own = _Own(raw_memory(size, self.device))
+        return own.memory
+
+
+class _Own:
+    """Memory for one allocation of a kernel, and who held it when it was made."""
+
+    def __init__(self, memory: Tensor) -> None:
+        self.memory = memory
+        self._holders = _holders(memory)
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else holds it; not, if this torch does not tell."""
+        return self._holders is not None and _holders(self.memory) == self._holders
+
+
+def _holders(memory: Tensor) -> int | None:
+    """Return how many objects hold a storage; None if this torch does not tell."""
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    return None if count is None else int(count(memory.untyped_storage()._cdata))
+
+
+def unavailable(device: torch.device) -> str:
+    """Return why no fences can be made on a device, "" where they can."""
+    if device.type == "cpu":
+        return "" if pages.available() else "pages that fault cannot be made here"
+    return device_pages.unavailable(device)

@@ -1,0 +1,227 @@
+"""Rows of guarded slots: one row for each item of a batch, one for a case alone.
+
+The layout of all memory that a kernel is given or allocates under guard: a slot between
+zones, at the same place in every row.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor, UntypedStorage
+
+from kfuzz.execution.memory.poison import Poison, poison_word
+from kfuzz.execution.memory.zones import Slot
+from kfuzz.numerics.run import Side
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Memory in which rows that are laid out alike follow one another.
+
+    Attributes:
+        memory: uint8 [rows, pitch].
+        slots: where storages lie in each row, counted from its first byte.
+    """
+
+    memory: Tensor
+    slots: tuple[Slot, ...]
+
+    @classmethod
+    def one(cls, memory: Tensor, slot: Slot) -> "Rows":
+        """Return a single row that is all of some flat memory."""
+        return cls(memory.view(1, -1), (slot,))
+
+    @property
+    def low(self) -> int:
+        """Address of the first byte."""
+        return self.memory.data_ptr()
+
+    @property
+    def high(self) -> int:
+        """Address past the last byte."""
+        return self.low + self.memory.numel()
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one row to the next."""
+        return self.memory.shape[1]
+
+    def holds(self, start: int, stop: int) -> bool:
+        """Whether the bytes between two addresses are of one storage of one row."""
+        first = (start - self.low) % self.pitch
+        last = first + stop - start
+        return any(slot.base <= first and last <= slot.stop for slot in self.slots)
+
+    def every(
+        self,
+        slot: Slot,
+        dtype: torch.dtype,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        offset: int = 0,
+    ) -> Tensor:
+        """Return the elements in all rows, [rows, *shape].
+
+        Args:
+            slot: where they lie in a row.
+            dtype: element type.
+            shape: sizes.
+            strides: in elements.
+            offset: elements in front of the first.
+        """
+        typed, size = self.memory.view(dtype), dtype.itemsize
+        first = typed.storage_offset() + slot.base // size + offset
+        shape = (self.memory.shape[0], *shape)
+        return typed.as_strided(shape, (self.pitch // size, *strides), first)
+
+    def isolated(
+        self,
+        row: int,
+        slot: Slot,
+        dtype: torch.dtype,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        offset: int = 0,
+    ) -> Tensor:
+        """Return the elements in one row, in a storage that begins and ends there.
+
+        It has a version counter of its own: a kernel's caller sees 0. The arguments are
+        those of `every`.
+        """
+        made = torch.empty(0, dtype=dtype, device=self.memory.device)
+        made.set_(self.storage(row, slot), offset, tuple(shape), tuple(strides))
+        return made.data
+
+    def tensors(
+        self,
+        isolated: Collection[int],
+        slot: Slot,
+        dtype: torch.dtype,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        offset: int = 0,
+    ) -> list[Tensor]:
+        """Return the elements of each row, as objects that no kernel has had.
+
+        Args:
+            isolated: rows whose tensors have a storage of their own.
+            slot: as the rest, see `every`.
+            dtype: see there.
+            shape: see there.
+            strides: see there.
+            offset: see there.
+        """
+        form = (slot, dtype, shape, strides, offset)
+        count = self.memory.shape[0]
+        shared = self.every(*form).unbind(0) if count > len(isolated) else ()
+        return [
+            self.isolated(row, *form) if row in isolated else shared[row]
+            for row in range(count)
+        ]
+
+    def storage(self, row: int, slot: Slot) -> UntypedStorage:
+        """Return the storage in a slot of a row."""
+        first = self.memory.storage_offset() + row * self.pitch
+        whole = self.memory.untyped_storage()
+        own: UntypedStorage = whole[first + slot.base : first + slot.stop]
+        return own
+
+
+@dataclass(frozen=True)
+class Stray:
+    """Bytes that were changed in one zone of a slot.
+
+    Attributes:
+        where: "before" or "after" the storage.
+        count: elements changed there.
+        distance: elements from the nearest changed one to the storage: 1 is one past
+            the end.
+    """
+
+    where: Side
+    count: int
+    distance: int
+
+
+class PoisonedSlot:
+    """One slot in each row, whose zones are held against the poison that they got.
+
+    Attributes:
+        rows: the memory.
+        slot: where it lies in a row.
+        dtype: of the elements in it.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        dtype: torch.dtype,
+        poisons: Sequence[Poison],
+        *,
+        zones_only: bool = False,
+    ) -> None:
+        """Fill the slot, zones included.
+
+        Args:
+            rows: the memory, with one slot.
+            dtype: whose poison it gets.
+            poisons: those of the first rows; the rows after them repeat these. Their
+                number divides that of the rows.
+            zones_only: leave the storage between the zones as it is.
+        """
+        (slot,) = rows.slots
+        self.rows, self.slot, self.dtype = rows, slot, dtype
+        self._poisons = tuple(poisons)
+        # [repetitions, poisons, words] each
+        self._zones = [self._words(a, b) for a, b in _zones(slot)]
+        self._value = _values(dtype, self._poisons, rows.memory.device)
+        filled = [self._words(slot.start, slot.end)]
+        for part in self._zones if zones_only else filled:
+            if isinstance(self._value, int):
+                part.fill_(self._value)
+            else:
+                part.copy_(self._value)
+
+    def touched(self) -> Tensor:
+        """Return in which rows a zone has changed: bool [rows], not waited for."""
+        before, after = ((zone != self._value).any(-1) for zone in self._zones)
+        return (before | after).view(-1)
+
+    def strays(self) -> list[Stray]:
+        """Return the changes in the first row; waits for the device."""
+        found = []
+        sides: tuple[Side, Side] = ("before", "after")
+        for where, zone in zip(sides, self._zones, strict=True):
+            changed = (zone != self._value)[0, 0]
+            words = changed.nonzero().flatten().cpu()
+            origin = changed.numel() if where == "before" else 0
+            moved = (words - origin) * zone.itemsize // self.dtype.itemsize
+            moved = torch.unique(moved)
+            if moved.numel():
+                near = -int(moved[-1]) if where == "before" else int(moved[0]) + 1
+                found.append(Stray(where, moved.numel(), near))
+        return found
+
+    def _words(self, start: int, stop: int) -> Tensor:
+        word, _ = poison_word(self.dtype, self._poisons[0])
+        part = self.rows.memory[:, start:stop].view(word)
+        return part.view(-1, len(self._poisons), part.shape[1])
+
+
+def _zones(slot: Slot) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (slot.start, slot.base), (slot.stop, slot.end)
+
+
+# As many as there are dtypes and poisons; never written to.
+@cache
+def _values(
+    dtype: torch.dtype, poisons: tuple[Poison, ...], device: torch.device
+) -> Tensor | int:
+    """Return the words of poisons, [1, poisons, 1]; a number if it is one."""
+    words = [poison_word(dtype, poison) for poison in poisons]
+    if len(words) == 1:
+        return words[0][1]
+    made = torch.tensor([value for _, value in words], dtype=words[0][0])
+    return made.view(1, -1, 1).to(device)
