@@ -4,7 +4,7 @@
 
 For each family of cases: a burst of members whose kernel is only launched, the same
 burst screened by all contracts that are always on, bursts drawn and screened as a
-campaign does it, and plain loops over Hypothesis. `--device` is cuda, cpu or interpret;
+campaign does it, and plain loops over Hypothesis. `--device` is cuda or cpu;
 all times of a table are taken in one run of a minute or two.
 """
 
@@ -295,7 +295,7 @@ def problems(families: dict[str, dict[str, Any]]) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table, and write the file."""
     parse = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parse.add_argument("--device", default="cuda", help="cuda, cpu or interpret")
+    parse.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parse.add_argument(
         "--seconds", type=float, help="of each of four parts of a family; 1.5 or 3"
     )

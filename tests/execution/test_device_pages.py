@@ -18,7 +18,7 @@ from kfuzz.execution.device.driver import DriverError, driver_for
 from kfuzz.execution.device.pages import Pool, fenced_memory, sparse_memory
 from kfuzz.execution.memory import arena
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.arena import Arena, Room
+from kfuzz.execution.memory.arena import Arena, FencedBuffer
 from kfuzz.execution.memory.own_edges import EDGE_ALIGNMENT
 from kfuzz.execution.memory.pages import NoAddressSpace
 from kfuzz.execution.memory.placement import place
@@ -272,9 +272,11 @@ def test_so_many_allocations_and_no_more_lie_at_fences(driver, monkeypatch):
 @pytest.mark.parametrize("side", ["start", "end"])
 def test_writes_beyond_an_argument_into_a_readable_fence_are_located(driver, side):
     made = fenced_memory(4 * GRAIN, CPU, readable=True, driver=driver)
-    room = Room(made.memory, torch.empty_like(made.memory), True, made.start, made.stop)
+    buffer = FencedBuffer(
+        made.memory, torch.empty_like(made.memory), True, made.start, made.stop
+    )
     arena = Arena("cpu")
-    arena.arena.room = lambda number, nbytes, *, readable: room
+    arena.fenced = lambda number, nbytes, *, readable: buffer
     x = torch.arange(32.0).reshape(4, 8)
     placement = place(
         {"x": spec_of(4, 8)}, {"x": x}, device="cpu", alignment=16,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.device import graphs
 from kfuzz.execution.device.graphs import Replays, replayed
@@ -91,10 +92,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(
     kernel: Callable[[Tensor], object], *, inplace: tuple[str, ...] = ()
 ) -> Replays:
-    common = Overlapping(
-        kernel, CASE, {"y": Expected((4,), torch.float32)}, torch.device("cpu"),
-        alignment=16, around=Poison.NAN, fresh=Poison.NAN, scalars={}, inplace=inplace,
+    asked = Invocation(
+        kernel, CASE, {"y": Expected((4,), torch.float32)}, alignment=16,
+        around=Poison.NAN, inplace=inplace,
     )  # fmt: skip
+    common = Overlapping(asked, torch.device("cpu"), Poison.NAN)
     return replayed(common, {"x": ONE}, [{"x": TWO}, {"x": ONE}])
 
 

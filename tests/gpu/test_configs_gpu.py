@@ -30,6 +30,7 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.calls.autotuning import CALLS, Measuring
+from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.device.graphs import Replays, replayed
 from kfuzz.execution.interpreter.watch import Launches, watch
@@ -180,11 +181,11 @@ TWO = torch.tensor([-3.0, 3, -4, 4])
 
 def replays(function: Callable[[Tensor], object]) -> Replays:
     spec = TensorSpec((4,), ("d0",), "float32", fill=Fill("randn"))
-    common = Overlapping(
+    asked = Invocation(
         function, Case({"x": spec}), {"y": Expected((4,), torch.float32)},
-        torch.device("cuda:0"), alignment=16, around=Poison.NAN, fresh=Poison.NAN,
-        scalars={},
+        alignment=16, around=Poison.NAN,
     )  # fmt: skip
+    common = Overlapping(asked, torch.device("cuda:0"), Poison.NAN)
     one, two = ONE.cuda(), TWO.cuda()
     return replayed(common, {"x": one}, [{"x": two}, {"x": one}])
 

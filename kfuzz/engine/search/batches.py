@@ -17,6 +17,7 @@ from kfuzz.core.screened import Screened, Suspect
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.search.drawing import bursts_of, search_round
 from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.workers.backend import runs_on
 from kfuzz.engine.workers.runner import ENDS_CHILD
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.evaluation.prefilter import declined, member_case
@@ -108,6 +109,7 @@ def screen_round(
         limit: cases of the kernel in the whole run, None for no limit.
         seed_value: everything drawn depends on it.
     """
+    backend = runs_on(kernel.loaded.kernel, backend)
     if backend not in ELEMENTS:
         return
     count, most = share_of(kernel, backend, limit)

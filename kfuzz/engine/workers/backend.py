@@ -11,18 +11,20 @@ from kfuzz.execution.processes import Child
 from kfuzz.targets.triton_free import is_triton_free
 
 
-def budget_for(kernel: BoundKernel, backend: str) -> SizeBudget:
-    """Return the limits on the sizes of a kernel's cases.
-
-    Triton's interpreter has its limits for what it runs; a kernel of none of it has the
-    CPU's.
+def runs_on(kernel: BoundKernel, backend: str) -> str:
+    """Return what a kernel runs on: one of none of Triton runs on the CPU.
 
     Args:
         kernel: the kernel.
         backend: "cpu", "interpret" or "cuda".
     """
     plain = backend == "interpret" and is_triton_free(kernel)
-    return SIZE_BUDGETS["cpu" if plain else backend]
+    return "cpu" if plain else backend
+
+
+def budget_for(kernel: BoundKernel, backend: str) -> SizeBudget:
+    """Return the limits on the sizes of a kernel's cases; see `runs_on`."""
+    return SIZE_BUDGETS[runs_on(kernel, backend)]
 
 
 class Backend:

@@ -17,7 +17,7 @@ from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.raised import caught
 from kfuzz.execution.device.devices import fault_of
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.interpreter.watch import watch, watches
+from kfuzz.execution.interpreter.watch import Launches, watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.overreach import OVERREACH, Overreach
@@ -163,6 +163,7 @@ class _Batch:
         self.suspects: dict[int, str] = {}
         self.in_a_row = 0
         self.strays: dict[int, Tensor] = {}
+        self.launches = Launches()
         self.unchecked = ""
         self.due = 0.0
 
@@ -170,11 +171,12 @@ class _Batch:
         """Call the kernel for all items."""
         try:
             with (
-                watch(config=self.asked.config),
+                watch(config=self.asked.config) as self.launches,
                 environment(self.device),
                 self.overreach,
             ):
                 prepared = self._calls()
+                self._check_unwatched()
         except _Lost as lost:
             return BatchRun(lost=str(lost))
         failed = {**self.results.failed, **self.suspects}
@@ -312,6 +314,7 @@ class _Batch:
         guard = GuardedAllocations(self.device, ALTERNATING[number % 2])
         self.overreach.seen = False
         made = attempt(partial(self._call, number), self.device, guard)
+        self._check_unwatched()
         if self._returned(number, made):
             self.results.take(number, made.returned)
             self.strays[number] = guard.changed()
@@ -342,6 +345,15 @@ class _Batch:
         if why := _described(made.unchecked):
             self.suspects[number] = why
         return True
+
+    def _check_unwatched(self) -> None:
+        """Check that nothing ran that has to be watched call by call.
+
+        Raises:
+            Unsupported: if Triton's interpreter ran a program.
+        """
+        if self.launches.programs:
+            raise Unsupported("Triton's interpreter watches every call by itself")
 
     def _goes_on(self, left: Collection[int]) -> bool:
         """Tell the watchdog of a call, or give up the items that are left."""
@@ -397,8 +409,6 @@ def _described(left: UncheckedLaunch | None) -> str:
 
 def _unsupported(specs: Mapping[str, TensorSpec], device: torch.device) -> str:
     """Return why a structure cannot be run as a batch, "" if it can."""
-    if watches():
-        return "Triton's interpreter watches every call by itself"
     for name, spec in specs.items():
         if is_sparse(spec, getattr(torch, spec.dtype).itemsize, device):
             return f"{name} spans far more memory than it has elements"

@@ -207,7 +207,8 @@ class PoisonedSlot:
     def _words(self, start: int, stop: int) -> Tensor:
         word, _ = poison_word(self.dtype, self._poisons[0])
         part = self.rows.memory[:, start:stop].view(word)
-        return part.view(-1, len(self._poisons), part.shape[1])
+        each = len(self._poisons)
+        return part.view(len(part) // each, each, part.shape[1])
 
 
 def _zones(slot: Slot) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -33,27 +33,16 @@ _ROW_LIMITS: Final = Limits(longest=512, leading=8)
 # Rows of products are tiles of 16 x 16.
 _SQUARE: Final = SizeBudget(elements=512 * 512, rows=1024)
 _SQUARE_LIMITS: Final = Limits(side=512, least=64)
-_SMALL: Final = SizeBudget(elements=64 * 64, rows=16)
 
 FAMILIES: Final[Mapping[str, tuple[Family, ...]]] = {
     "cuda": (
         Family("softmax to 64 x 512", "triton_softmax_rows", _ROWS, _ROW_LIMITS),
         Family("layer_norm to 64 x 512", "triton_layer_norm_rows", _ROWS, _ROW_LIMITS),
-        Family(
-            "matmul 64 to 512", "triton_matmul_64_to_512", _SQUARE, _SQUARE_LIMITS
-        ),
+        Family("matmul 64 to 512", "triton_matmul_64_to_512", _SQUARE, _SQUARE_LIMITS),
     ),
     "cpu": (
         Family("softmax to 64 x 512", "torch_softmax_timed", _ROWS, _ROW_LIMITS),
         Family("layer_norm to 64 x 512", "torch_layer_norm_timed", _ROWS, _ROW_LIMITS),
         Family("matmul 64 to 512", "torch_matmul_timed", _SQUARE, _SQUARE_LIMITS),
     ),
-    "interpret": (
-        Family("softmax to 64 x 512", "triton_softmax_rows", _ROWS, _ROW_LIMITS),
-        Family("layer_norm to 64 x 512", "triton_layer_norm_rows", _ROWS, _ROW_LIMITS),
-        Family(
-            "matmul 16 to 64", "triton_matmul_16_to_64", _SMALL,
-            Limits(side=64, least=16),
-        ),
-    ),
-}  # fmt: skip
+}
