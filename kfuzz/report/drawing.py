@@ -35,6 +35,8 @@ def plain(text: str) -> str:
     Messages hold what kernels raise and corpora of strangers say: neither may
     drive the reader's terminal.
     """
+    if text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
         for c in text

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
+from functools import cache
 from shlex import quote
 from typing import Final
 
@@ -272,7 +273,7 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     stored = shown_path(shown.path) if shown.path else ""
     yield _fact("stored", stored, Depth.SHORT)
     yield _list("first found as", draw_case(finding.first), folded=True)
-    promise = tuple(_promise(signature.contract, finding.operator))
+    promise = _promise(signature.contract, finding.operator)
     yield Part("promise", promise, Form.PROMISE)
     yield _list(
         "environment",
@@ -355,11 +356,12 @@ def _claims(declaration: Declaration) -> list[str]:
     ]
 
 
-def _promise(contract: str, operator: str) -> list[str]:
+@cache
+def _promise(contract: str, operator: str) -> tuple[str, ...]:
     bound = bound_contract(contract, operator)
     if bound is None:
-        return []  # an operator of the user's own
-    return [
+        return ()  # an operator of the user's own
+    return tuple(
         f"{name:<{LABEL}} {textwrap.shorten(texts[0], PART_WIDTH, placeholder=' …')}"
         for name, texts in parts_of(bound)
-    ]
+    )
