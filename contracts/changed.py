@@ -8,11 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kfuzz.contracts.classes.values import value_failure
-
 if TYPE_CHECKING:
     from kfuzz.contracts.evidence import Miss
-    from kfuzz.core.verdict import Failure, Kind
 
 ORDERS: Final = ("reversed", "with its halves swapped")
 """Orders in which the reduced dimension of a case is tried."""
@@ -85,22 +82,6 @@ class Changed:
     change: Scaling | Order
     miss: "Miss | None" = None
     shift: int | None = None
-
-    def failure(self, contract: str, kind: "Kind") -> "Failure | None":
-        """Return the failure that it shows under a contract class, if any."""
-        if self.miss is None:
-            return None
-        why = "as it is the case conforms"
-        if self.shift is not None:
-            why = f"admitted, but not 2^{self.shift} times what it is without"
-        return value_failure(
-            contract,
-            self.miss,
-            kind=kind,
-            words=f" with {self.change}",
-            why=why,
-            detail="" if self.shift is None else BITWISE,
-        )
 
 
 def read_scaling(message: str) -> tuple[tuple[str, ...], int] | None:

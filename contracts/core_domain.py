@@ -16,7 +16,7 @@ WITHOUT: Final = "no "
 GIVEN: Final = "optional tensor "
 
 
-def beyond_core(
+def aspects_beyond_core(
     case: Case,
     operator: Operator,
     explicit: Collection[str],
@@ -85,3 +85,11 @@ def given_optionals(case: Case, operator: Operator) -> tuple[str, ...]:
     """
     tensors = operator.tensors
     return tuple(f"{GIVEN}{name}" for name in case.tensors if tensors[name].optional)
+
+
+def is_friendly(case: Case) -> bool:
+    """Whether all sizes are powers of two from 16 up, contiguous."""
+    return all(
+        s.is_contiguous and all(n >= 16 and n & (n - 1) == 0 for n in s.shape)
+        for s in case.tensors.values()
+    )

@@ -38,14 +38,6 @@ class Derived:
     values: Mapping[str, Tensor]
 
 
-def is_friendly(case: Case) -> bool:
-    """Whether all sizes are powers of two from 16 up, contiguous."""
-    return all(
-        s.is_contiguous and all(n >= 16 and n & (n - 1) == 0 for n in s.shape)
-        for s in case.tensors.values()
-    )
-
-
 def friendly_shapes(
     operator: Operator, case: Case, declaration: Declaration, budget: SizeBudget
 ) -> Iterator[Case]:

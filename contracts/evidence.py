@@ -1,14 +1,128 @@
-"""What a view holds up: an element that misses, rows of a batch, bits that differ."""
+"""Evidence: what a case asks, what its probes left, and what is known of it besides.
+
+Nothing here computes: `reading` draws conclusions from evidence, and `evaluation`
+gathers it. Importing this imports no torch.
+"""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import torch
-from torch import Tensor
-
+from kfuzz.contracts.changed import Changed
+from kfuzz.contracts.language import Probe
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind
-from kfuzz.numerics.run import Run
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.operator import Operator
+    from kfuzz.contracts.unpromised import NonFinite, OutOfBounds
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+    from kfuzz.numerics.run import Run
+
+T = TypeVar("T")
+
+PARTLY: Final = (Probe.MIDDLE, Probe.ELEMENT, Probe.LAST_ARGUMENT)
+"""Calls on data of which only a part has changed."""
+
+OTHER_DATA: Final = frozenset(
+    {
+        *PARTLY,
+        Probe.SECOND,
+        Probe.SECOND_ALONE,
+        Probe.THIRD,
+        Probe.CHANGED_HALVED,
+        Probe.SHORTER,
+        Probe.SHORTER_AGAIN,
+        Probe.SHORTER_REPEAT,
+        Probe.ALONE,
+        Probe.OVERLAPPED,
+        Probe.REPLAYED,
+    }
+)
+"""Probes that run on other data than the case's."""
+
+UNPROMISED: Final = frozenset({"raise", "undefined"})
+"""Policies for indices out of bounds under which no result is promised."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """One case as it is judged.
+
+    Attributes:
+        case: the recipe.
+        operator: what was to be computed.
+        declaration: what the kernel claims.
+        problem: the oracle's inputs; None where the oracle raised.
+        acceptance: per output; None where the oracle raised, or an index is out
+            of bounds and nothing is promised for it.
+        runs: what each executed probe left.
+        explicit: names of the claims that the author wrote down.
+        lacking: the optional tensors that the kernel takes and the case is without.
+        out_of_bounds: the first index that is out of bounds, None if there is none.
+        nonfinite: the first NaN or infinity of the data where these are masked or
+            refused, None if there is none.
+        others: acceptance of the probes that run on other data than the case's.
+        found: what else is known, by type: `Diagnosis`, `Explanation` and what
+            single probes found. A new probe brings a type of its own.
+    """
+
+    case: Case
+    operator: "Operator"
+    declaration: Declaration
+    problem: "Problem | None"
+    acceptance: "Mapping[str, Acceptance] | None"
+    runs: "Mapping[Probe, Run]"
+    explicit: frozenset[str] = frozenset()
+    lacking: tuple[str, ...] = ()
+    out_of_bounds: "OutOfBounds | None" = None
+    nonfinite: "NonFinite | None" = None
+    others: "Mapping[Probe, Mapping[str, Acceptance]]" = field(default_factory=dict)
+    found: Mapping[type, Any] = field(default_factory=dict)
+
+    @property
+    def base(self) -> "Run":
+        """The base run."""
+        return self.runs[Probe.BASE]
+
+    @property
+    def outside(self) -> bool:
+        """Whether no value is promised for an index or a number that the case holds."""
+        return self.beyond_bounds or self.refusable
+
+    @property
+    def refusable(self) -> bool:
+        """Whether the data hold what the kernel declares to refuse."""
+        return self.nonfinite is not None and self.declaration.nonfinite == "raise"
+
+    @property
+    def beyond_bounds(self) -> bool:
+        """Whether an index is out of bounds and no value is promised for it."""
+        policy = self.declaration.out_of_bounds
+        return self.out_of_bounds is not None and policy in UNPROMISED
+
+    def of(self, kind: type[T]) -> T:
+        """Return what is known of one kind; where nothing is, its empty record."""
+        made = self.found.get(kind)
+        return made if isinstance(made, kind) else kind()
+
+    def knowing(self, *records: object) -> "Evidence":
+        """Return the evidence with these records besides, each by its type."""
+        return replace(self, found={**self.found, **{type(r): r for r in records}})
+
+    def running(
+        self,
+        runs: "Mapping[Probe, Run]",
+        others: "Mapping[Probe, Mapping[str, Acceptance]] | None" = None,
+    ) -> "Evidence":
+        """Return the evidence with more runs, and what is admitted of other data."""
+        return replace(
+            self,
+            runs={**self.runs, **runs},
+            others={**self.others, **(others or {})},
+        )
 
 
 @dataclass(frozen=True)
@@ -75,7 +189,67 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Diagnosis:
+    """What a miss depends on; None throughout where that was not probed.
+
+    Attributes:
+        friendly: "gone" if the failure vanishes at every friendly shape,
+            "persists" if not, None if no shape is friendly.
+        ordinary: whether the kernel passes the functional test at the case's own
+            shapes and layouts.
+        contiguous: whether the kernel passes on the same values and shapes,
+            contiguous; None if the case is contiguous.
+        recentred: whether the kernel passes on the recentred values.
+        subnormal: "gone" if a miss vanishes without subnormal arguments and with
+            normal numbers in their places, "persists" if normal numbers show it
+            too, None if neither is known or no argument is subnormal.
+    """
+
+    friendly: str | None = None
+    ordinary: bool | None = None
+    contiguous: bool | None = None
+    recentred: bool | None = None
+    subnormal: str | None = None
+
+    @property
+    def shape_bound(self) -> bool:
+        """Whether the shape or layout is at fault, not the arithmetic.
+
+        The failure vanishes at friendly shapes, and at the case's own shape
+        ordinary data fails too.
+        """
+        return self.friendly == "gone" and not self.ordinary
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Which other declarations accept what misses.
+
+    Attributes:
+        algorithm: one that the operator lets a kernel declare and whose acceptance
+            holds every result; "" if none does.
+        narrower: the narrower arithmetic whose acceptance holds every miss; "" if none
+            does.
+        flushes: whether a kernel that flushes subnormal numbers may give what misses.
+        breaks_chain: whether the worst miss lies outside the acceptance of the unfused
+            chain too, in which each intermediate result is stored.
+    """
+
+    algorithm: str = ""
+    narrower: str = ""
+    flushes: bool = False
+    breaks_chain: bool = False
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """Whether a case that misses conforms under each other configuration, by words."""
+
+    conform: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rows:
     """What a kernel left on some rows of a case.
 
     Attributes:
@@ -86,27 +260,84 @@ class Batch:
 
     rows: tuple[int, ...]
     axes: Mapping[str, int]
-    run: Run
-
-    def differing(self, whole: "Batch") -> dict[str, Tensor]:
-        """Return, per output, where these rows hold other bits than in the whole."""
-        places = {}
-        for name, made in self.run.outputs.items():
-            rows = torch.tensor(self.rows, device=made.device)
-            axis = self.axes[name]
-            bits = as_integers(whole.run.outputs[name]).index_select(axis, rows)
-            places[name] = ~same_bits(bits.view(made.dtype), made)
-        return places
+    run: "Run"
 
 
-def same_bits(a: Tensor, b: Tensor) -> Tensor:
-    """Return where two tensors of one dtype hold the same bits (NaN = NaN)."""
-    x, y = a.contiguous(), b.contiguous()
-    equal = as_integers(x) == as_integers(y)
-    return equal | (torch.isnan(x) & torch.isnan(y))
+@dataclass(frozen=True)
+class Batches:
+    """Calls on the whole case, twice, then on some of its rows; () if not probed."""
+
+    called: tuple[Rows, ...] = ()
 
 
-def as_integers(values: Tensor) -> Tensor:
-    """Return contiguous elements of any dtype as the integers of their size."""
-    ints = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return values.view(ints[values.element_size()])
+@dataclass(frozen=True)
+class Scaled:
+    """What scaled arguments gave."""
+
+    forms: tuple[Changed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """What other orders of the reduced dimension gave."""
+
+    forms: tuple[Changed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shorter:
+    """How the shorter calls differ from the case, in words; "" if there are none."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Torn:
+    """What an all-reduce beside the kernel made other than one after it.
+
+    Attributes:
+        output: the result that was reduced.
+        index: its first element that differs.
+        elements: how many differ.
+        got: what the all-reduce beside the kernel gave.
+        wanted: what it gives of the same bytes.
+        of: elements of the output.
+    """
+
+    output: str
+    index: tuple[int, ...]
+    elements: int
+    got: float
+    wanted: float
+    of: int
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a kernel beside a collective left.
+
+    Attributes:
+        reason: why it was not tried or not finished, "" where it was.
+        torn: what the all-reduce saw; None if it saw the results.
+    """
+
+    reason: str = ""
+    torn: Torn | None = None
+
+
+@dataclass(frozen=True)
+class OpCheck:
+    """What opcheck says of an operator on one case.
+
+    Attributes:
+        mutated: argument that it writes to and its schema does not say so, or "".
+        aliased: which bytes two of its tensors share though the schema does not say
+            so, in words, or "".
+        fake: how the result of its fake implementation differs, or "".
+        notes: what could not be checked, one line each.
+    """
+
+    mutated: str = ""
+    aliased: str = ""
+    fake: str = ""
+    notes: tuple[str, ...] = ()

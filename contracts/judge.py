@@ -3,20 +3,21 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from kfuzz.contracts.classes import ATTRIBUTION, CLASSES, k_ref_01
+from kfuzz.contracts.classes import ATTRIBUTION, k_ref_01
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import comparison, decided, miss_of, undecided
 from kfuzz.core.verdict import Failure, Verdict
 from kfuzz.numerics.comparator.error_map import error_map
 
 
 def judge(
-    view: View, classes: Collection[str]
+    evidence: Evidence, classes: Collection[str]
 ) -> tuple[dict[str, Verdict], Failure | None]:
     """Return the verdict per contract class, and the failure attributed.
 
     Args:
-        view: evidence beside acceptance.
+        evidence: evidence beside acceptance.
         classes: ids of the classes in force.
 
     Returns:
@@ -26,61 +27,58 @@ def judge(
     """
     verdicts: dict[str, Verdict] = {}
     for made in ATTRIBUTION:
-        binds = made.applies(view.operator, view.declaration)
+        binds = made.applies(evidence.operator, evidence.declaration)
         if made.id not in classes or not (binds or made.beyond_scope):
             continue
-        if view.outside and not made.beyond_bounds:
+        if evidence.outside and not made.beyond_bounds:
             continue
-        failure = made.judge(view)
+        failure = made.judge(evidence)
         if failure is not None:
-            placed = replace(failure, place=_place(view, failure.output))
+            placed = replace(failure, place=_place(evidence, failure.output))
             return {**verdicts, made.id: Verdict.VIOLATES}, placed
-        if not binds or (view.miss is not None and made.of_values):
+        if not binds or (miss_of(evidence) is not None and made.of_values):
             continue
-        if made.decides(view):
+        if made.decides(evidence):
             verdicts[made.id] = Verdict.CONFORMS
         elif made.by_occasion or not made.of_values:
             continue
-        elif view.undecided and not view.decided:
+        elif undecided(evidence) and not decided(evidence):
             verdicts.setdefault(made.id, Verdict.UNDER_SPECIFIED)
     return verdicts, None
 
 
-def suspected(view: View, classes: Collection[str]) -> tuple[Probe, Failure] | None:
+def suspected(
+    evidence: Evidence, classes: Collection[str]
+) -> tuple[Probe, Failure] | None:
     """Return a later call of a conforming case that a fresh process has to settle.
 
     With what it shows if it conforms there.
     """
-    if k_ref_01.ID not in classes or view.outside:
+    if k_ref_01.ID not in classes or evidence.outside:
         return None
-    found = k_ref_01.suspected(view)
+    found = k_ref_01.suspected(evidence)
     if found is None:
         return None
     probe, failure = found
-    return probe, replace(failure, place=_place(view, failure.output))
+    return probe, replace(failure, place=_place(evidence, failure.output))
 
 
-def judge_alone(view: View) -> Failure | None:
-    """Return the failure of a case under all classes, whichever are in force."""
-    return judge(view, CLASSES)[1]
-
-
-def mapped(view: View, failure: Failure) -> Failure:
+def mapped(evidence: Evidence, failure: Failure) -> Failure:
     """Return a failure with the errors of all of its output, if some of it misses.
 
     Args:
-        view: the evidence that shows it.
+        evidence: the evidence that shows it.
         failure: names the output; where it names none, the only one is meant.
     """
-    names = view.operator.outputs
+    names = evidence.operator.outputs
     output = failure.output or (names[0] if len(names) == 1 else "")
-    made = view.comparison(output) if output else None
+    made = comparison(evidence, output) if output else None
     if made is None or not bool(made.missed.any()):
         return failure
     return replace(failure, errors=error_map(output, made))
 
 
-def _place(view: View, output: str) -> int | None:
+def _place(evidence: Evidence, output: str) -> int | None:
     """Return the position of an output among several."""
-    names = view.operator.outputs
+    names = evidence.operator.outputs
     return names.index(output) if len(names) > 1 and output in names else None

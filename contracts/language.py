@@ -9,8 +9,8 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
+    from kfuzz.contracts.evidence import Evidence
     from kfuzz.contracts.operator import Operator
-    from kfuzz.contracts.view import View
 
 
 class Probe(StrEnum):
@@ -225,6 +225,7 @@ class ContractClass:
         by_repeats: whether repeats alone tell its failure, whatever the shape.
         second_call: whether a second call bears on it.
         changed_data: whether calls on changed data bear on it.
+        explained: whether it is told by what other declarations accept.
     """
 
     id: str
@@ -235,8 +236,8 @@ class ContractClass:
     postcondition: str
     procedure: str
     symptom: str
-    judge: Callable[["View"], Failure | None]
-    decides: Callable[["View"], bool]
+    judge: Callable[["Evidence"], Failure | None]
+    decides: Callable[["Evidence"], bool]
     precondition: str = "Every case of the operator's domain and the declared one."
     tolerance: Tolerance | None = None
     on_miss: tuple[Probe, ...] = ()
@@ -259,6 +260,7 @@ class ContractClass:
     by_repeats: bool = False
     second_call: bool = False
     changed_data: bool = False
+    explained: bool = False
 
     def binds(self, operator: "Operator", claims: Declaration) -> bool:
         """Whether it binds an operator under a declaration.

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.membership import alone, count, joined, takes_members
-from kfuzz.contracts.nonfinite import is_concerned, masked
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.relation import related
+from kfuzz.contracts.unpromised import is_concerned, masked
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar

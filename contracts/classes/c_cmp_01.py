@@ -3,23 +3,26 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Explanation
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
+from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-CMP-01"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return a miss that the unfused chain does not admit either."""
-    if view.miss is None or not view.breaks_chain:
+    miss = miss_of(evidence)
+    if miss is None or not evidence.of(Explanation).breaks_chain:
         return None
-    parts = view.operator.chain
+    parts = evidence.operator.chain
     how = "one after the other with each" if len(parts) > 1 else "with each"
     why = f"{', '.join(parts)}, {how} result stored, would not give it"
-    return value_failure(ID, view.miss, why=why)
+    return value_failure(ID, miss, why=why)
 
 
 CLASS = ContractClass(
@@ -45,7 +48,8 @@ CLASS = ContractClass(
     "reorders or replaces a part.",
     symptom="any kind of wrong value; names the chain",
     judge=judge,
-    decides=lambda view: view.decided > 0,
+    explained=True,
+    decides=lambda evidence: decided(evidence) > 0,
     applies=lambda operator, claims: bool(operator.chain),
     in_batch=lambda batch: batch.decided,
     provisional=True,

@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Configurations
 from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
-from kfuzz.contracts.repeats import conforms
+from kfuzz.contracts.reading import conforms, decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-CMP-02"
 # One configuration is the kernel itself.
@@ -21,24 +22,24 @@ _WHEN = {
 }
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return a miss of one configuration alone, or of a first or second call."""
-    return _chosen(view) or _measured(view)
+    return _chosen(evidence) or _measured(evidence)
 
 
-def _measured(view: "View") -> Failure | None:
+def _measured(evidence: "Evidence") -> Failure | None:
     """A miss around an autotuner's measurement that the call itself does not have."""
-    if view.miss is not None or not conforms(view, Probe.REPEAT):
+    if miss_of(evidence) is not None or not conforms(evidence, Probe.REPEAT):
         return None
     for probe, when in _WHEN.items():
-        miss = view.miss_of(probe)
+        miss = miss_of(evidence, probe)
         if miss is not None:
             # The values stand in the message only: they are not the base run's.
             return Failure(
                 ID,
                 Kind.TUNING_DEPENDENT,
-                f"{miss.describe()} {when}; {view.base.config} run once gives what it "
-                "should",
+                f"{miss.describe()} {when}; {evidence.base.config} run once gives what "
+                "it should",
                 output=miss.output,
                 index=miss.index,
                 elements=miss.elements,
@@ -46,19 +47,21 @@ def _measured(view: "View") -> Failure | None:
     return None
 
 
-def _chosen(view: "View") -> Failure | None:
+def _chosen(evidence: "Evidence") -> Failure | None:
     """A miss that another configuration of the kernel does not have."""
-    if view.miss is None or not view.base.config:
+    miss = miss_of(evidence)
+    if miss is None or not evidence.base.config:
         return None
     # What is right now and then needs no other configuration for it.
-    if Probe.REPEAT in view.runs and view.miss_of(Probe.REPEAT) is None:
+    if Probe.REPEAT in evidence.runs and miss_of(evidence, Probe.REPEAT) is None:
         return None
-    good = [name for name, conforms in view.configs.items() if conforms]
+    tried = evidence.of(Configurations).conform
+    good = [name for name, conforms in tried.items() if conforms]
     if not good:
         return None
-    faulty, other = _apart(view.base.config, good[0])
+    faulty, other = _apart(evidence.base.config, good[0])
     why = f"with {faulty}; with {other} the result is admitted"
-    return value_failure(ID, view.miss, why=why)
+    return value_failure(ID, miss, why=why)
 
 
 def _apart(one: str, other: str) -> tuple[str, str]:
@@ -98,7 +101,9 @@ CLASS = ContractClass(
     "right on the same case, or the first or second call where one alone is right",
     unseen={Kind.TUNING_DEPENDENT: "what an autotuner leaves when it measures"},
     judge=judge,
-    decides=lambda view: view.decided > 0 and view.base.configs >= _SEVERAL,
+    decides=lambda evidence: (
+        decided(evidence) > 0 and evidence.base.configs >= _SEVERAL
+    ),
     by_occasion=True,
     of_some_kernels=True,
     provisional=True,

@@ -3,20 +3,24 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.core_domain import is_friendly
+from kfuzz.contracts.evidence import Diagnosis
 from kfuzz.contracts.language import ContractClass, Probe
+from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-CMP-03"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return a miss that is gone at every friendly shape, contiguous."""
-    if view.miss is None or view.friendly != "gone":
+    miss = miss_of(evidence)
+    if miss is None or evidence.of(Diagnosis).friendly != "gone":
         return None
-    return value_failure(ID, view.miss, why="gone at friendly shapes")
+    return value_failure(ID, miss, why="gone at friendly shapes")
 
 
 CLASS = ContractClass(
@@ -36,7 +40,7 @@ CLASS = ContractClass(
     "must pass at all of them, and there must be one.",
     symptom="any kind of wrong value; vanishes at every friendly shape",
     judge=judge,
-    decides=lambda view: view.decided > 0 and not view.friendly_shape,
+    decides=lambda evidence: decided(evidence) > 0 and not is_friendly(evidence.case),
     in_batch=lambda batch: 0 if batch.friendly else batch.decided,
     provisional=True,
 )

@@ -4,22 +4,23 @@ from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import MASK_KINDS, value_failure
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
+from kfuzz.contracts.reading import decided, inputs_finite, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-EXC-01"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return a difference of masks, a number not masked, or a call that takes one."""
-    found, miss = view.nonfinite, view.miss
-    if view.refusable:
+    found, miss = evidence.nonfinite, miss_of(evidence)
+    if evidence.refusable:
         assert found is not None
         # Kernels meet no number where an argument has no elements.
-        empty = any(not spec.numel for spec in view.case.tensors.values())
-        if not view.base.returned or empty:
+        empty = any(not spec.numel for spec in evidence.case.tensors.values())
+        if not evidence.base.returned or empty:
             return None
         return Failure(
             contract=ID,
@@ -29,18 +30,18 @@ def judge(view: "View") -> Failure | None:
             index=found.at,
             got=found.value,
         )
-    if miss is None or view.inputs_finite:
+    if miss is None or inputs_finite(evidence):
         return None
-    if found is not None and view.declaration.nonfinite == "mask":
+    if found is not None and evidence.declaration.nonfinite == "mask":
         return value_failure(ID, miss, why=f'{found.describe()}, "mask" is declared')
     return value_failure(ID, miss) if miss.kind in MASK_KINDS else None
 
 
-def decides(view: "View") -> bool:
+def decides(evidence: "Evidence") -> bool:
     """Whether a case without failure holds NaN or Inf and shows their fate."""
-    if view.refusable:
-        return not view.base.returned
-    return view.decided > 0 and not view.inputs_finite
+    if evidence.refusable:
+        return not evidence.base.returned
+    return decided(evidence) > 0 and not inputs_finite(evidence)
 
 
 CLASS = ContractClass(

@@ -4,42 +4,46 @@ from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import MASK_KINDS, value_failure
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
+from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-EXC-02"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return a call that takes a bad index, or what it makes of one."""
-    if view.hostile is None or (view.outside and not view.astray):
+    index, miss = evidence.out_of_bounds, miss_of(evidence)
+    if index is None or (evidence.outside and not evidence.beyond_bounds):
         return None
-    found = view.hostile.describe()
-    if view.astray:
+    found = index.describe()
+    if evidence.beyond_bounds:
         # Kernels meet no index where rows have no elements.
-        if not view.base.returned or view.hostile.empty:
+        if not evidence.base.returned or index.empty:
             return None
         return Failure(
             contract=ID,
             kind=Kind.INDEX_ACCEPTED,
-            output=view.hostile.argument,
+            output=index.argument,
             message=f"returns although {found}",
-            index=view.hostile.at,
-            got=float(view.hostile.value),
+            index=index.at,
+            got=float(index.value),
         )
-    if view.miss is None:
+    if miss is None:
         return None
-    policy = view.declaration.out_of_bounds
-    return value_failure(ID, view.miss, why=f'{found}, "{policy}" is declared')
+    policy = evidence.declaration.out_of_bounds
+    return value_failure(ID, miss, why=f'{found}, "{policy}" is declared')
 
 
-def decides(view: "View") -> bool:
+def decides(evidence: "Evidence") -> bool:
     """Whether a case without failure holds a bad index and shows its fate."""
-    if view.hostile is None:
+    if evidence.out_of_bounds is None:
         return False
-    return not view.base.returned if view.astray else view.decided > 0
+    return (
+        not evidence.base.returned if evidence.beyond_bounds else decided(evidence) > 0
+    )
 
 
 CLASS = ContractClass(

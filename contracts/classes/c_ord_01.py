@@ -2,20 +2,26 @@
 
 from typing import TYPE_CHECKING
 
+from kfuzz.contracts.classes.values import changed_failure
+from kfuzz.contracts.evidence import Permuted
 from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
+from kfuzz.contracts.reading import miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-ORD-01"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return what another order of the data shows of a case that conforms."""
-    if view.miss is not None:
+    if miss_of(evidence) is not None:
         return None
-    made = (c.failure(ID, Kind.ORDER_DEPENDENT) for c in view.permuted)
+    made = (
+        changed_failure(ID, c, Kind.ORDER_DEPENDENT)
+        for c in evidence.of(Permuted).forms
+    )
     return next((failure for failure in made if failure is not None), None)
 
 
@@ -41,7 +47,7 @@ CLASS = ContractClass(
     "names",
     unseen={Kind.ORDER_DEPENDENT: "what it gives for data in another order"},
     judge=judge,
-    decides=lambda view: bool(view.permuted),
+    decides=lambda evidence: bool(evidence.of(Permuted).forms),
     applies=lambda operator, claims: (
         operator.dim is not None or operator.reduced is not None
     ),

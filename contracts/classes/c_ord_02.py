@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from kfuzz.contracts.evidence import Batches
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -9,50 +10,58 @@ from kfuzz.contracts.language import (
     Structure,
     Tolerance,
 )
-from kfuzz.contracts.repeats import (
+from kfuzz.contracts.reading import (
     ORDERS,
     UNDER_LOAD,
     accesses,
     agree,
     comparable,
+    comparison,
+    differing,
     first_of,
+    miss_at,
+    miss_of,
+    rows_differing,
 )
 from kfuzz.core.verdict import Access, Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Batch
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence, Rows
 
 ID = "C-ORD-02"
 # One program cannot race; the whole batch, run twice, shows nothing of others.
 _PROGRAMS = 2
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return the race, the repeat or the batch that the result depends on."""
-    return _raced(view) or unrepeatable(view) or _batched(view)
+    return _raced(evidence) or unrepeatable(evidence) or _batched(evidence)
 
 
-def unrepeatable(view: "View") -> Failure | None:
+def unrepeatable(evidence: "Evidence") -> Failure | None:
     """What equal calls in equal memory give on a GPU, where it is not the same.
 
     An element that some of them miss and others do not is charged whatever the kernel
     declares. Other bits are charged where nothing is missed and bits were promised: a
     wrong formula may well add its terms in any order.
     """
-    probes = tuple(p for p in UNDER_LOAD if comparable(view, p))
-    if not probes or not comparable(view, Probe.BASE) or view.acceptance is None:
+    probes = tuple(p for p in UNDER_LOAD if comparable(evidence, p))
+    if (
+        not probes
+        or not comparable(evidence, Probe.BASE)
+        or evidence.acceptance is None
+    ):
         return None
-    if view.declaration.store == "stochastic":  # another draw, perhaps
+    if evidence.declaration.store == "stochastic":  # another draw, perhaps
         return None
-    if comparable(view, Probe.REPEAT):
+    if comparable(evidence, Probe.REPEAT):
         probes = (Probe.REPEAT, *probes)
-    return _missed_at_times(view, probes) or _other_bits(view, probes)
+    return _missed_at_times(evidence, probes) or _other_bits(evidence, probes)
 
 
-def _missed_at_times(view: "View", probes: tuple[Probe, ...]) -> Failure | None:
-    for output in view.operator.outputs:
-        made = {p: view.comparison(output, p) for p in (Probe.BASE, *probes)}
+def _missed_at_times(evidence: "Evidence", probes: tuple[Probe, ...]) -> Failure | None:
+    for output in evidence.operator.outputs:
+        made = {p: comparison(evidence, output, p) for p in (Probe.BASE, *probes)}
         missed = {p: c.missed[0] for p, c in made.items() if c is not None}
         if len(missed) < len(made):
             continue
@@ -65,7 +74,9 @@ def _missed_at_times(view: "View", probes: tuple[Probe, ...]) -> Failure | None:
             continue
         index = found[1]
         wrong = [p for p, mask in missed.items() if bool(mask[index])]
-        miss = view.miss_at(output, index, Kind.VALUE, int(at_times.sum()), wrong[0])
+        miss = miss_at(
+            evidence, output, index, Kind.VALUE, int(at_times.sum()), wrong[0]
+        )
         return _unrepeated(
             f"{miss.describe()}, in {len(wrong)} of {len(missed)} equal calls; the "
             "others give what they should",
@@ -75,16 +86,16 @@ def _missed_at_times(view: "View", probes: tuple[Probe, ...]) -> Failure | None:
     return None
 
 
-def _other_bits(view: "View", probes: tuple[Probe, ...]) -> Failure | None:
-    if view.miss is not None or view.declaration.determinism == "none":
+def _other_bits(evidence: "Evidence", probes: tuple[Probe, ...]) -> Failure | None:
+    if miss_of(evidence) is not None or evidence.declaration.determinism == "none":
         return None
     for probe in probes:
-        places = view.differing(Probe.BASE, probe)
+        places = differing(evidence, Probe.BASE, probe)
         found = first_of(places)
         if found is not None:
             output, index = found
-            one = float(view.base.outputs[output][index])
-            other = float(view.runs[probe].outputs[output][index])
+            one = float(evidence.base.outputs[output][index])
+            other = float(evidence.runs[probe].outputs[output][index])
             where = f"{output}[{', '.join(map(str, index))}]"
             return _unrepeated(
                 f"{where} = {one:.9g}, and {other:.9g} when the same call is made "
@@ -109,30 +120,31 @@ def _unrepeated(
     )
 
 
-def _raced(view: "View") -> Failure | None:
-    races = accesses(view, "race")
-    if view.declaration.determinism == "none" or not races:
+def _raced(evidence: "Evidence") -> Failure | None:
+    races = accesses(evidence, "race")
+    if evidence.declaration.determinism == "none" or not races:
         return None
-    if not agree(view, Probe.BASE, Probe.REPEAT):
+    if not agree(evidence, Probe.BASE, Probe.REPEAT):
         return None
     for probe in ORDERS:
-        if comparable(view, probe):
-            places = view.differing(Probe.BASE, probe)
+        if comparable(evidence, probe):
+            places = differing(evidence, Probe.BASE, probe)
             found = first_of(places)
-            if found is not None and _tells(view, probe, found):
-                return _failure(view, probe, found, int(places[found[0]].sum()))
+            if found is not None and _tells(evidence, probe, found):
+                return _failure(evidence, probe, found, int(places[found[0]].sum()))
     return None
 
 
-def _batched(view: "View") -> Failure | None:
+def _batched(evidence: "Evidence") -> Failure | None:
     """Rows whose bits follow the batch that they are computed in."""
-    if not view.batches or not view.batches[0].run.comparable:
+    called = evidence.of(Batches).called
+    if not called or not called[0].run.comparable:
         return None
-    whole = view.batches[0]
-    for batch in view.batches[1:]:
+    whole = called[0]
+    for batch in called[1:]:
         if not batch.run.comparable:
             continue
-        places = batch.differing(whole)
+        places = rows_differing(batch, whole)
         found = first_of(places)
         if found is not None:
             output, index = found
@@ -152,7 +164,7 @@ def _batched(view: "View") -> Failure | None:
     return None
 
 
-def _told(whole: "Batch", batch: "Batch") -> str:
+def _told(whole: "Rows", batch: "Rows") -> str:
     """Return which part of the whole a batch is, in words."""
     rows = batch.rows
     if len(rows) < len(whole.rows):
@@ -165,25 +177,30 @@ def _told(whole: "Batch", batch: "Batch") -> str:
     return "the same rows in reverse order"
 
 
-def _tells(view: "View", probe: Probe, found: tuple[str, tuple[int, ...]]) -> bool:
+def _tells(
+    evidence: "Evidence", probe: Probe, found: tuple[str, tuple[int, ...]]
+) -> bool:
     """Whether a difference shows that the order matters.
 
     Where the store is stochastic the seed may be the kernel's own: only what the other
     order makes wrong does.
     """
-    if view.declaration.store != "stochastic":
+    if evidence.declaration.store != "stochastic":
         return True
     output, index = found
-    made = view.comparison(output, probe)
+    made = comparison(evidence, output, probe)
     return made is not None and bool(made.missed[0][index])
 
 
 def _failure(
-    view: "View", probe: Probe, found: tuple[str, tuple[int, ...]], elements: int
+    evidence: "Evidence",
+    probe: Probe,
+    found: tuple[str, tuple[int, ...]],
+    elements: int,
 ) -> Failure:
-    races, (output, index) = accesses(view, "race"), found
-    one = float(view.base.outputs[output][index])
-    other = float(view.runs[probe].outputs[output][index])
+    races, (output, index) = accesses(evidence, "race"), found
+    one = float(evidence.base.outputs[output][index])
+    other = float(evidence.runs[probe].outputs[output][index])
     where = f"{output}[{', '.join(map(str, index))}]"
     return Failure(
         contract=ID,
@@ -206,16 +223,16 @@ def _described(race: Access) -> str:
     )
 
 
-def _decides(view: "View") -> bool:
-    if len(view.batches) > _PROGRAMS:
+def _decides(evidence: "Evidence") -> bool:
+    if len(evidence.of(Batches).called) > _PROGRAMS:
         return True
-    if view.declaration.determinism == "none":
+    if evidence.declaration.determinism == "none":
         return False
-    if all(comparable(view, probe) for probe in UNDER_LOAD):
+    if all(comparable(evidence, probe) for probe in UNDER_LOAD):
         return True
-    if view.base.programs < _PROGRAMS or not view.base.comparable:
+    if evidence.base.programs < _PROGRAMS or not evidence.base.comparable:
         return False
-    return not accesses(view, "race") or agree(view, Probe.BASE, Probe.REPEAT)
+    return not accesses(evidence, "race") or agree(evidence, Probe.BASE, Probe.REPEAT)
 
 
 CLASS = ContractClass(

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from kfuzz.contracts.evidence import Collected
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -9,12 +10,20 @@ from kfuzz.contracts.language import (
     Structure,
     Tolerance,
 )
-from kfuzz.contracts.repeats import agree, comparable, conforms, first_of
+from kfuzz.contracts.reading import (
+    accepted,
+    agree,
+    comparable,
+    conforms,
+    decided,
+    differing,
+    first_of,
+    miss_of,
+)
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
-    from kfuzz.numerics.run import Torn
+    from kfuzz.contracts.evidence import Evidence, Torn
 
 ID = "C-ORD-03"
 TOGETHER = "where several calls overlap"
@@ -22,12 +31,13 @@ COLLECTIVE = "collective"
 APART = "one after the other they give what is admitted"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return what a call left that overlapped others and is right by itself."""
-    if view.collected is not None and view.collected.torn is not None:
-        return _of_collective(view.collected.torn)
-    run = view.runs.get(Probe.OVERLAPPED)
-    if run is None or not conforms(view, Probe.ALONE):
+    torn = evidence.of(Collected).torn
+    if torn is not None:
+        return _of_collective(torn)
+    run = evidence.runs.get(Probe.OVERLAPPED)
+    if run is None or not conforms(evidence, Probe.ALONE):
         return None
     if run.raised is not None:
         raised = run.raised
@@ -37,7 +47,7 @@ def judge(view: "View") -> Failure | None:
         wrong = run.metadata
         text = f"{wrong.message} {TOGETHER}; {APART}"
         return Failure(ID, Kind.OVERLAP_DEPENDENT, text, output=wrong.output)
-    miss = view.miss_of(Probe.OVERLAPPED)
+    miss = miss_of(evidence, Probe.OVERLAPPED)
     if miss is not None:
         # The values stand in the message only: they may be those of other data.
         return Failure(
@@ -48,15 +58,15 @@ def judge(view: "View") -> Failure | None:
             index=miss.index,
             elements=miss.elements,
         )
-    if view.declaration.determinism != "bitwise":
+    if evidence.declaration.determinism != "bitwise":
         return None
-    if agree(view, Probe.ALONE, Probe.OVERLAPPED):
+    if agree(evidence, Probe.ALONE, Probe.OVERLAPPED):
         return None
-    places = view.differing(Probe.ALONE, Probe.OVERLAPPED)
+    places = differing(evidence, Probe.ALONE, Probe.OVERLAPPED)
     found = first_of(places)
     assert found is not None
     output, index = found
-    one = float(view.runs[Probe.ALONE].outputs[output][index])
+    one = float(evidence.runs[Probe.ALONE].outputs[output][index])
     other = float(run.outputs[output][index])
     return Failure(
         ID,
@@ -124,10 +134,10 @@ CLASS = ContractClass(
     symptom="the same call by itself is right; names what it gives beside others",
     unseen={Kind.OVERLAP_DEPENDENT: "what it gives beside other calls"},
     judge=judge,
-    decides=lambda view: (
-        comparable(view, Probe.ALONE, Probe.OVERLAPPED)
-        and view.accepted(Probe.OVERLAPPED) is not None
-        and view.decided > 0
+    decides=lambda evidence: (
+        comparable(evidence, Probe.ALONE, Probe.OVERLAPPED)
+        and accepted(evidence, Probe.OVERLAPPED) is not None
+        and decided(evidence) > 0
     ),
     by_occasion=True,
     of_some_kernels=True,

@@ -3,25 +3,32 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Diagnosis, Explanation
 from kfuzz.contracts.language import ContractClass, Probe
+from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-PRC-01"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return a miss that arithmetic other than the declared one explains entirely."""
-    miss = view.miss
-    if miss is None or miss.kind is not Kind.VALUE or view.shape_bound:
+    miss = miss_of(evidence)
+    if (
+        miss is None
+        or miss.kind is not Kind.VALUE
+        or evidence.of(Diagnosis).shape_bound
+    ):
         return None
-    if view.undeclared_algorithm is not None:
-        why = f"as {view.undeclared_algorithm} admits, which is not declared"
-    elif view.narrower is not None:
-        claimed = view.declaration.accumulator
-        why = f"as {view.narrower} may give it, {claimed} is declared"
+    explained = evidence.of(Explanation)
+    if explained.algorithm:
+        why = f"as {explained.algorithm} admits, which is not declared"
+    elif explained.narrower:
+        claimed = evidence.declaration.accumulator
+        why = f"as {explained.narrower} may give it, {claimed} is declared"
     else:
         return None
     return value_failure(ID, miss, why=why)
@@ -47,7 +54,8 @@ CLASS = ContractClass(
     kinds=(Kind.VALUE,),
     symptom="names the arithmetic that explains it",
     judge=judge,
-    decides=lambda view: view.decided > 0,
+    explained=True,
+    decides=lambda evidence: decided(evidence) > 0,
     applies=lambda operator, claims: operator.tolerance.structure != "exact",
     in_batch=lambda batch: batch.decided,
     provisional=True,

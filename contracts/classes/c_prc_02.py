@@ -3,27 +3,29 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Diagnosis
 from kfuzz.contracts.language import ContractClass, Probe
+from kfuzz.contracts.reading import decided, inputs_finite, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-PRC-02"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return NaN or Inf from finite input, or a miss that recentring removes."""
-    miss = view.miss
+    miss = miss_of(evidence)
     if miss is None:
         return None
     if miss.kind in (Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED):
         # What contiguous input mends is no matter of arithmetic.
-        arithmetic = view.inputs_finite and not view.contiguous
+        arithmetic = inputs_finite(evidence) and not evidence.of(Diagnosis).contiguous
         return value_failure(ID, miss) if arithmetic else None
-    if miss.kind is not Kind.VALUE or view.shape_bound:
+    if miss.kind is not Kind.VALUE or evidence.of(Diagnosis).shape_bound:
         return None
-    if not view.recentred:
+    if not evidence.of(Diagnosis).recentred:
         return None
     return value_failure(ID, miss, why="passes once the data is centred and scaled")
 
@@ -46,7 +48,7 @@ CLASS = ContractClass(
     kinds=(Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED, Kind.VALUE),
     symptom="only offset or large-magnitude data shows it",
     judge=judge,
-    decides=lambda view: view.decided > 0 and view.inputs_finite,
+    decides=lambda evidence: decided(evidence) > 0 and inputs_finite(evidence),
     in_batch=lambda batch: batch.finite,
     provisional=True,
 )

@@ -3,26 +3,40 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Diagnosis, Explanation
 from kfuzz.contracts.language import ContractClass, Probe
+from kfuzz.contracts.reading import (
+    decided,
+    keeps_subnormals,
+    miss_of,
+    subnormals_matter,
+)
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-PRC-03"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return a miss that is a matter of subnormal numbers."""
-    miss = view.miss
-    if miss is None or miss.output in view.operator.integers or view.shape_bound:
+    miss = miss_of(evidence)
+    if (
+        miss is None
+        or miss.output in evidence.operator.integers
+        or evidence.of(Diagnosis).shape_bound
+    ):
         return None
-    mode = view.declaration.subnormals
-    if view.keeps_subnormals:
+    mode = evidence.declaration.subnormals
+    if keeps_subnormals(evidence):
         why = "a subnormal number, and flush is declared"
-    elif view.subnormal == "gone":
+    elif evidence.of(Diagnosis).subnormal == "gone":
         why = "gone once subnormal arguments are 0, and once they are normal"
-    elif view.flushes and view.subnormal != "persists":
+    elif (
+        evidence.of(Explanation).flushes
+        and evidence.of(Diagnosis).subnormal != "persists"
+    ):
         why = f"as a kernel that flushes would give it, {mode} is declared"
     else:
         return None
@@ -55,7 +69,8 @@ CLASS = ContractClass(
     "vanishes at friendly shapes, and ordinary data fails here.",
     symptom="any kind of wrong value that only subnormal numbers show",
     judge=judge,
-    decides=lambda view: view.decided > 0 and view.subnormals_matter,
+    explained=True,
+    decides=lambda evidence: decided(evidence) > 0 and subnormals_matter(evidence),
     applies=lambda operator, claims: set(operator.integers) != set(operator.outputs),
     provisional=True,
 )

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from kfuzz.contracts.classes.values import changed_failure
+from kfuzz.contracts.evidence import Scaled
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -9,19 +11,22 @@ from kfuzz.contracts.language import (
     Structure,
     Tolerance,
 )
+from kfuzz.contracts.reading import miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-PRC-04"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return what scaled data show of a case that conforms."""
-    if view.miss is not None:
+    if miss_of(evidence) is not None:
         return None
-    made = (c.failure(ID, Kind.SCALE_DEPENDENT) for c in view.scaled)
+    made = (
+        changed_failure(ID, c, Kind.SCALE_DEPENDENT) for c in evidence.of(Scaled).forms
+    )
     return next((failure for failure in made if failure is not None), None)
 
 
@@ -68,7 +73,7 @@ CLASS = ContractClass(
     "results are admitted",
     unseen={Kind.SCALE_DEPENDENT: "what it gives for scaled data"},
     judge=judge,
-    decides=lambda view: bool(view.scaled),
+    decides=lambda evidence: bool(evidence.of(Scaled).forms),
     applies=lambda operator, claims: bool(operator.homogeneous),
     by_occasion=True,
     provisional=True,

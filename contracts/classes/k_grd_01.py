@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
+from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-GRD-01"
 
@@ -21,10 +22,10 @@ _ASKED: Final = {
 }
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return what another way of asking for the same gradients shows."""
     for probe, (way, words) in _ASKED.items():
-        run = view.runs.get(probe)
+        run = evidence.runs.get(probe)
         if run is None:
             continue
         if run.raised is not None:
@@ -37,7 +38,7 @@ def judge(view: "View") -> Failure | None:
             problem = run.metadata
             what = f"{problem.message} ({words})"
             return Failure(ID, problem.kind, what, output=problem.output, detail=way)
-        miss = view.miss_of(probe)
+        miss = miss_of(evidence, probe)
         if miss is not None:
             why = "by itself it is admitted"
             return value_failure(ID, miss, why=why, words=f" {words}", detail=way)
@@ -74,7 +75,9 @@ CLASS = ContractClass(
     symptom="any kind of wrong result; detail names the way of asking, where only that "
     "shows it",
     judge=judge,
-    decides=lambda view: view.operator.forward is not None and view.decided > 0,
+    decides=lambda evidence: (
+        evidence.operator.forward is not None and decided(evidence) > 0
+    ),
     applies=lambda operator, claims: operator.forward is not None,
     in_batch=lambda batch: batch.decided,
     of_gradients=True,

@@ -3,18 +3,19 @@
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
+from kfuzz.contracts.reading import beyond_core, miss_of
 from kfuzz.core.verdict import ILLEGAL_ADDRESS, Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-LIV-01"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return a fault of the device, or what is raised where it must not be."""
-    raised = view.base.raised
-    if raised is not None and raised.lost and not is_refused(view):
+    raised = evidence.base.raised
+    if raised is not None and raised.lost and not is_refused(evidence):
         return Failure(
             contract=ID,
             kind=Kind.DEVICE_FAULT,
@@ -22,9 +23,13 @@ def judge(view: "View") -> Failure | None:
             message=f"faults on the device: {raised.message}",
             trace=raised.traceback,
         )
-    left = view.base.unchecked
+    left = evidence.base.unchecked
     # An invalid argument may be a query's: it counts if the result is wrong too.
-    if left is not None and not view.outside and (left.certain or view.miss):
+    if (
+        left is not None
+        and not evidence.outside
+        and (left.certain or miss_of(evidence))
+    ):
         return Failure(
             contract=ID,
             kind=Kind.UNCHECKED_LAUNCH,
@@ -32,7 +37,7 @@ def judge(view: "View") -> Failure | None:
             message=f"returns although a launch failed: {left.name} ({left.text}), "
             "which the next launch of torch's would raise",
         )
-    if raised is None or view.acceptance is None or not view.core:
+    if raised is None or evidence.acceptance is None or beyond_core(evidence):
         return None
     return Failure(
         contract=ID,
@@ -43,14 +48,14 @@ def judge(view: "View") -> Failure | None:
     )
 
 
-def is_refused(view: "View") -> bool:
+def is_refused(evidence: "Evidence") -> bool:
     """Whether what a case asks for may be refused by losing the device.
 
     A device-side assertion is how a GPU refuses what it is told to; that an address
     was illegal is luck.
     """
-    raised = view.base.raised
-    return view.outside and (raised is None or raised.fault != ILLEGAL_ADDRESS)
+    raised = evidence.base.raised
+    return evidence.outside and (raised is None or raised.fault != ILLEGAL_ADDRESS)
 
 
 CLASS = ContractClass(
@@ -86,7 +91,7 @@ CLASS = ContractClass(
     "refusal, counted and not a violation",
     unseen={Kind.UNCHECKED_LAUNCH: "an error that a launch leaves"},
     judge=judge,
-    decides=lambda view: view.base.raised is None,
+    decides=lambda evidence: evidence.base.raised is None,
     in_batch=lambda batch: batch.passed,
     of_values=False,
     beyond_bounds=True,

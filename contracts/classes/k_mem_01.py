@@ -6,7 +6,7 @@ from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import Access, Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-MEM-01"
 
@@ -14,14 +14,14 @@ _OUTSIDE: Final = ("before", "after", "slack", "elsewhere")
 _DOES: Final = {"load": "loads", "store": "stores", "atomic": "has an atomic"}
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return the first write outside, or else the first read outside."""
-    outside = tuple(a for a in view.base.accesses if a.where in _OUTSIDE)
+    outside = tuple(a for a in evidence.base.accesses if a.where in _OUTSIDE)
     reads = tuple(a for a in outside if a.access == "load")
     writes = tuple(a for a in outside if a.access != "load")
     if writes:
         return _failure(Kind.WRITE_OUTSIDE, writes)
-    for touch in view.base.touches:
+    for touch in evidence.base.touches:
         if touch.where != "element":
             return Failure(
                 contract=ID,
@@ -30,7 +30,7 @@ def judge(view: "View") -> Failure | None:
                 message=f"writes outside {touch.argument}: {touch.describe()}",
                 elements=touch.count,
             )
-    for stray in view.base.strays:
+    for stray in evidence.base.strays:
         return Failure(
             contract=ID,
             kind=Kind.WRITE_OUTSIDE,
@@ -103,7 +103,7 @@ CLASS = ContractClass(
         Kind.WRITE_OUTSIDE: "this store outside its arguments",
     },
     judge=judge,
-    decides=lambda view: view.base.returned,
+    decides=lambda evidence: evidence.base.returned,
     in_batch=lambda batch: batch.passed,
     of_values=False,
     beyond_bounds=True,

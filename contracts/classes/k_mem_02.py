@@ -11,21 +11,28 @@ from kfuzz.contracts.language import (
     Structure,
     Tolerance,
 )
-from kfuzz.contracts.repeats import accesses, follows_poison, place_of
+from kfuzz.contracts.reading import (
+    accesses,
+    comparison,
+    decided,
+    follows_poison,
+    miss_of,
+    place_of,
+)
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-MEM-02"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return the first element that follows what fresh memory held."""
-    unwritten = accesses(view, "unwritten")
-    if view.miss is None and not unwritten:
+    unwritten = accesses(evidence, "unwritten")
+    if miss_of(evidence) is None and not unwritten:
         return None
-    found = follows_poison(view)
+    found = follows_poison(evidence)
     if found is None:
         return None
     loads = ""
@@ -34,12 +41,12 @@ def judge(view: "View") -> Failure | None:
         loads = f"; the kernel loads elements of {load.memory} that nothing wrote"
         loads += f", {place}" if (place := place_of(load)) else ""
     what = "what memory held before the call" + loads
-    made = view.comparison(found.output)
+    made = comparison(evidence, found.output)
     if made is not None and bool(made.missed[0][found.index]):
         failure = value_failure(ID, found, why=f"it follows {what}")
         return replace(failure, accesses=unwritten)
     # Right under this poison: the two values tell more than what was expected.
-    other = float(view.runs[Probe.OTHER_POISON].outputs[found.output][found.index])
+    other = float(evidence.runs[Probe.OTHER_POISON].outputs[found.output][found.index])
     where = f"{found.output}[{', '.join(map(str, found.index))}]"
     return Failure(
         contract=ID,
@@ -84,7 +91,7 @@ CLASS = ContractClass(
     symptom="names the output and the first element",
     unseen={Kind.UNWRITTEN: "what fresh memory held"},
     judge=judge,
-    decides=lambda view: view.decided > 0,
+    decides=lambda evidence: decided(evidence) > 0,
     in_batch=lambda batch: batch.decided,
     of_gradients=True,
 )

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from kfuzz.contracts.evidence import OpCheck
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -12,15 +13,15 @@ from kfuzz.contracts.language import (
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-MEM-03"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return the first input whose elements changed."""
-    for touch in view.base.touches:
-        free = touch.argument in view.declaration.inplace
+    for touch in evidence.base.touches:
+        free = touch.argument in evidence.declaration.inplace
         if touch.where == "element" and not free:
             return Failure(
                 contract=ID,
@@ -30,8 +31,8 @@ def judge(view: "View") -> Failure | None:
                 index=touch.first_index,
                 elements=touch.count,
             )
-    told = view.opcheck
-    if told is None or not told.mutated or told.mutated in written(view):
+    told = evidence.of(OpCheck)
+    if not told.mutated or told.mutated in written(evidence):
         return None
     return Failure(
         contract=ID,
@@ -41,9 +42,9 @@ def judge(view: "View") -> Failure | None:
     )
 
 
-def written(view: "View") -> tuple[str, ...]:
+def written(evidence: "Evidence") -> tuple[str, ...]:
     """Return what a kernel may write to: its schema alone is false if it does."""
-    return (*view.declaration.inplace, *view.declaration.out)
+    return (*evidence.declaration.inplace, *evidence.declaration.out)
 
 
 CLASS = ContractClass(
@@ -65,7 +66,7 @@ CLASS = ContractClass(
     kinds=(Kind.INPUT_MODIFIED, Kind.FALSE_SCHEMA),
     symptom="names the argument and the first element",
     judge=judge,
-    decides=lambda view: view.base.returned,
+    decides=lambda evidence: evidence.base.returned,
     in_batch=lambda batch: batch.passed,
     of_values=False,
     beyond_bounds=True,

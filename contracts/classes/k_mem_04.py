@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from kfuzz.contracts.evidence import OpCheck
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -12,23 +13,25 @@ from kfuzz.contracts.language import (
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-MEM-04"
 # The calls whose results are alive together, in order.
 _LIVE = (Probe.BASE, Probe.SECOND, Probe.AGAIN)
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return the first result that lies in an input or in a living result."""
-    return _in_input(view) or _in_living_result(view) or _against_schema(view)
+    return (
+        _in_input(evidence) or _in_living_result(evidence) or _against_schema(evidence)
+    )
 
 
-def _in_input(view: "View") -> Failure | None:
-    base = view.base
+def _in_input(evidence: "Evidence") -> Failure | None:
+    base = evidence.base
     for output, place in base.results.items():
         for name, argument in base.arguments.items():
-            if name not in view.declaration.inplace and place.overlaps(argument):
+            if name not in evidence.declaration.inplace and place.overlaps(argument):
                 return Failure(
                     contract=ID,
                     kind=Kind.ALIASES_INPUT,
@@ -38,10 +41,10 @@ def _in_input(view: "View") -> Failure | None:
     return None
 
 
-def _in_living_result(view: "View") -> Failure | None:
-    if view.declaration.inplace or view.declaration.out:
+def _in_living_result(evidence: "Evidence") -> Failure | None:
+    if evidence.declaration.inplace or evidence.declaration.out:
         return None  # the result lies wherever the caller put it
-    runs = [view.runs[p] for p in _LIVE if p in view.runs]
+    runs = [evidence.runs[p] for p in _LIVE if p in evidence.runs]
     for i, later in enumerate(runs):
         for earlier in runs[:i]:
             for output, place in later.results.items():
@@ -57,10 +60,10 @@ def _in_living_result(view: "View") -> Failure | None:
     return None
 
 
-def _against_schema(view: "View") -> Failure | None:
-    told = view.opcheck
-    free = bool(view.declaration.inplace or view.declaration.out)
-    if told is None or not told.aliased or free:
+def _against_schema(evidence: "Evidence") -> Failure | None:
+    told = evidence.of(OpCheck)
+    free = bool(evidence.declaration.inplace or evidence.declaration.out)
+    if not told.aliased or free:
         return None
     message = f"{told.aliased}, which its schema does not say (opcheck)"
     return Failure(contract=ID, kind=Kind.FALSE_SCHEMA, message=message)
@@ -88,7 +91,7 @@ CLASS = ContractClass(
     later_kinds=(Kind.ALIASES_OUTPUT,),
     symptom="names the result and what it lies in",
     judge=judge,
-    decides=lambda view: view.base.comparable,
+    decides=lambda evidence: evidence.base.comparable,
     of_values=False,
     of_gradients=True,
     second_call=True,

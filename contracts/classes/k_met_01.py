@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from kfuzz.contracts.evidence import OpCheck
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -12,16 +13,16 @@ from kfuzz.contracts.language import (
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-MET-01"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return the first metadata problem of the result."""
-    problem = view.base.metadata
+    problem = evidence.base.metadata
     if problem is None:
-        return _by_opcheck(view)
+        return _by_opcheck(evidence)
     return Failure(
         contract=ID,
         kind=problem.kind,
@@ -30,11 +31,9 @@ def judge(view: "View") -> Failure | None:
     )
 
 
-def _by_opcheck(view: "View") -> Failure | None:
+def _by_opcheck(evidence: "Evidence") -> Failure | None:
     """Return a lie of a custom operator about itself that breaks no other promise."""
-    told, claims = view.opcheck, view.declaration
-    if told is None:
-        return None
+    told, claims = evidence.of(OpCheck), evidence.declaration
     if told.fake:
         message = f"its fake implementation gives another result: {told.fake}"
         return Failure(contract=ID, kind=Kind.FALSE_FAKE, message=message)
@@ -81,7 +80,7 @@ CLASS = ContractClass(
         Kind.FALSE_FAKE: "what torch.library.opcheck says of its fake implementation",
     },
     judge=judge,
-    decides=lambda view: view.base.returned,
+    decides=lambda evidence: evidence.base.returned,
     in_batch=lambda batch: batch.passed,
     of_values=False,
 )

@@ -6,17 +6,17 @@ from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-OWN-01"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return the first operator of torch's that computed during the call."""
-    if not view.base.returned or not view.base.foreign:
+    if not evidence.base.returned or not evidence.base.foreign:
         return None
     # A conversion around another operator depends on the dtype: not the one to name.
-    first, *others = sorted(view.base.foreign, key=_converts)
+    first, *others = sorted(evidence.base.foreign, key=_converts)
     also = f", and {', '.join(others)}" if others else ""
     return Failure(
         contract=ID,
@@ -47,7 +47,7 @@ CLASS = ContractClass(
     kinds=(Kind.FOREIGN_OPERATOR,),
     symptom="detail is the first operator, e.g. aten::_softmax",
     judge=judge,
-    decides=lambda view: view.base.returned,
+    decides=lambda evidence: evidence.base.returned,
     applies=lambda operator, claims: claims.own_kernels_only,
     of_values=False,
 )

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from kfuzz.contracts.evidence import Shorter
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -9,12 +10,21 @@ from kfuzz.contracts.language import (
     Structure,
     Tolerance,
 )
-from kfuzz.contracts.repeats import agree, comparable, conforms, first_of
+from kfuzz.contracts.reading import (
+    accepted,
+    agree,
+    comparable,
+    conforms,
+    decided,
+    differing,
+    first_of,
+    miss_of,
+    spacings_off,
+)
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Miss
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence, Miss
 
 ID = "K-REF-01"
 
@@ -30,102 +40,109 @@ _PARTS: Final = {
 }
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return what shows that a result depends on more than the arguments."""
     return (
-        _addressed(view)
-        or _remembered(view)
-        or _recognised(view)
-        or _changed(view)
-        or _left_over(view)
-        or _seeded(view)
-        or _replayed(view)
+        _addressed(evidence)
+        or _remembered(evidence)
+        or _recognised(evidence)
+        or _changed(evidence)
+        or _left_over(evidence)
+        or _seeded(evidence)
+        or _replayed(evidence)
     )
 
 
-def _addressed(view: "View") -> Failure | None:
+def _addressed(evidence: "Evidence") -> Failure | None:
     """A miss that the very same data does not have in other memory."""
-    if view.miss is None or not agree(view, Probe.BASE, Probe.REPEAT):
+    miss = miss_of(evidence)
+    if miss is None or not agree(evidence, Probe.BASE, Probe.REPEAT):
         return None
-    if not conforms(view, Probe.ELSEWHERE):
+    if not conforms(evidence, Probe.ELSEWHERE):
         return None
-    return _stale(view.miss, "the same data at other addresses gives what it should")
+    return _stale(miss, "the same data at other addresses gives what it should")
 
 
-def _remembered(view: "View") -> Failure | None:
+def _remembered(evidence: "Evidence") -> Failure | None:
     """A second call, with other data, that answers from the first."""
-    miss = view.miss_of(Probe.SECOND)
-    if miss is None or view.miss is not None:
+    miss = miss_of(evidence, Probe.SECOND)
+    if miss is None or miss_of(evidence) is not None:
         return None
-    if conforms(view, Probe.SECOND_ALONE):
+    if conforms(evidence, Probe.SECOND_ALONE):
         why = "the call before it had other data at the same addresses, and the "
         return _stale(miss, why + "same data at other addresses gives what it should")
     # A kernel that is wrong about the second data may by chance repeat the first
     # result; one that is wrong about two others in the same bits remembers it.
-    same = agree(view, Probe.BASE, Probe.SECOND) and agree(
-        view, Probe.BASE, Probe.THIRD
+    same = agree(evidence, Probe.BASE, Probe.SECOND) and agree(
+        evidence, Probe.BASE, Probe.THIRD
     )
-    if same and view.miss_of(Probe.THIRD) is not None:
+    if same and miss_of(evidence, Probe.THIRD) is not None:
         return _stale(miss, "it is the result of the first call with these shapes")
     return None
 
 
-def _recognised(view: "View") -> Failure | None:
+def _recognised(evidence: "Evidence") -> Failure | None:
     """The first result again, though a part of the data has changed.
 
     A kernel that leaves that part out of account repeats it too: it is wrong about the
     changed data halved as well, which no call has had. One that is wrong by little
     repeats it where both round alike: the miss is more than that.
     """
-    if view.miss is not None or not conforms(view, Probe.CHANGED_HALVED):
+    if miss_of(evidence) is not None or not conforms(evidence, Probe.CHANGED_HALVED):
         return None
     for probe, text in _PARTS.items():
-        miss = view.miss_of(probe)
-        if miss is None or not view.base.outputs[miss.output].is_floating_point():
+        miss = miss_of(evidence, probe)
+        if miss is None or not evidence.base.outputs[miss.output].is_floating_point():
             continue  # a wrong index may be the former one by chance
-        if agree(view, Probe.BASE, probe) and view.spacings_off(miss) >= SPACINGS:
+        if (
+            agree(evidence, Probe.BASE, probe)
+            and spacings_off(evidence, miss) >= SPACINGS
+        ):
             why = f"it is the result of an earlier call, from which {text} differs"
             return _stale(miss, why)
     return None
 
 
-def _changed(view: "View") -> Failure | None:
+def _changed(evidence: "Evidence") -> Failure | None:
     """A call that was right at first and is wrong when it comes again."""
-    miss = view.miss_of(Probe.AFTERWARDS)
-    if miss is None or view.miss is not None:
+    miss = miss_of(evidence, Probe.AFTERWARDS)
+    if miss is None or miss_of(evidence) is not None:
         return None
-    if view.miss_of(Probe.AGAIN) is None:
+    if miss_of(evidence, Probe.AGAIN) is None:
         return None
     return _stale(miss, "the same call was right the first time")
 
 
-def _left_over(view: "View") -> Failure | None:
+def _left_over(evidence: "Evidence") -> Failure | None:
     """A shorter call that has in it what a longer call before it left behind.
 
     Bits tell that the two orders differ, so the same order has to give the same bits
     again; and one result has to be wrong, whatever the kernel promises of its bits.
     """
-    if not view.declaration.promises_bits or view.miss is not None:
+    if not evidence.declaration.promises_bits or miss_of(evidence) is not None:
         return None
     first, other = Probe.SHORTER, Probe.SHORTER_AGAIN
-    if not (comparable(view, other) and agree(view, first, Probe.SHORTER_REPEAT)):
+    if not (
+        comparable(evidence, other) and agree(evidence, first, Probe.SHORTER_REPEAT)
+    ):
         return None
-    miss = view.miss_of(first) or view.miss_of(other)
-    if miss is None or agree(view, first, other):
+    miss = miss_of(evidence, first) or miss_of(evidence, other)
+    if miss is None or agree(evidence, first, other):
         return None
-    why = f"with {view.shorter}, the same call gives other bits after a call on the "
-    return _stale(miss, why + "larger shape with other data")
+    why = "the same call gives other bits after a call on the larger shape with "
+    return _stale(miss, f"with {evidence.of(Shorter).text}, {why}other data")
 
 
-def suspected(view: "View") -> tuple[Probe, Failure] | None:
+def suspected(evidence: "Evidence") -> tuple[Probe, Failure] | None:
     """Return a later call that misses, and what it shows if it is right by itself.
 
     The process in which it misses cannot tell: a memo of the shapes that keeps a part
     only, as a packed weight, is as wrong at other addresses.
     """
-    if view.miss is not None:
+    if miss_of(evidence) is not None:
         return None
-    shorter = f"with {view.shorter}, alone the same call gives what it should; after "
+    part = evidence.of(Shorter).text
+    shorter = f"with {part}, alone the same call gives what it should; after "
     for probe, again, why in (
         (
             Probe.SECOND,
@@ -139,19 +156,19 @@ def suspected(view: "View") -> tuple[Probe, Failure] | None:
             shorter + "a call on the larger shape it does not",
         ),
     ):
-        miss = view.miss_of(probe)
-        if miss is not None and agree(view, probe, again):  # and not by chance
+        miss = miss_of(evidence, probe)
+        if miss is not None and agree(evidence, probe, again):  # and not by chance
             return probe, _stale(miss, why)
     return None
 
 
-def _replayed(view: "View") -> Failure | None:
+def _replayed(evidence: "Evidence") -> Failure | None:
     """A replayed call that answers from the data that it was captured on."""
-    if view.miss is not None or not conforms(view, Probe.SECOND_ALONE):
+    if miss_of(evidence) is not None or not conforms(evidence, Probe.SECOND_ALONE):
         return None
     why = "replayed from a CUDA graph; a call of its own gives what it should"
     for probe in (Probe.REPLAYED, Probe.REPLAYED_OWN):
-        miss = view.miss_of(probe)
+        miss = miss_of(evidence, probe)
         if miss is not None:
             return _stale(miss, why)
     return None
@@ -169,20 +186,20 @@ def _stale(miss: "Miss", why: str) -> Failure:
     )
 
 
-def _seeded(view: "View") -> Failure | None:
+def _seeded(evidence: "Evidence") -> Failure | None:
     """Bits that follow the seed: the same under each of two, in turn."""
-    if not view.declaration.promises_bits:
+    if not evidence.declaration.promises_bits:
         return None
-    stable = agree(view, Probe.BASE, Probe.AFTERWARDS)
-    if not (stable and agree(view, Probe.AGAIN, Probe.AGAIN_REPEAT)):
+    stable = agree(evidence, Probe.BASE, Probe.AFTERWARDS)
+    if not (stable and agree(evidence, Probe.AGAIN, Probe.AGAIN_REPEAT)):
         return None
-    places = view.differing(Probe.BASE, Probe.AGAIN)
+    places = differing(evidence, Probe.BASE, Probe.AGAIN)
     found = first_of(places)
     if found is None:
         return None
     output, index = found
-    one = float(view.base.outputs[output][index])
-    other = float(view.runs[Probe.AGAIN].outputs[output][index])
+    one = float(evidence.base.outputs[output][index])
+    other = float(evidence.runs[Probe.AGAIN].outputs[output][index])
     where = f"{output}[{', '.join(map(str, index))}]"
     return Failure(
         contract=ID,
@@ -260,10 +277,10 @@ CLASS = ContractClass(
     symptom="a first call with the same data would have been right",
     unseen={Kind.STALE_RESULT: "whether a result belongs to an earlier call"},
     judge=judge,
-    decides=lambda view: (
-        comparable(view, Probe.SECOND, Probe.AGAIN)
-        and view.accepted(Probe.SECOND) is not None
-        and view.decided > 0
+    decides=lambda evidence: (
+        comparable(evidence, Probe.SECOND, Probe.AGAIN)
+        and accepted(evidence, Probe.SECOND) is not None
+        and decided(evidence) > 0
     ),
     second_call=True,
     by_repeats=True,

@@ -4,17 +4,19 @@ from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.language import ContractClass
+from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
-    from kfuzz.contracts.view import View
+    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-VAL-01"
 
 
-def judge(view: "View") -> Failure | None:
+def judge(evidence: "Evidence") -> Failure | None:
     """Return any miss: the class of plain wrong answers."""
-    return None if view.miss is None else value_failure(ID, view.miss)
+    miss = miss_of(evidence)
+    return None if miss is None else value_failure(ID, miss)
 
 
 CLASS = ContractClass(
@@ -34,7 +36,7 @@ CLASS = ContractClass(
     "alone.",
     symptom="a miss that no more specific class claims",
     judge=judge,
-    decides=lambda view: view.decided > 0,
+    decides=lambda evidence: decided(evidence) > 0,
     in_batch=lambda batch: batch.decided,
     provisional=True,
 )

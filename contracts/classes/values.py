@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from kfuzz.contracts.changed import BITWISE, Changed
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -51,4 +52,27 @@ def value_failure(
         high=miss.high,
         ratio=miss.ratio,
         elements=miss.elements,
+    )
+
+
+def changed_failure(contract: str, found: Changed, kind: Kind) -> Failure | None:
+    """Return the failure that a changed form of a case shows, if any.
+
+    Args:
+        contract: id of the class.
+        found: what the changed form showed.
+        kind: how it shows.
+    """
+    if found.miss is None:
+        return None
+    why = "as it is the case conforms"
+    if found.shift is not None:
+        why = f"admitted, but not 2^{found.shift} times what it is without"
+    return value_failure(
+        contract,
+        found.miss,
+        kind=kind,
+        words=f" with {found.change}",
+        why=why,
+        detail="" if found.shift is None else BITWISE,
     )

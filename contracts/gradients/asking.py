@@ -7,9 +7,10 @@ from typing import Any, Final
 import torch
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.gradients.function import Backward, Way
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import miss_of
 from kfuzz.evaluation.probes.relational import pick
 from kfuzz.numerics.run import Run
 
@@ -23,18 +24,18 @@ PROBES: Final = {
 
 
 def with_ways(
-    view: View,
+    evidence: Evidence,
     kernel: BoundKernel,
     call: Callable[[Callable[..., Any]], Run],
     *,
     thorough: bool,
-) -> View:
-    """Return the view of conforming gradients with what other ways gave.
+) -> Evidence:
+    """Return the evidence of conforming gradients with what other ways gave.
 
     The first way that shows a fault is the last one tried.
 
     Args:
-        view: the case.
+        evidence: the case.
         kernel: the gradients' kernel.
         call: runs what it is given on the case, in place of the kernel.
         thorough: whether each argument is asked for alone, not one that the case's
@@ -42,23 +43,23 @@ def with_ways(
     """
     function = kernel.function
     if not isinstance(function, Backward):
-        return view
+        return evidence
     wanted = function.wanted
-    alone = list(wanted) if thorough else pick(view.case, wanted)
+    alone = list(wanted) if thorough else pick(evidence.case, wanted)
     asked = [(Way.ALONE, name) for name in alone if len(wanted) > 1]
     asked += [(way, "") for way in Way if way is not Way.ALONE]
     for way, argument in asked:
         run = call(function.asked(way, argument))
         if run.unreliable:
             continue
-        shown = _comparable(view, run, way, f"d{argument}")
-        view = replace(view, runs={**view.runs, PROBES[way]: shown})
-        if shown.raised or shown.metadata or view.miss_of(PROBES[way]) is not None:
+        shown = _comparable(evidence, run, way, f"d{argument}")
+        evidence = replace(evidence, runs={**evidence.runs, PROBES[way]: shown})
+        if shown.raised or shown.metadata or miss_of(evidence, PROBES[way]) is not None:
             break
-    return view
+    return evidence
 
 
-def _comparable(view: View, run: Run, way: Way, output: str) -> Run:
+def _comparable(evidence: Evidence, run: Run, way: Way, output: str) -> Run:
     """Return a run with the case's own results where nothing is to be compared.
 
     Of one argument alone the other gradients are none; twice a gradient may overflow.
@@ -66,7 +67,7 @@ def _comparable(view: View, run: Run, way: Way, output: str) -> Run:
     if not run.comparable:
         return run
     outputs = dict(run.outputs)
-    for name, own in view.base.outputs.items():
+    for name, own in evidence.base.outputs.items():
         if way is Way.ALONE and name != output:
             outputs[name] = own
         elif way is Way.TWICE:

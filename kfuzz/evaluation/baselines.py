@@ -15,9 +15,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.view import View
 from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose, is_sampled
 
@@ -51,27 +51,27 @@ class Impostors:
         self._cases = 0
 
     def tried(
-        self, view: View, values: Outputs, classes: Collection[str]
+        self, evidence: Evidence, values: Outputs, classes: Collection[str]
     ) -> dict[str, bool]:
         """Return by kind whether each impostor was refused, {} on most cases.
 
         Args:
-            view: a case that conforms.
+            evidence: a case that conforms.
             values: its arguments by name.
             classes: ids of the classes in force.
         """
-        before, mine = self._before, dict(view.base.outputs)
+        before, mine = self._before, dict(evidence.base.outputs)
         if sum(y.numel() for y in mine.values()) <= _MOST_KEPT:
             self._before = mine
         judged = _JUDGES & set(classes)
-        if not judged or self._cases >= MOST or not is_tried(view.case):
+        if not judged or self._cases >= MOST or not is_tried(evidence.case):
             return {}
         self._cases += 1
         told = {}
         for kind, outputs in _made(mine, values, before):
-            if _differs(view, outputs):
-                run = replace(view.base, outputs=outputs)
-                other = replace(view, runs={Probe.BASE: run})
+            if _differs(evidence, outputs):
+                run = replace(evidence.base, outputs=outputs)
+                other = replace(evidence, runs={Probe.BASE: run})
                 told[kind] = judge(other, classes)[1] is not None
         return told
 
@@ -116,11 +116,11 @@ def _over(old: Tensor, y: Tensor) -> Tensor:
     return words[places].view(old.dtype).reshape(y.shape)
 
 
-def _differs(view: View, outputs: Outputs) -> bool:
+def _differs(evidence: Evidence, outputs: Outputs) -> bool:
     """Whether an impostor is far from the kernel's results where these are decided."""
-    for name, accepted in (view.acceptance or {}).items():
+    for name, accepted in (evidence.acceptance or {}).items():
         y, other = (
-            z.to(torch.float64) for z in (view.base.outputs[name], outputs[name])
+            z.to(torch.float64) for z in (evidence.base.outputs[name], outputs[name])
         )
         decided = ~(accepted.undecidable | accepted.ambiguous)[0]
         far = (y - other).abs() > _FAR * torch.maximum(y.abs(), other.abs())

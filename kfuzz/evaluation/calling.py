@@ -11,12 +11,17 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.destinations import given
+from kfuzz.contracts.evidence import UNPROMISED, Evidence
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.nonfinite import ASKING, NonFinite, first_nonfinite
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
-from kfuzz.contracts.out_of_bounds import HostileIndex, first_hostile
-from kfuzz.contracts.view import UNPROMISED, View
+from kfuzz.contracts.unpromised import (
+    ASKING,
+    NonFinite,
+    OutOfBounds,
+    first_nonfinite,
+    first_out_of_bounds,
+)
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import NOWHERE, Case, Edge
@@ -62,14 +67,14 @@ class Posed:
     Attributes:
         problem: the inputs as the oracle sees them.
         acceptance: what is admitted; None where values are not judged.
-        hostile: the first index out of bounds, if any.
+        out_of_bounds: the first index out of bounds, if any.
         nonfinite: the first NaN or infinity where these are masked or refused.
         refused: what the oracle raised, where the case lies outside its domain.
     """
 
     problem: Problem
     acceptance: dict[str, Acceptance] | None
-    hostile: HostileIndex | None
+    out_of_bounds: OutOfBounds | None
     nonfinite: NonFinite | None
     refused: Exception | None = None
 
@@ -130,10 +135,10 @@ class Caller:
         """
         return posed(self.kernel.operator, self.kernel.declaration, derived).acceptance
 
-    def view(
+    def evidence(
         self, derived: Derived, *, hold: bool = False, arena: Arena | None = None
-    ) -> tuple[View, str | None]:
-        """Return a view with the base run, or why the backend cannot judge it.
+    ) -> tuple[Evidence, str | None]:
+        """Return a evidence with the base run, or why the backend cannot judge it.
 
         Args:
             derived: the case with its values.
@@ -152,7 +157,7 @@ class Caller:
             derived, expected, poison_of(derived.case), arena=arena, hold=hold
         )
         places = given(operator, derived.case, derived.values, claims, expected) or {}
-        view = View(
+        evidence = Evidence(
             case=replace(derived.case, destinations=places),
             operator=operator,
             declaration=claims,
@@ -161,21 +166,21 @@ class Caller:
             runs={Probe.BASE: base},
             explicit=self.kernel.explicit,
             lacking=self.kernel.arguments.lacking(derived.case.tensors),
-            hostile=asked.hostile,
+            out_of_bounds=asked.out_of_bounds,
             nonfinite=asked.nonfinite,
         )
-        return view, unsupported_because(base)
+        return evidence, unsupported_because(base)
 
-    def apart(self) -> Callable[[Derived], View | None]:
+    def apart(self) -> Callable[[Derived], Evidence | None]:
         """Return what runs cases one after the other in memory that none has met.
 
         It returns None for what cannot be judged.
         """
         arena = self.memory.elsewhere()
 
-        def run(derived: Derived) -> View | None:
-            view, unsupported = self.view(derived, arena=arena)
-            return None if unsupported or not view.base.comparable else view
+        def run(derived: Derived) -> Evidence | None:
+            evidence, unsupported = self.evidence(derived, arena=arena)
+            return None if unsupported or not evidence.base.comparable else evidence
 
         return run
 
@@ -297,21 +302,21 @@ def posed(operator: Operator, claims: Declaration, derived: Derived) -> Posed:
         BindingError: if the operator's oracle or error model is malformed.
     """
     problem = pose(operator, derived.case, derived.values, claims)
-    hostile = first_hostile(operator, derived.case, problem)
+    index = first_out_of_bounds(operator, derived.case, problem)
     nonfinite = None
     if claims.nonfinite in ASKING:
         nonfinite = first_nonfinite(operator, derived.values)
     refusable = nonfinite is not None and claims.nonfinite == "raise"
-    astray = hostile is not None and claims.out_of_bounds in UNPROMISED
+    unpromised = index is not None and claims.out_of_bounds in UNPROMISED
     acceptance, refused = None, None
-    if not (astray or refusable):
+    if not (unpromised or refusable):
         try:
             acceptance = accept(operator, problem)
         except BindingError:
             raise
         except Exception as error:  # outside the oracle's domain
             refused = error
-    return Posed(problem, acceptance, hostile, nonfinite, refused)
+    return Posed(problem, acceptance, index, nonfinite, refused)
 
 
 def without_edge(derived: Derived) -> Derived:

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.evidence import Collected, Torn
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case
 from kfuzz.core.settled import config_of
@@ -28,7 +29,6 @@ from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.randomness import SEED, seeded
-from kfuzz.numerics.run import Collected, Torn
 from kfuzz.targets.load import Source, load
 
 PROGRAM: Final = "kfuzz.evaluation.collective"

@@ -1,7 +1,7 @@
 """What a miss depends on: the probes that tell the contract classes apart."""
 
 from collections.abc import Collection, Iterator, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -15,12 +15,14 @@ from kfuzz.contracts.derive import (
     recentred,
     tiled,
 )
+from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import comparison, decided, miss_of
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case
 from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.calling import Caller, without_edge
+from kfuzz.evaluation.explaining import flushes
 from kfuzz.evaluation.probes.configurations import with_configs
 from kfuzz.evaluation.probes.subnormals import normalised, without_subnormals
 from kfuzz.execution.values.fills import logical_values
@@ -30,7 +32,7 @@ FUNCTIONAL_TOLERANCE: Final = 1e-2
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosing:
     """Runs derivations of a case that misses.
 
     Attributes:
@@ -46,8 +48,8 @@ class Diagnosis:
     budget: SizeBudget
     known: MutableMapping[object, bool]
 
-    def of(self, view: View, derived: Derived) -> View:
-        """Return the view of a case that misses with what its miss depends on."""
+    def of(self, evidence: Evidence, derived: Derived) -> Evidence:
+        """Return the evidence of a case that misses with what its miss depends on."""
         operator = self.caller.kernel.operator
         friendly = self._friendliness(derived)
         ordinary = None
@@ -62,42 +64,41 @@ class Diagnosis:
             moderate = recentred(operator, derived)
             centred = None if moderate is None else self.passes(moderate)
         if "C-CMP-02" in self.classes:
-            view = self._with_configs(view, derived)
-        return replace(
-            view,
-            friendly=friendly,
-            ordinary=ordinary,
-            contiguous=contiguous,
-            recentred=centred,
-            subnormal=self._subnormality(derived),
-        )
+            evidence = self._with_configs(evidence, derived)
+        subnormal = self._subnormality(derived)
+        found = Diagnosis(friendly, ordinary, contiguous, centred, subnormal)
+        return evidence.knowing(found)
 
     def passes(self, derived: Derived) -> bool | None:
         """Whether the kernel conforms on a derived case; None if undecided."""
-        view, unsupported = self.caller.view(without_edge(derived))
-        if unsupported or view.acceptance is None or not view.base.comparable:
+        evidence, unsupported = self.caller.evidence(without_edge(derived))
+        if unsupported or evidence.acceptance is None or not evidence.base.comparable:
             return None
-        if view.miss is not None:
+        if miss_of(evidence) is not None:
             return False
-        return True if view.decided else None
+        return True if decided(evidence) else None
 
-    def _with_configs(self, view: View, derived: Derived) -> View:
-        """Return the view with what the kernel's other configurations come to."""
-        assert view.acceptance is not None
-        expected, poison = expected_metadata(view.acceptance), poison_of(view.case)
+    def _with_configs(self, evidence: Evidence, derived: Derived) -> Evidence:
+        """Return the evidence with what the kernel's other configurations come to."""
+        assert evidence.acceptance is not None
+        expected, poison = (
+            expected_metadata(evidence.acceptance),
+            poison_of(evidence.case),
+        )
         return with_configs(
-            view,
+            evidence,
             lambda step: self.caller.run(derived, expected, poison, step=step),
         )
 
     def _subnormality(self, derived: Derived) -> str | None:
-        """Return "gone" or "persists", what `View.subnormal` means by them, or None."""
+        """Return what `Diagnosis.subnormal` is."""
         zeroed, normal = without_subnormals(derived), normalised(derived)
         if zeroed is None or normal is None:
             return None
-        view = self.caller.apart()(without_edge(normal))
+        there = self.caller.apart()(without_edge(normal))
+        missed = there is not None and miss_of(there) is not None
         # Results may be subnormal all the same, and flushed.
-        if view is not None and view.miss is not None and not view.flushes:
+        if there is not None and missed and not flushes(there):
             return "persists"
         return "gone" if self.passes(zeroed) else None
 
@@ -132,16 +133,18 @@ class Diagnosis:
         device = self.caller.memory.device
         values = {name: logical_values(case, name, device) for name in case.tensors}
         # Where a fault would blame the case that is being diagnosed: no edges.
-        view, unsupported = self.caller.view(without_edge(Derived(case, values)))
-        if unsupported or not view.base.comparable or view.acceptance is None:
+        evidence, unsupported = self.caller.evidence(
+            without_edge(Derived(case, values))
+        )
+        if unsupported or not evidence.base.comparable or evidence.acceptance is None:
             return False
-        for name, wanted in view.acceptance.items():
-            made = view.comparison(name)
+        for name, wanted in evidence.acceptance.items():
+            made = comparison(evidence, name)
             if made is not None and made.unrelated is not None:
                 if bool(made.missed.any()):  # no one answer to be close to
                     return False
                 continue
-            y = view.base.outputs[name].to(torch.float64)
+            y = evidence.base.outputs[name].to(torch.float64)
             near = 0.0 if wanted.output.integral else FUNCTIONAL_TOLERANCE
             limit = near * (1 + wanted.reference[0].abs())
             close = (y - wanted.reference[0]).abs() <= limit

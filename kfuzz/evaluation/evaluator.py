@@ -16,12 +16,13 @@ from kfuzz.contracts.classes.k_liv_01 import is_refused
 from kfuzz.contracts.core_domain import given_optionals
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.destinations import given
+from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.gradients.charging import charged, in_force
 from kfuzz.contracts.judge import judge, mapped
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.contracts.notes import notes
+from kfuzz.contracts.reading import beyond_core, decided, miss_of, ratios, worst_ratio
 from kfuzz.contracts.suspicions import suspicions
-from kfuzz.contracts.view import View
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.depth import Depth
 from kfuzz.core.dtypes import DTYPES
@@ -31,8 +32,9 @@ from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Failure, Suspicion
 from kfuzz.evaluation.baselines import Impostors
 from kfuzz.evaluation.calling import Caller, Memory
-from kfuzz.evaluation.diagnosis import Diagnosis
+from kfuzz.evaluation.diagnosis import Diagnosing
 from kfuzz.evaluation.ended import ended_report, is_of_the_machine
+from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.evaluation.further_calls import BesideCollective, FurtherCalls
 from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.large import LargeJudge
@@ -198,39 +200,45 @@ class Bench:
     def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
         """Judge a case on a device that works."""
         classes = self._classes
-        diagnosis = Diagnosis(caller, classes, self.setting.budget, self._friendly)
+        diagnosis = Diagnosing(caller, classes, self.setting.budget, self._friendly)
         if case.large:
             return self._judge_large(case, caller, diagnosis)
         derived = Derived(case, self.values(case))
         again = self._is_called_again(case, depth)
-        view, unsupported = caller.view(derived, hold=again)
+        evidence, unsupported = caller.evidence(derived, hold=again)
         if unsupported is not None:
-            lacks = view.base.raised is not None and bool(view.base.raised.gpu)
+            lacks = evidence.base.raised is not None and bool(evidence.base.raised.gpu)
             return CaseReport({}, unsupported=unsupported, needs_gpu=lacks)
-        raised = view.base.raised
+        raised = evidence.base.raised
         if raised is not None and raised.memory:
             return _out_of_memory(
                 case, raised.message or raised.type, self.setting.device
             )
-        if caller.lost and not is_refused(view):  # nothing on the device can be read
-            verdicts, failure = judge(view, classes & {"K-LIV-01"})
-            return CaseReport(verdicts, failure=failure, beside=view.base.beside)
+        if caller.lost and not is_refused(
+            evidence
+        ):  # nothing on the device can be read
+            verdicts, failure = judge(evidence, classes & {"K-LIV-01"})
+            return CaseReport(verdicts, failure=failure, beside=evidence.base.beside)
         further = FurtherCalls(
             caller, diagnosis, derived, classes,
             thorough=depth is Depth.FULL or case.pinned,
             beside_collective=self.beside_collective,
         )  # fmt: skip
         if depth is not Depth.BASE:
-            view = further.with_repeats(view)
-        verdicts, failure = judge(view, classes)
-        if depth is Depth.FULL and view.miss is not None and not is_told(failure):
-            view = diagnosis.of(view, derived)
-            verdicts, failure = judge(view, classes)
+            evidence = further.with_repeats(evidence)
+        evidence, verdicts, failure = judge_explained(evidence, classes)
+        if (
+            depth is Depth.FULL
+            and miss_of(evidence) is not None
+            and not is_told(failure)
+        ):
+            evidence = diagnosis.of(evidence, derived)
+            evidence, verdicts, failure = judge_explained(evidence, classes)
         # Only now: what shows in one call is charged alike whatever the share.
-        if failure is None and caller.held and view.acceptance:
-            view = further.with_second_call(view)
-            verdicts, failure = judge(view, classes)
-        if failure is None and self._is_compared(view, depth):
+        if failure is None and caller.held and evidence.acceptance:
+            evidence = further.with_second_call(evidence)
+            evidence, verdicts, failure = judge_explained(evidence, classes)
+        if failure is None and self._is_compared(evidence, depth):
             steps = (
                 further.with_shorter,
                 further.with_opcheck,
@@ -240,33 +248,33 @@ class Bench:
                 further.with_changed_data,
             )
             for step in steps:
-                grown = step(view)
+                grown = step(evidence)
                 if caller.lost:  # nothing of it can be read; what was judged stands
                     break
-                if grown is view:
+                if grown is evidence:
                     continue
-                view = grown
-                verdicts, failure = judge(view, classes)
+                evidence = grown
+                evidence, verdicts, failure = judge_explained(evidence, classes)
                 if failure is not None:
                     break
         if failure is not None and depth is not Depth.BASE and not caller.lost:
-            failure = mapped(view, failure)
+            failure = mapped(evidence, failure)
         tried: dict[str, bool] = {}
         if (
             failure is None
             and depth is Depth.SEARCH
-            and view.decided
+            and decided(evidence)
             and not caller.lost
         ):
-            tried = self._impostors.tried(view, derived.values, classes)
+            tried = self._impostors.tried(evidence, derived.values, classes)
         suspicion = None
         unsettled = failure is None or failure.contract in _OF_CHANGED_DATA
         if unsettled and not caller.lost:
-            suspicion = self._suspicion(case, further.suspected(view))
-        refusal, example, aspects = None, "", _aspects(view)
-        if raised is not None and failure is None and not view.outside:
-            refusal, example = _refusal(view), raised.message
-            aspects = aspects if view.acceptance is not None else ()
+            suspicion = self._suspicion(case, further.suspected(evidence))
+        refusal, example, aspects = None, "", _aspects(evidence)
+        if raised is not None and failure is None and not evidence.outside:
+            refusal, example = _refusal(evidence), raised.message
+            aspects = aspects if evidence.acceptance is not None else ()
         elif raised is not None:
             aspects = ()
         return CaseReport(
@@ -275,11 +283,11 @@ class Bench:
             refusal=refusal,
             example=example,
             aspects=aspects,
-            ratio=view.ratio,
-            ratios=view.ratios if len(view.ratios) > 1 else {},
-            friendly=view.friendly,
-            notes=(*notes(view), *suspicions(view)) if failure is None else (),
-            beside=view.base.beside,
+            ratio=worst_ratio(evidence),
+            ratios=ratios(evidence) if len(ratios(evidence)) > 1 else {},
+            friendly=evidence.of(Diagnosis).friendly,
+            notes=(*notes(evidence), *suspicions(evidence)) if failure is None else (),
+            beside=evidence.base.beside,
             impostors=tried,
             suspicion=suspicion,
         )
@@ -295,7 +303,7 @@ class Bench:
         return Suspicion(self._pinned(made, derived.values), failure)
 
     def _judge_large(
-        self, case: Case, caller: Caller, diagnosis: Diagnosis
+        self, case: Case, caller: Caller, diagnosis: Diagnosing
     ) -> CaseReport:
         """Run a case of billions of elements once and judge it in slices."""
         made = LargeJudge(
@@ -317,12 +325,20 @@ class Bench:
             return False
         return depth is Depth.FULL or self._is_due(case)
 
-    def _is_compared(self, view: View, depth: Depth) -> bool:
+    def _is_compared(self, evidence: Evidence, depth: Depth) -> bool:
         """Whether a case that conforms is compared with calls beside or apart."""
-        due = depth is Depth.FULL or self._is_due(view.case) or view.case.collective
+        due = (
+            depth is Depth.FULL
+            or self._is_due(evidence.case)
+            or evidence.case.collective
+        )
         if depth is Depth.BASE or not due:
             return False
-        return view.base.comparable and bool(view.acceptance) and view.decided > 0
+        return (
+            evidence.base.comparable
+            and bool(evidence.acceptance)
+            and decided(evidence) > 0
+        )
 
 
 def _out_of_memory(case: Case, message: str, device: torch.device) -> CaseReport:
@@ -330,21 +346,21 @@ def _out_of_memory(case: Case, message: str, device: torch.device) -> CaseReport
     text = f"out of memory: {message}"
     specs = case.tensors.values()
     if any(is_sparse(s, DTYPES[s.dtype].itemsize, device) for s in specs):
-        # Memory for every index of such a view is more than any machine has.
+        # Memory for every index of such a evidence is more than any machine has.
         return CaseReport({}, unsupported=f"{text} (a view that spans gigabytes)")
     return CaseReport({}, error=text)
 
 
-def _aspects(view: View) -> tuple[str, ...]:
+def _aspects(evidence: Evidence) -> tuple[str, ...]:
     """Return what may be why a kernel declines a case, in words."""
-    return (*view.beyond_core, *given_optionals(view.case, view.operator))
+    return (*beyond_core(evidence), *given_optionals(evidence.case, evidence.operator))
 
 
-def _refusal(view: View) -> str:
+def _refusal(evidence: Evidence) -> str:
     """Return what the refused case has beyond the core domain, as one reason."""
-    if view.acceptance is None:
+    if evidence.acceptance is None:
         return "input outside the operator's domain"
-    return view.beyond_core[0]
+    return beyond_core(evidence)[0]
 
 
 def setting_of(

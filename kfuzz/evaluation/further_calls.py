@@ -1,6 +1,6 @@
 """Calls of a kernel after the first one of a case: the same again, or others beside it.
 
-Each adds to a view what it left; which of them a case gets, the bench decides.
+Each adds to a evidence what it left; which of them a case gets, the bench decides.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,19 +9,22 @@ from typing import Any
 
 from torch import Tensor
 
+from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.custom_ops import CustomOp
 from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import Collected, Evidence
 from kfuzz.contracts.gradients.asking import with_ways
-from kfuzz.contracts.judge import judge_alone, suspected
+from kfuzz.contracts.judge import suspected
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import miss_of
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case
 from kfuzz.core.settled import poison_of
 from kfuzz.core.verdict import Failure
 from kfuzz.evaluation.calling import Caller, without_edge
-from kfuzz.evaluation.diagnosis import Diagnosis
+from kfuzz.evaluation.diagnosis import Diagnosing
+from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.probes.batches import with_batches
 from kfuzz.evaluation.probes.measuring import with_measuring
@@ -43,7 +46,7 @@ from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.run import Collected, Run
+from kfuzz.numerics.run import Run
 
 BesideCollective = Callable[[Case, Callable[[], None]], Collected]
 
@@ -63,15 +66,19 @@ class FurtherCalls:
     """
 
     caller: Caller
-    diagnosis: Diagnosis
+    diagnosis: Diagnosing
     derived: Derived
     classes: Collection[str]
     thorough: bool
     beside_collective: BesideCollective | None = None
 
-    def with_repeats(self, view: View) -> View:
-        """Return the view with repeats of a base run that gives cause to them."""
-        expected = {} if view.acceptance is None else expected_metadata(view.acceptance)
+    def with_repeats(self, evidence: Evidence) -> Evidence:
+        """Return the evidence with repeats of a base run that gives cause to them."""
+        expected = (
+            {}
+            if evidence.acceptance is None
+            else expected_metadata(evidence.acceptance)
+        )
         mine = self._poison
 
         def repeat(
@@ -88,16 +95,16 @@ class FurtherCalls:
                 arena=arena, manner=Manner(reverse=reverse, last=last),
             )  # fmt: skip
 
-        view = with_repeats(view, repeat, self.classes)
+        evidence = with_repeats(evidence, repeat, self.classes)
         # Elsewhere what a call finds in free memory may differ from one to the next.
-        if self.caller.stale and view.miss is not None:
-            view = self._with_loads(view, thorough=self.derived.case.pinned)
-        return view
+        if self.caller.stale and miss_of(evidence) is not None:
+            evidence = self._with_loads(evidence, thorough=self.derived.case.pinned)
+        return evidence
 
-    def with_second_call(self, view: View) -> View:
-        """Return the view of a conforming case with calls on other data."""
-        assert view.acceptance is not None
-        expected = expected_metadata(view.acceptance)
+    def with_second_call(self, evidence: Evidence) -> Evidence:
+        """Return the evidence of a conforming case with calls on other data."""
+        assert evidence.acceptance is not None
+        expected = expected_metadata(evidence.acceptance)
 
         first = self.caller.held[0]
 
@@ -111,95 +118,99 @@ class FurtherCalls:
             )  # fmt: skip
 
         return with_second_call(
-            view, self.derived, call, self.caller.accepted, thorough=self.thorough
+            evidence, self.derived, call, self.caller.accepted, thorough=self.thorough
         )
 
-    def with_shorter(self, view: View) -> View:
-        """Return the view of a conforming case with shorter calls in between."""
+    def with_shorter(self, evidence: Evidence) -> Evidence:
+        """Return the evidence of a conforming case with shorter calls in between."""
         if "K-REF-01" not in self.classes:
-            return view
+            return evidence
 
         def call(part: Derived, wanted: Mapping[str, Acceptance]) -> Run:
             return self._call(part, wanted, apart=False)
 
-        return with_shorter(view, self._plain, self.caller.accepted, call)
+        return with_shorter(evidence, self._plain, self.caller.accepted, call)
 
-    def suspected(self, view: View) -> tuple[Derived, Failure] | None:
+    def suspected(self, evidence: Evidence) -> tuple[Derived, Failure] | None:
         """Return the data of a later call that a fresh process has to settle.
 
         With what it shows if it conforms there; None where nothing is suspected.
         """
-        found = suspected(view, self.classes)
+        found = suspected(evidence, self.classes)
         if found is None:
             return None
         probe, failure = found
         if probe is Probe.SECOND:
-            values = second_data(view.operator, self.derived.values)
+            values = second_data(evidence.operator, self.derived.values)
             return replace(self.derived, values=values), failure
-        part = shortened(view.operator, view.declaration, self._plain)
+        part = shortened(evidence.operator, evidence.declaration, self._plain)
         return None if part is None else (part, failure)
 
-    def with_other_calls(self, view: View) -> View:
-        """Return the view of a conforming case with other batches and calls at once."""
+    def with_other_calls(self, evidence: Evidence) -> Evidence:
+        """Return the evidence of a conforming case with other batches and overlaps."""
         admit = self.caller.accepted
         if "C-ORD-02" in self.classes:
-            view = self._with_loads(view, thorough=self.thorough)
-            view = with_batches(view, self._plain, admit, self._call)
-        if "C-ORD-03" in self.classes and not view.base.programs:  # one at a time
+            evidence = self._with_loads(evidence, thorough=self.thorough)
+            evidence = with_batches(evidence, self._plain, admit, self._call)
+        if "C-ORD-03" in self.classes and not evidence.base.programs:  # one at a time
             self.caller.step()
-            view = with_overlap(
-                view, self._plain, self._overlapping(view), admit, self._call,
+            evidence = with_overlap(
+                evidence, self._plain, self._overlapping(evidence), admit, self._call,
                 thorough=self.thorough,
             )  # fmt: skip
-            view = self._with_collective(view)
-        if "C-CMP-02" in self.classes and not view.declaration.configs:
-            view = self._with_measuring(view)
-        return view
+            evidence = self._with_collective(evidence)
+        if "C-CMP-02" in self.classes and not evidence.declaration.configs:
+            evidence = self._with_measuring(evidence)
+        return evidence
 
-    def with_replays(self, view: View) -> View:
-        """Return the view of a conforming case with replays of a captured call."""
+    def with_replays(self, evidence: Evidence) -> Evidence:
+        """Return the evidence of a conforming case with replays of a captured call."""
         if "K-REF-01" not in self.classes or not self.caller.captures:
-            return view
-        common = self._overlapping(view)
+            return evidence
+        common = self._overlapping(evidence)
 
         def replay(data: Sequence[Mapping[str, Tensor]]) -> tuple[Run, ...]:
             return self._replayed(common, data)
 
-        return with_replays(view, self._plain, replay, self.caller.accepted, self._call)
+        return with_replays(
+            evidence, self._plain, replay, self.caller.accepted, self._call
+        )
 
-    def with_changed_data(self, view: View) -> View:
-        """Return the view of a conforming case with scaled and permuted data."""
+    def with_changed_data(self, evidence: Evidence) -> Evidence:
+        """Return the evidence of a conforming case with scaled and permuted data."""
         apart = Apart(self.caller.apart, self._blamed)
         if "C-PRC-04" in self.classes:
-            view = with_scaling(view, self._plain, apart, everything=self.thorough)
+            evidence = with_scaling(
+                evidence, self._plain, apart, everything=self.thorough
+            )
         if "C-ORD-01" in self.classes:
-            view = with_orders(view, self._plain, apart)
-        return view
+            evidence = with_orders(evidence, self._plain, apart)
+        return evidence
 
-    def with_graphs(self, view: View) -> View:
-        """Return the view of conforming gradients, asked for in other ways."""
-        if view.operator.forward is None or "K-GRD-01" not in self.classes:
-            return view
-        assert view.acceptance is not None
-        expected, plain = expected_metadata(view.acceptance), self._plain
+    def with_graphs(self, evidence: Evidence) -> Evidence:
+        """Return the evidence of conforming gradients, asked for in other ways."""
+        if evidence.operator.forward is None or "K-GRD-01" not in self.classes:
+            return evidence
+        assert evidence.acceptance is not None
+        expected, plain = expected_metadata(evidence.acceptance), self._plain
 
         def call(instead: Callable[..., Any]) -> Run:
             return self.caller.run(plain, expected, self._poison, instead=instead)
 
-        return with_ways(view, self.caller.kernel, call, thorough=self.thorough)
+        return with_ways(evidence, self.caller.kernel, call, thorough=self.thorough)
 
-    def with_opcheck(self, view: View) -> View:
-        """Return the view of a user's operator with what opcheck says of it.
+    def with_opcheck(self, evidence: Evidence) -> Evidence:
+        """Return the evidence of a user's operator with what opcheck says of it.
 
         In a child alone: it runs under modes of torch's, and imports much of it.
         """
         kernel, derived = self.caller.kernel, self.derived
         operator = kernel.function
         due = is_child() and {"K-MEM-03", "K-MEM-04", "K-MET-01"} & set(self.classes)
-        if not due or not isinstance(operator, CustomOp) or view.acceptance is None:
-            return view
+        if not due or not isinstance(operator, CustomOp) or evidence.acceptance is None:
+            return evidence
         self.caller.step()
-        expected = expected_metadata(view.acceptance)
+        expected = expected_metadata(evidence.acceptance)
         told = opcheck(
             operator,
             [derived.values.get(name) for name in kernel.arguments.tensors],
@@ -207,7 +218,7 @@ class FurtherCalls:
             {name: expected[name] for name in kernel.arguments.destinations},
             self.caller.memory.device,
         )
-        return replace(view, opcheck=told)
+        return evidence.knowing(told)
 
     @property
     def _poison(self) -> Poison:
@@ -227,34 +238,38 @@ class FurtherCalls:
         expected = expected_metadata(wanted)
         return self.caller.run(part, expected, self._poison, arena=arena)
 
-    def _with_loads(self, view: View, *, thorough: bool) -> View:
-        """Return the view on a GPU with repeats beside other work."""
+    def _with_loads(self, evidence: Evidence, *, thorough: bool) -> Evidence:
+        """Return the evidence on a GPU with repeats beside other work."""
         on_device = self.caller.memory.device.type == "cuda"
         if not on_device or "C-ORD-02" not in self.classes:
-            return view
-        expected = {} if view.acceptance is None else expected_metadata(view.acceptance)
+            return evidence
+        expected = (
+            {}
+            if evidence.acceptance is None
+            else expected_metadata(evidence.acceptance)
+        )
         return with_loads(
-            view,
+            evidence,
             lambda company: self.caller.run(
                 self.derived, expected, self._poison, manner=Manner(company=company)
             ),
             thorough=thorough,
         )
 
-    def _with_collective(self, view: View) -> View:
-        """Return the view with the kernel beside a collective, if that is asked."""
-        if not view.case.collective or self.beside_collective is None:
-            return view
+    def _with_collective(self, evidence: Evidence) -> Evidence:
+        """Return the evidence with the kernel beside a collective, if that is asked."""
+        if not evidence.case.collective or self.beside_collective is None:
+            return evidence
         self.caller.step()
-        collected = self.beside_collective(view.case, self.caller.step)
-        return replace(view, collected=collected)
+        collected = self.beside_collective(evidence.case, self.caller.step)
+        return evidence.knowing(collected)
 
-    def _with_measuring(self, view: View) -> View:
-        """Return the view of an autotuned kernel with a call in which it measures."""
-        if view.base.configs < 2:
-            return view
-        assert view.acceptance is not None
-        expected = expected_metadata(view.acceptance)
+    def _with_measuring(self, evidence: Evidence) -> Evidence:
+        """Return the evidence of an autotuned kernel with a call that measures."""
+        if evidence.base.configs < 2:
+            return evidence
+        assert evidence.acceptance is not None
+        expected = expected_metadata(evidence.acceptance)
 
         def run(step: int, measuring: Measuring | None) -> Run:
             return self.caller.run(
@@ -262,12 +277,12 @@ class FurtherCalls:
                 manner=Manner(measuring=measuring), step=step,
             )  # fmt: skip
 
-        return with_measuring(view, run, interpreted=interpreting())
+        return with_measuring(evidence, run, interpreted=interpreting())
 
-    def _overlapping(self, view: View) -> Overlapping:
+    def _overlapping(self, evidence: Evidence) -> Overlapping:
         """Return what calls on a case's shapes have in common."""
-        assert view.acceptance is not None
-        asked = self.caller.asked(self._plain, expected_metadata(view.acceptance))
+        assert evidence.acceptance is not None
+        asked = self.caller.asked(self._plain, expected_metadata(evidence.acceptance))
         assert asked is not None  # the base run had destinations
         asked = replace(asked, around=self._poison)
         return Overlapping(asked, self.caller.memory.device, self._poison)
@@ -288,13 +303,14 @@ class FurtherCalls:
 
     def _blamed(self, derived: Derived) -> str | None:
         """Return the class that a case's miss is charged to; None if it has none."""
-        view = self.caller.apart()(derived)
-        if view is None or view.miss is None:
+        evidence = self.caller.apart()(derived)
+        if evidence is None or miss_of(evidence) is None:
             return None
-        view = replace(self, derived=derived).with_repeats(view)
-        failure = judge_alone(view)
+        evidence = replace(self, derived=derived).with_repeats(evidence)
+        evidence, _, failure = judge_explained(evidence, CLASSES)
         if not is_told(failure):
-            failure = judge_alone(self.diagnosis.of(view, derived))
+            evidence = self.diagnosis.of(evidence, derived)
+            failure = judge_explained(evidence, CLASSES)[2]
         return None if failure is None else failure.contract
 
 

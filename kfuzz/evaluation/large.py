@@ -19,12 +19,12 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.evidence import as_integers
+from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.nonfinite import ASKING, first_nonfinite
 from kfuzz.contracts.oracle import accept, pose
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import beyond_core, miss_of, worst_ratio
+from kfuzz.contracts.unpromised import ASKING, first_nonfinite
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec, contiguous_strides
 from kfuzz.core.settled import config_of, poison_of
@@ -38,6 +38,7 @@ from kfuzz.evaluation.cutting import (
     cut_axis,
     row_axis,
 )
+from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.execution.calls import large
 from kfuzz.execution.calls.large import LargePlacement
 from kfuzz.execution.calls.results import read_results
@@ -45,6 +46,7 @@ from kfuzz.execution.memory.poison import fill_poison
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.stretches import stretch
 from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.elements import as_integers
 from kfuzz.numerics.run import Expected, Raised, Run, Touch
 
 WHOLE: Final = frozenset(
@@ -227,8 +229,8 @@ class LargeJudge:
             strays=strays,
             unchecked=run.unchecked,
         )
-        view = replace(whole, runs={Probe.BASE: base})
-        failure = judge(view, classes & WHOLE)[1]
+        evidence = replace(whole, runs={Probe.BASE: base})
+        failure = judge(evidence, classes & WHOLE)[1]
         if failure is not None:
             return _failed(failure)
         return self._sliced(cut, classes, placement, read.outputs)
@@ -240,13 +242,13 @@ class LargeJudge:
             at_once = large.SLICE_ELEMENTS
             large.fill_stretches(elements, spec, at_once=at_once, step=self._step)
 
-    def _view(self, cut: Cut) -> View:
+    def _view(self, cut: Cut) -> Evidence:
         """Return the whole case as the classes see it that look at no values, not run.
 
         The first rows stand for what is admitted.
         """
         problem, accepted = self._accepted(self.part(cut.axis, 0, TRIED[0]))
-        return View(
+        return Evidence(
             case=self.case,
             operator=self.kernel.operator,
             declaration=self.kernel.declaration,
@@ -258,7 +260,7 @@ class LargeJudge:
         )
 
     def _of_raised(
-        self, whole: View, raised: Raised, classes: frozenset[str]
+        self, whole: Evidence, raised: Raised, classes: frozenset[str]
     ) -> CaseReport:
         if raised.build:
             raise BuildError(raised.build)
@@ -269,11 +271,11 @@ class LargeJudge:
         if why := unsupported_because(base):
             return CaseReport({}, unsupported=why, needs_gpu=bool(raised.gpu))
         self.lost = raised.lost
-        view = replace(whole, runs={Probe.BASE: base})
-        failure = judge(view, classes & {"K-LIV-01"})[1]
+        evidence = replace(whole, runs={Probe.BASE: base})
+        failure = judge(evidence, classes & {"K-LIV-01"})[1]
         if failure is not None:
             return _failed(failure)
-        aspects = view.beyond_core
+        aspects = beyond_core(evidence)
         return CaseReport(
             {}, refusal=aspects[0] if aspects else None, example=raised.message
         )
@@ -295,7 +297,7 @@ class LargeJudge:
             problem, accepted = self._accepted(part)
             made = {n: cut.slice_of(n, y, start, stop) for n, y in outputs.items()}
             changed = tuple(self._changed(cut, part, placement, start))
-            view = View(
+            evidence = Evidence(
                 case=part.case,
                 operator=self.kernel.operator,
                 declaration=self.kernel.declaration,
@@ -304,15 +306,21 @@ class LargeJudge:
                 runs={Probe.BASE: Run(outputs=made, touches=changed)},
                 explicit=self.kernel.explicit,
             )
-            if view.miss is not None:
-                row = view.miss.index[cut.outputs[view.miss.output]]
-                view = replace(view, friendly=self._alone(cut, start + row))
-            verdicts, failure = judge(view, classes)
-            ratio = max(ratio, view.ratio)
+            miss, friendly = miss_of(evidence), None
+            if miss is not None:
+                row = miss.index[cut.outputs[miss.output]]
+                friendly = self._alone(cut, start + row)
+                evidence = evidence.knowing(Diagnosis(friendly))
+            evidence, verdicts, failure = judge_explained(evidence, classes)
+            ratio = max(ratio, worst_ratio(evidence))
             found.append(verdicts)
             if failure is not None:
                 failed = _told(failure, cut, start, stop)
-                return replace(_failed(failed), ratio=ratio, friendly=view.friendly)
+                return replace(
+                    _failed(failed),
+                    ratio=ratio,
+                    friendly=evidence.of(Diagnosis).friendly,
+                )
         return CaseReport(_together(found), ratio=ratio)
 
     def _changed(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
-from kfuzz.contracts.derive import is_friendly
+from kfuzz.contracts.core_domain import is_friendly
 from kfuzz.contracts.language import Batch
 from kfuzz.contracts.membership import batchable
 from kfuzz.contracts.oracle import accept, expected_metadata, pose_members

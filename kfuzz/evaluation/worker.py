@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from kfuzz.contracts.evidence import Collected
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
@@ -33,7 +34,6 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.memory import arena
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
-from kfuzz.numerics.run import Collected
 from kfuzz.targets.load import Source, load
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who

@@ -12,16 +12,18 @@ from torch import Tensor
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.gradients.charging import charged, in_force
-from kfuzz.contracts.judge import judge, mapped
+from kfuzz.contracts.judge import mapped
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import ratios, worst_ratio
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.calling import posed
+from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.execution.calls.results import read_outputs
 from kfuzz.monitor.seen import Returned, Seen
 from kfuzz.monitor.snapshot import TensorCopy
@@ -63,7 +65,7 @@ def judged(
         raise Outside(f"the reference raises {_first_line(asked.refused)}")
     accepted = asked.acceptance
     expected = {} if accepted is None else expected_metadata(accepted)
-    view = View(
+    evidence = Evidence(
         case=case,
         operator=operator,
         declaration=declaration,
@@ -71,7 +73,7 @@ def judged(
         acceptance=accepted,
         runs={Probe.BASE: run_of(seen, expected, metadata)},
         explicit=explicit,
-        hostile=asked.hostile,
+        out_of_bounds=asked.out_of_bounds,
         nonfinite=asked.nonfinite,
     )
     every = frozenset(CLASSES)
@@ -79,12 +81,12 @@ def judged(
         every = in_force(every, every)
     if seen.is_compiled:
         without = without | _OF_ADDRESSES
-    verdicts, failure = judge(view, every - without)
+    evidence, verdicts, failure = judge_explained(evidence, every - without)
     if failure is not None:
-        failure = mapped(view, failure)
+        failure = mapped(evidence, failure)
     report = CaseReport(
-        verdicts, failure=failure, ratio=view.ratio,
-        ratios=view.ratios if len(view.ratios) > 1 else {},
+        verdicts, failure=failure, ratio=worst_ratio(evidence),
+        ratios=ratios(evidence) if len(ratios(evidence)) > 1 else {},
     )  # fmt: skip
     return report if operator.forward is None else charged(report, every)
 

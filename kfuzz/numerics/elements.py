@@ -70,3 +70,19 @@ def _number(value: float, device: torch.device) -> Tensor:
 @cache
 def _code(value: int, device: torch.device) -> Tensor:
     return torch.full((), value, dtype=torch.uint8, device=device)
+
+
+def same_bits(a: Tensor, b: Tensor) -> Tensor:
+    """Return where two tensors of one dtype hold the same bits (NaN = NaN)."""
+    x, y = a.contiguous(), b.contiguous()
+    equal = as_integers(x) == as_integers(y)
+    return equal | (torch.isnan(x) & torch.isnan(y))
+
+
+def as_integers(values: Tensor) -> Tensor:
+    """Return contiguous elements of any dtype as the integers of their size.
+
+    float8 has few operators.
+    """
+    ints = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return values.view(ints[values.element_size()])

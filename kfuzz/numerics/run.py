@@ -152,7 +152,7 @@ class UncheckedLaunch:
     certain: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """What one execution left.
 
@@ -200,55 +200,3 @@ class Run:
     def comparable(self) -> bool:
         """Whether there are results of the right metadata; not if it never ran."""
         return self.returned and self.metadata is None and bool(self.outputs)
-
-
-@dataclass(frozen=True)
-class Torn:
-    """What an all-reduce beside the kernel made other than one after it.
-
-    Attributes:
-        output: the result that was reduced.
-        index: its first element that differs.
-        elements: how many differ.
-        got: what the all-reduce beside the kernel gave.
-        wanted: what it gives of the same bytes.
-        of: elements of the output.
-    """
-
-    output: str
-    index: tuple[int, ...]
-    elements: int
-    got: float
-    wanted: float
-    of: int
-
-
-@dataclass(frozen=True)
-class Collected:
-    """What a kernel beside a collective left.
-
-    Attributes:
-        reason: why it was not tried or not finished, "" where it was.
-        torn: what the all-reduce saw; None if it saw the results.
-    """
-
-    reason: str = ""
-    torn: Torn | None = None
-
-
-@dataclass(frozen=True)
-class OpCheck:
-    """What opcheck says of an operator on one case.
-
-    Attributes:
-        mutated: argument that it writes to and its schema does not say so, or "".
-        aliased: which bytes two of its tensors share though the schema does not say
-            so, in words, or "".
-        fake: how the result of its fake implementation differs, or "".
-        notes: what could not be checked, one line each.
-    """
-
-    mutated: str = ""
-    aliased: str = ""
-    fake: str = ""
-    notes: tuple[str, ...] = ()

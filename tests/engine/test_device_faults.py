@@ -233,8 +233,8 @@ def test_an_illegal_address_refuses_no_index(fault: str, contract: str | None) -
     weight = pinned([[1.0]], "V D")
     case = Case({"weight": weight, "indices": pinned([9], "B", "V")})
     bench = bench_of(lambda weight, indices: weight, ops.embedding)
-    view, _ = bench.caller(case).view(_derived(bench, case))
-    assert view.astray
+    view, _ = bench.caller(case).evidence(_derived(bench, case))
+    assert view.beyond_bounds
     raised = Raised("RuntimeError", "CUDA error", "", fault=fault)
     runs = dict.fromkeys(view.runs, Run(raised=raised))
     verdicts, failure = judge(replace(view, runs=runs), {"K-LIV-01"})

@@ -3,7 +3,6 @@
 import runpy
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,9 @@ from kfuzz.contracts.changed import (
     read_shift,
 )
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.evidence import Miss
+from kfuzz.contracts.evidence import Evidence, Miss, Permuted, Scaled
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.view import View
 from kfuzz.contracts.witnesses.classes.changed_data import (
     amax_in_full,
     amax_short_if_falling,
@@ -130,10 +128,12 @@ def test_an_order_holds_each_place_once_and_its_words_are_read_again(
     assert read_order(f"y[0] = 1, exactly 2 with {made}; and so on") == made
 
 
-def view_of(operator: Operator, function: Callable[..., object], case: Case) -> View:
+def view_of(
+    operator: Operator, function: Callable[..., object], case: Case
+) -> Evidence:
     bound = kernel(operator, name=f"k{next(COUNTER)}", determinism="bitwise")(function)
     bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01"}))
-    view, _ = bench.caller(case).view(Derived(case, bench.values(case)))
+    view, _ = bench.caller(case).evidence(Derived(case, bench.values(case)))
     return view
 
 
@@ -149,20 +149,20 @@ def test_the_judge_charges_what_changed_data_miss_but_only_if_the_case_conforms(
     assert judge(view, {SCALING, ORDER}) == ({}, None)
     change = Scaling(("x",), 3, 1)
     verdicts, failure = judge(
-        replace(view, scaled=(Changed(change),)), {SCALING, ORDER}
+        view.knowing(Scaled((Changed(change),))), {SCALING, ORDER}
     )
     assert (verdicts, failure) == ({SCALING: Verdict.CONFORMS}, None)
-    wrong = replace(view, scaled=(Changed(change), Changed(change, miss, 3)))
+    wrong = view.knowing(Scaled((Changed(change), Changed(change, miss, 3))))
     _, failure = judge(wrong, {SCALING, ORDER})
     assert failure is not None
     assert (failure.contract, failure.detail) == (SCALING, "bitwise")
     assert read_scaling(failure.message) == (("x",), 3)
     order = Changed(Order("d1", ("x",), ORDERS[0]), miss)
-    _, failure = judge(replace(view, permuted=(order,)), {SCALING, ORDER})
+    _, failure = judge(view.knowing(Permuted((order,))), {SCALING, ORDER})
     assert failure is not None
     assert (failure.contract, failure.kind) == (ORDER, Kind.ORDER_DEPENDENT)
     missing = view_of(ops.sum, lambda x, dim: x.sum(dim) + 1, row_case("ones", (4, 4)))
-    assert judge(replace(missing, permuted=(order,)), {ORDER})[1] is None
+    assert judge(missing.knowing(Permuted((order,))), {ORDER})[1] is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -13,6 +13,7 @@ import torch
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.evidence import Collected, Torn
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
@@ -22,7 +23,6 @@ from kfuzz.evaluation.collective import caller, refused, told
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.collectives import difference, run_ranks
-from kfuzz.numerics.run import Collected, Torn
 
 CASE = Case({"x": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 2))})
 TORN = Torn("y", (1, 2), 3, 0.5, 0.25, of=132)

@@ -13,16 +13,17 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.classes.c_ord_02 import unrepeatable
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.judge import judge, judge_alone
+from kfuzz.contracts.evidence import Evidence
+from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.repeats import UNDER_LOAD
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import UNDER_LOAD, miss_of
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import Kind, Verdict
+from kfuzz.core.verdict import Failure, Kind, Verdict
 from kfuzz.evaluation import evaluator as bench_module
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.evaluation.further_calls import FurtherCalls
 from kfuzz.evaluation.probes.under_load import (
     _COMPANY,
@@ -37,6 +38,11 @@ from kfuzz.numerics.run import Run, UncheckedLaunch
 SHAPE = (4, 8)
 
 
+def judge_fully(evidence: Evidence) -> Failure | None:
+    """Return the failure of a case under all classes."""
+    return judge_explained(evidence, CLASSES)[2]
+
+
 def case_of(seed: int) -> Case:
     fill = Fill("randn", seed)
     return Case({"x": TensorSpec(SHAPE, ("d0", "d1"), "float32", fill=fill)})
@@ -47,13 +53,13 @@ _NUMBERS = itertools.count()
 HELD, COPIES = Probe.BESIDE_HELD, Probe.BESIDE_COPIES
 
 
-def viewed(case: Case = CASE, **claims: object) -> View:
+def viewed(case: Case = CASE, **claims: object) -> Evidence:
     """Return the base run of a kernel that is right."""
     name = f"exp_{next(_NUMBERS)}"
     bound = kernel(ops.exp, name=name, **claims)(lambda x: torch.exp(x))
     setting = setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES))
     bench = Bench(bound, setting)
-    view, _ = bench.caller(case).view(Derived(case, bench.values(case)))
+    view, _ = bench.caller(case).evidence(Derived(case, bench.values(case)))
     return view
 
 
@@ -71,7 +77,7 @@ def wrong(y: Tensor) -> None:
     y[1, 2] = -7.0
 
 
-def with_runs(view: View, runs: Mapping[Probe, Run]) -> View:
+def with_runs(view: Evidence, runs: Mapping[Probe, Run]) -> Evidence:
     every = dict.fromkeys(UNDER_LOAD, view.base)
     return replace(view, runs={**view.runs, **every, **runs})
 
@@ -90,7 +96,7 @@ def test_without_repeats_nothing_is_said() -> None:
 
 def test_another_bit_under_load_is_charged() -> None:
     view = viewed()
-    failure = judge_alone(with_runs(view, {HELD: changed(view.base, another_bit)}))
+    failure = judge_fully(with_runs(view, {HELD: changed(view.base, another_bit)}))
     assert failure is not None
     assert (failure.contract, failure.kind) == ("C-ORD-02", Kind.NONDETERMINISTIC)
     assert (failure.output, failure.index, failure.elements) == ("y", (0, 3), 1)
@@ -107,7 +113,7 @@ def test_other_bits_need_a_promise() -> None:
 @pytest.mark.parametrize("determinism", ["bitwise", "run_to_run", "none"])
 def test_a_miss_at_times_is_charged_under_any_declaration(determinism: str) -> None:
     view = viewed(determinism=determinism)
-    failure = judge_alone(with_runs(view, {COPIES: changed(view.base, wrong)}))
+    failure = judge_fully(with_runs(view, {COPIES: changed(view.base, wrong)}))
     assert failure is not None
     assert (failure.contract, failure.kind) == ("C-ORD-02", Kind.NONDETERMINISTIC)
     assert failure.index == (1, 2)
@@ -118,7 +124,7 @@ def test_a_miss_at_times_is_charged_under_any_declaration(determinism: str) -> N
 def test_a_base_run_that_alone_misses_is_a_race_too() -> None:
     view = viewed()
     runs = {Probe.BASE: changed(view.base, wrong)}
-    failure = judge_alone(with_runs(view, runs))
+    failure = judge_fully(with_runs(view, runs))
     assert failure is not None
     assert failure.contract == "C-ORD-02"
 
@@ -130,9 +136,9 @@ def test_a_miss_of_every_call_is_another_contract_s() -> None:
     runs = dict.fromkeys((Probe.BASE, *UNDER_LOAD), missing)
     runs[HELD] = changed(missing, another_bit)
     grown = with_runs(view, runs)
-    assert grown.miss is not None
+    assert miss_of(grown) is not None
     assert unrepeatable(grown) is None
-    failure = judge_alone(grown)
+    failure = judge_fully(grown)
     assert failure is not None
     assert failure.contract != "C-ORD-02"
 
@@ -179,7 +185,7 @@ def test_repeats_end_with_the_first_that_differs() -> None:
         differs = len(asked) == 5
         return changed(view.base, another_bit) if differs else view.base
 
-    failure = judge_alone(with_loads(view, repeat, thorough=True))
+    failure = judge_fully(with_loads(view, repeat, thorough=True))
     assert failure is not None
     assert failure.kind is Kind.NONDETERMINISTIC
     assert len(asked) == 5
@@ -204,7 +210,7 @@ def left(name: str, *, certain: bool) -> UncheckedLaunch:
 def test_a_launch_that_failed_is_charged_though_the_result_is_right() -> None:
     view = viewed()
     run = replace(view.base, unchecked=left("cudaErrorX", certain=True))
-    failure = judge_alone(replace(view, runs={Probe.BASE: run}))
+    failure = judge_fully(replace(view, runs={Probe.BASE: run}))
     assert failure is not None
     assert (failure.contract, failure.kind) == ("K-LIV-01", Kind.UNCHECKED_LAUNCH)
     assert failure.detail == "cudaErrorX"
@@ -215,8 +221,8 @@ def test_an_invalid_argument_is_charged_with_a_wrong_result_only() -> None:
     view = viewed()
     query = left("cudaErrorInvalidValue", certain=False)
     right = replace(view.base, unchecked=query)
-    assert judge_alone(replace(view, runs={Probe.BASE: right})) is None
-    failure = judge_alone(replace(view, runs={Probe.BASE: changed(right, wrong)}))
+    assert judge_fully(replace(view, runs={Probe.BASE: right})) is None
+    failure = judge_fully(replace(view, runs={Probe.BASE: changed(right, wrong)}))
     assert failure is not None
     assert failure.kind is Kind.UNCHECKED_LAUNCH
 
@@ -317,7 +323,7 @@ def test_a_device_lost_in_a_further_run_is_no_verdict(
 ) -> None:
     calls = itertools.count()
 
-    def lose(calls: FurtherCalls, view: View) -> View:
+    def lose(calls: FurtherCalls, view: Evidence) -> Evidence:
         raise RuntimeError("CUDA error: an illegal memory access\nmore")
 
     def called(x: Tensor) -> Tensor:

@@ -7,11 +7,11 @@ from typing import Final, Protocol
 import torch
 
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.evidence import Batch, as_integers
+from kfuzz.contracts.evidence import Batches, Evidence, Rows
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.view import View
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.elements import as_integers
 from kfuzz.numerics.run import Run
 
 # Two rows are the fewest of which a batch can be a part.
@@ -30,28 +30,32 @@ class Calls(Protocol):
 
 
 def with_batches(
-    view: View,
+    evidence: Evidence,
     derived: Derived,
     admit: Callable[[Derived], Mapping[str, Acceptance] | None],
     call: Calls,
-) -> View:
-    """Return the view with the whole case twice, then parts: fewer rows, or reordered.
+) -> Evidence:
+    """Return the evidence with the case twice, then parts: fewer rows, or reordered.
 
     Unchanged where that is not declared, or the case has no two rows along a leading
     axis. A part that the declaration excludes is left out.
 
     Args:
-        view: a case whose base run conforms.
+        evidence: a case whose base run conforms.
         derived: the case with its values.
         admit: the acceptance of other cases; None where it is undefined.
         call: runs the kernel.
     """
-    operator, claims, whole = view.operator, view.declaration, view.acceptance
+    operator, claims, whole = (
+        evidence.operator,
+        evidence.declaration,
+        evidence.acceptance,
+    )
     axis = batch_axis(operator, derived.case)
     if not claims.batch_invariant or axis is None or whole is None:
-        return view
+        return evidence
     n = derived.case.dims[axis]
-    found: list[Batch] = []
+    found: list[Rows] = []
     axes: Mapping[str, int] | None = None
     for rows in _parts(n, reordered=_is_plain(derived.case, axis)):
         part = taken(derived, axis, rows)
@@ -63,14 +67,14 @@ def with_batches(
         if len(rows) < n:
             axes = _axes(whole, wanted, n, len(rows))
             if axes is None:
-                return view
+                return evidence
         if axes is not None:
-            found.append(Batch(rows, axes, call(part, wanted, apart=False)))
+            found.append(Rows(rows, axes, call(part, wanted, apart=False)))
     if axes is None or not found:
-        return view
+        return evidence
     everything = tuple(range(n))
-    twice = [Batch(everything, axes, call(derived, whole, apart=False)) for _ in "12"]
-    return replace(view, batches=(*twice, *found))
+    twice = [Rows(everything, axes, call(derived, whole, apart=False)) for _ in "12"]
+    return evidence.knowing(Batches((*twice, *found)))
 
 
 def batch_axis(operator: Operator, case: Case) -> str | None:

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.custom_ops import CustomOp
+from kfuzz.contracts.evidence import OpCheck
 from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.values.randomness import SEED, seeded
 from kfuzz.numerics.footprints import Footprint
-from kfuzz.numerics.run import Expected, OpCheck
+from kfuzz.numerics.run import Expected
 
 _SCHEMA: Final = "test_schema"
 _FAKE: Final = "test_faketensor"

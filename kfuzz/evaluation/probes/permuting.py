@@ -5,15 +5,14 @@ results lie within the bound of the declared accumulation. Two results of one su
 differ by no more than twice the bound and one rounding of the store each.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from kfuzz.contracts.changed import ORDERS, Changed, Order
 from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import Evidence, Permuted
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import miss_of
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.probes.relational import WORDS, Apart, told
 
@@ -52,26 +51,26 @@ def _raw(x: Tensor) -> Tensor:
     return x.contiguous().view(WORDS[x.element_size()])
 
 
-def with_orders(view: View, given: Derived, apart: Apart) -> View:
-    """Return the view of a conforming case with what other orders gave.
+def with_orders(evidence: Evidence, given: Derived, apart: Apart) -> Evidence:
+    """Return the evidence of a conforming case with what other orders gave.
 
     Args:
-        view: the case.
+        evidence: the case.
         given: its values.
         apart: runs changed cases.
     """
     found: list[Changed] = []
     left = False
-    for order in orders(view.operator, given.case):
+    for order in orders(evidence.operator, given.case):
         made = permuted(given, order)
         there = None if made is None else apart.run(made)
         if made is None or there is None:
             continue
-        if there.miss is None:
+        if miss_of(there) is None:
             found.append(Changed(order))
         elif apart.is_plain(made):
-            found.append(Changed(order, there.miss))
+            found.append(Changed(order, miss_of(there)))
             break
         else:
             left = True
-    return replace(view, permuted=told(found, left=left))
+    return evidence.knowing(Permuted(told(found, left=left)))

@@ -8,7 +8,8 @@ import torch
 
 from kfuzz.contracts.changed import Changed
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.view import View
+from kfuzz.contracts.evidence import Evidence
+from kfuzz.contracts.reading import decided
 from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose, stream
 
@@ -32,23 +33,23 @@ class Apart:
             None if it does not fail.
     """
 
-    fresh: Callable[[], Callable[[Derived], View | None]]
+    fresh: Callable[[], Callable[[Derived], Evidence | None]]
     blame: Callable[[Derived], str | None]
 
-    def run(self, given: Derived) -> View | None:
-        """Return the view of a case; None where nothing of it could be judged."""
-        view = self.fresh()(given)
-        return None if view is None or not view.decided else view
+    def run(self, given: Derived) -> Evidence | None:
+        """Return the evidence of a case; None where nothing of it could be judged."""
+        evidence = self.fresh()(given)
+        return None if evidence is None or not decided(evidence) else evidence
 
-    def in_turn(self, cases: Sequence[Derived]) -> list[View] | None:
-        """Return the views of cases run in the same places of one memory."""
-        run, views = self.fresh(), []
+    def in_turn(self, cases: Sequence[Derived]) -> list[Evidence] | None:
+        """Return the evidences of cases run in the same places of one memory."""
+        run, evidences = self.fresh(), []
         for given in cases:
-            view = run(given)
-            if view is None:
+            evidence = run(given)
+            if evidence is None:
                 return None
-            views.append(view)
-        return views
+            evidences.append(evidence)
+        return evidences
 
     def is_plain(self, given: Derived) -> bool:
         """Whether a changed case fails, and for no reason of its own.

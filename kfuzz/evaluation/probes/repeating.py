@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.repeats import ORDERS, accesses, agree, comparable
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import ORDERS, accesses, agree, comparable, miss_of
 from kfuzz.core.verdict import Failure
 from kfuzz.numerics.run import Run
 
@@ -30,32 +30,34 @@ class Repeat(Protocol):
         """Run it under the other poison, in other memory, or in another order."""
 
 
-def with_repeats(view: View, repeat: Repeat, classes: Collection[str]) -> View:
-    """Return the view with what its base run gives cause to.
+def with_repeats(
+    evidence: Evidence, repeat: Repeat, classes: Collection[str]
+) -> Evidence:
+    """Return the evidence with what its base run gives cause to.
 
     Args:
-        view: a case with its base run.
+        evidence: a case with its base run.
         repeat: runs the case again.
         classes: ids of the classes in force.
     """
-    if view.acceptance is None or not view.base.comparable:
-        return view
-    missed = view.miss is not None
-    races = accesses(view, "race") and view.declaration.determinism != "none"
+    if evidence.acceptance is None or not evidence.base.comparable:
+        return evidence
+    missed = miss_of(evidence) is not None
+    races = accesses(evidence, "race") and evidence.declaration.determinism != "none"
     if races:
-        view = _with_orders(view, repeat)
-        if is_told(judge(view, classes)[1]):
-            return view
-    if not (missed or accesses(view, "unwritten")):
-        return view
-    runs = dict(view.runs)
+        evidence = _with_orders(evidence, repeat)
+        if is_told(judge(evidence, classes)[1]):
+            return evidence
+    if not (missed or accesses(evidence, "unwritten")):
+        return evidence
+    runs = dict(evidence.runs)
     if Probe.REPEAT not in runs:
         runs[Probe.REPEAT] = repeat()
     runs[Probe.OTHER_POISON] = repeat(other_poison=True)
     runs[Probe.OTHER_REPEAT] = repeat(other_poison=True)
     if missed and "K-REF-01" in classes:
         runs[Probe.ELSEWHERE] = repeat(elsewhere=True)
-    return replace(view, runs=runs)
+    return replace(evidence, runs=runs)
 
 
 def is_told(failure: Failure | None) -> bool:
@@ -63,16 +65,16 @@ def is_told(failure: Failure | None) -> bool:
     return failure is not None and failure.contract in _TOLD
 
 
-def _with_orders(view: View, repeat: Repeat) -> View:
-    """Return the view with other orders of programs, up to one that matters."""
-    race = accesses(view, "race")[0]
+def _with_orders(evidence: Evidence, repeat: Repeat) -> Evidence:
+    """Return the evidence with other orders of programs, up to one that matters."""
+    race = accesses(evidence, "race")[0]
     lasts = {Probe.ONE_LAST: race.program, Probe.OTHER_LAST: race.other}
-    view = replace(view, runs={**view.runs, Probe.REPEAT: repeat()})
+    evidence = replace(evidence, runs={**evidence.runs, Probe.REPEAT: repeat()})
     for probe in ORDERS:
         reverse = probe is Probe.REVERSED
         run = repeat(reverse=reverse, last=lasts.get(probe))
-        view = replace(view, runs={**view.runs, probe: run})
+        evidence = replace(evidence, runs={**evidence.runs, probe: run})
         # A program that waits for another makes some orders impossible.
-        if comparable(view, probe) and not agree(view, Probe.BASE, probe):
+        if comparable(evidence, probe) and not agree(evidence, Probe.BASE, probe):
             break
-    return view
+    return evidence

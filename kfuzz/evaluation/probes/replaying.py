@@ -6,9 +6,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import miss_of
 from kfuzz.evaluation.probes.batches import Calls
 from kfuzz.evaluation.probes.second_call import turned
 from kfuzz.numerics.acceptance import Acceptance
@@ -16,49 +17,49 @@ from kfuzz.numerics.run import Run
 
 
 def with_replays(
-    view: View,
+    evidence: Evidence,
     derived: Derived,
     replay: Callable[[Sequence[Mapping[str, Tensor]]], Sequence[Run]],
     admit: Callable[[Derived], Mapping[str, Acceptance] | None],
     call: Calls,
-) -> View:
-    """Return the view with what replays of its captured call left.
+) -> Evidence:
+    """Return the evidence with what replays of its captured call left.
 
     Nothing is added where the call cannot be captured, where the other data are not
     admitted, or where a miss does not come again.
 
     Args:
-        view: a case whose base run conforms.
+        evidence: a case whose base run conforms.
         derived: the case with its values.
         replay: captures a call on the case's data and replays it on each of the
             given; returns nothing where it cannot.
         admit: the acceptance of other data; None where it is undefined.
         call: runs the kernel by itself.
     """
-    other = replace(derived, values=turned(view.operator, derived.values))
-    wanted = view.others.get(Probe.SECOND) or admit(other)
-    if wanted is None or view.acceptance is None:
-        return view
-    if expected_metadata(wanted) != expected_metadata(view.acceptance):
-        return view
+    other = replace(derived, values=turned(evidence.operator, derived.values))
+    wanted = evidence.others.get(Probe.SECOND) or admit(other)
+    if wanted is None or evidence.acceptance is None:
+        return evidence
+    if expected_metadata(wanted) != expected_metadata(evidence.acceptance):
+        return evidence
 
-    def replays() -> View | None:
+    def replays() -> Evidence | None:
         runs = replay((other.values, derived.values))
         if not runs or not all(run.comparable for run in runs):
             return None
         made = dict(zip((Probe.REPLAYED, Probe.REPLAYED_OWN), runs, strict=True))
         return replace(
-            view,
-            runs={**view.runs, **made},
-            others={**view.others, Probe.REPLAYED: wanted},
+            evidence,
+            runs={**evidence.runs, **made},
+            others={**evidence.others, Probe.REPLAYED: wanted},
         )
 
     grown = replays()
     if grown is None or not _missed(grown):
-        return grown or view
+        return grown or evidence
     again = replays()
     if again is None or _missed(again) != _missed(grown):
-        return view
+        return evidence
     alone = call(other, wanted, apart=True)
     return replace(
         grown,
@@ -67,7 +68,7 @@ def with_replays(
     )
 
 
-def _missed(view: View) -> list[Probe]:
+def _missed(evidence: Evidence) -> list[Probe]:
     """Return the replays that miss."""
     probes = (Probe.REPLAYED, Probe.REPLAYED_OWN)
-    return [p for p in probes if view.miss_of(p) is not None]
+    return [p for p in probes if miss_of(evidence, p) is not None]

@@ -7,7 +7,7 @@ it can meet overflows or is subnormal, before or after.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from kfuzz.contracts.changed import Changed, Scaling
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.evidence import Miss
-from kfuzz.contracts.view import View
+from kfuzz.contracts.evidence import Evidence, Miss, Scaled
+from kfuzz.contracts.reading import miss_of
 from kfuzz.core.verdict import Kind
 from kfuzz.evaluation.probes.relational import Apart, pick, told
 from kfuzz.numerics.acceptance import Acceptance
@@ -87,21 +87,21 @@ class _Range:
     floor: int
 
 
-def scalings(view: View, given: Derived) -> list[Scaling]:
+def scalings(evidence: Evidence, given: Derived) -> list[Scaling]:
     """Return the scalings of a case: of each argument by either end of the range."""
-    return [made for made, _ in _scalings(view, given)]
+    return [made for made, _ in _scalings(evidence, given)]
 
 
-def _scalings(view: View, given: Derived) -> Iterator[tuple[Scaling, _Range]]:
-    bitwise = view.declaration.determinism == "bitwise"
+def _scalings(evidence: Evidence, given: Derived) -> Iterator[tuple[Scaling, _Range]]:
+    bitwise = evidence.declaration.determinism == "bitwise"
     exact = {n: v.to(torch.float64) for n, v in given.values.items() if _is_float(v)}
     extents = {n: e for n, x in exact.items() if (e := _Extent.of(x)) is not None}
     finite = all(bool(torch.isfinite(x).all()) for x in exact.values())
-    for text, degree in view.operator.homogeneous.items():
+    for text, degree in evidence.operator.homogeneous.items():
         names = tuple(n for n in text.split() if n in given.values)
         if not any(n in extents for n in names):
             continue
-        kept = _range(view, given, extents, names, degree, finite=finite)
+        kept = _range(evidence, given, extents, names, degree, finite=finite)
         low = kept.low
         if bitwise and kept.exact <= kept.high:
             low = max(low, kept.exact)
@@ -120,7 +120,7 @@ def _top(fmt: Format) -> int:
 
 
 def _range(
-    view: View,
+    evidence: Evidence,
     given: Derived,
     extents: Mapping[str, _Extent],
     names: tuple[str, ...],
@@ -140,15 +140,15 @@ def _range(
             fmt, extent = format_of(given.values[name].dtype), extents[name]
             low = max(low, fmt.emin - extent.least)
             high = min(high, _top(fmt) - 1 - extent.greatest)
-    problem, claims = view.problem, view.declaration
+    problem, claims = evidence.problem, evidence.declaration
     assert problem is not None
-    assert view.acceptance is not None
+    assert evidence.acceptance is not None
     acc = Accumulation.declared(claims)
     held = [acc.format] if acc.stored is None else [acc.format, acc.stored]
     if claims.intermediates == "output":
         held.append(problem.output)
     least = max(f.emin for f in held)
-    outputs = [a.output for a in view.acceptance.values() if not a.output.integral]
+    outputs = [a.output for a in evidence.acceptance.values() if not a.output.integral]
     most = min(_top(f) for f in (*held, *outputs))
 
     elements = max((v.numel() for v in given.values.values()), default=1)
@@ -172,7 +172,7 @@ def _range(
     provable = provable and not claims.algorithm and not claims.approx
     provable = provable and claims.store != "stochastic"
     # What a gradient multiplies with may be no product of arguments.
-    forward = view.operator.forward
+    forward = evidence.operator.forward
     provable = provable and (forward is None or bool(forward.homogeneous))
     exact = high + 1
     if provable:
@@ -194,17 +194,19 @@ def scaled(given: Derived, scaling: Scaling) -> Derived | None:
     return Derived(given.case, values)
 
 
-def with_scaling(view: View, given: Derived, apart: Apart, *, everything: bool) -> View:
-    """Return the view of a conforming case with what scaled data gave.
+def with_scaling(
+    evidence: Evidence, given: Derived, apart: Apart, *, everything: bool
+) -> Evidence:
+    """Return the evidence of a conforming case with what scaled data gave.
 
     Args:
-        view: the case.
+        evidence: the case.
         given: its values.
         apart: runs changed cases.
         everything: whether to scale each argument, not one that the case's seed
             picks.
     """
-    tried = list(_scalings(view, given))
+    tried = list(_scalings(evidence, given))
     if not everything:
         chosen = pick(given.case, sorted({s.arguments for s, _ in tried}))
         tried = [t for t in tried if t[0].arguments in chosen]
@@ -215,27 +217,27 @@ def with_scaling(view: View, given: Derived, apart: Apart, *, everything: bool) 
         there = None if made is None else apart.run(made)
         if made is None or there is None:
             continue
-        if there.miss is not None:
+        if miss_of(there) is not None:
             if apart.is_plain(made):
-                found.append(Changed(scaling, there.miss))
+                found.append(Changed(scaling, miss_of(there)))
                 break
             left = True
             continue
         other = None
-        if view.declaration.determinism == "bitwise":
-            other = _changed_bits(view, given, made, there, scaling, kept, apart)
+        if evidence.declaration.determinism == "bitwise":
+            other = _changed_bits(evidence, given, made, there, scaling, kept, apart)
         if other is not None:
-            found.append(Changed(scaling, other, _shift(view, other, scaling)))
+            found.append(Changed(scaling, other, _shift(evidence, other, scaling)))
             break
         found.append(Changed(scaling))
-    return replace(view, scaled=told(found, left=left))
+    return evidence.knowing(Scaled(told(found, left=left)))
 
 
 def _changed_bits(
-    view: View,
+    evidence: Evidence,
     given: Derived,
     made: Derived,
-    there: View,
+    there: Evidence,
     scaling: Scaling,
     kept: _Range,
     apart: Apart,
@@ -244,7 +246,10 @@ def _changed_bits(
 
     What another place in memory changes, or a repeat, counts for nothing.
     """
-    if scaling.exponent < kept.exact or _differing(view, there, scaling, kept) is None:
+    if (
+        scaling.exponent < kept.exact
+        or _differing(evidence, there, scaling, kept) is None
+    ):
         return None
     runs = apart.in_turn((given, made, given, made))
     if runs is None:
@@ -255,13 +260,13 @@ def _changed_bits(
     return _differing(plain, other, scaling, kept)
 
 
-def _shift(view: View, miss: Miss, scaling: Scaling) -> int:
+def _shift(evidence: Evidence, miss: Miss, scaling: Scaling) -> int:
     """Return by which power of two an output has to grow; integers stay."""
-    stays = miss.output in view.operator.integers
+    stays = miss.output in evidence.operator.integers
     return 0 if stays else scaling.exponent * scaling.degree
 
 
-def _same(one: View, other: View) -> bool:
+def _same(one: Evidence, other: Evidence) -> bool:
     names = one.operator.outputs
     left, right = one.base.outputs, other.base.outputs
     return all(
@@ -270,7 +275,9 @@ def _same(one: View, other: View) -> bool:
     )
 
 
-def _differing(plain: View, other: View, scaling: Scaling, kept: _Range) -> Miss | None:
+def _differing(
+    plain: Evidence, other: Evidence, scaling: Scaling, kept: _Range
+) -> Miss | None:
     """Return the first result that is not the plain one times the power of two."""
     assert plain.acceptance is not None
     for name, accepted in plain.acceptance.items():

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.evidence import same_bits
+from kfuzz.contracts.evidence import PARTLY, Evidence
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.contracts.repeats import agree, conforms
-from kfuzz.contracts.view import PARTLY, View
+from kfuzz.contracts.reading import agree, conforms
 from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose, is_sampled, stream
 from kfuzz.execution.values.fills import repeated_axes
 from kfuzz.execution.values.randomness import OTHER_SEED, SEED
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.elements import same_bits
 from kfuzz.numerics.run import Run
 
 # Roles of arguments whose sign means something.
@@ -103,54 +103,54 @@ class Calls(Protocol):
 
 
 def with_second_call(
-    view: View,
+    evidence: Evidence,
     derived: Derived,
     call: Calls,
     accept: Callable[[Derived], Mapping[str, Acceptance] | None],
     *,
     thorough: bool = True,
-) -> View:
-    """Return the view with what calls after the first one leave.
+) -> Evidence:
+    """Return the evidence with what calls after the first one leave.
 
     Args:
-        view: a case whose base run conforms and is held.
+        evidence: a case whose base run conforms and is held.
         derived: the case with its values.
         call: runs the kernel.
         accept: the acceptance of other data; None where it is undefined.
         thorough: whether to change each part of the data, and not one of them.
     """
     data = derived.values
-    runs, others = dict(view.runs), dict(view.others)
-    within = view.operator.within or dict
-    second = second_data(view.operator, data)
+    runs, others = dict(evidence.runs), dict(evidence.others)
+    within = evidence.operator.within or dict
+    second = second_data(evidence.operator, data)
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
         runs[probe] = call(values, apart=False, seed=seed)
 
-    def grown() -> View:
-        return replace(view, runs=dict(runs), others=dict(others))
+    def grown() -> Evidence:
+        return replace(evidence, runs=dict(runs), others=dict(others))
 
     def admit(values: Mapping[str, Tensor], *probes: Probe) -> None:
         wanted = accept(Derived(derived.case, values))
-        if wanted is None or view.acceptance is None:
+        if wanted is None or evidence.acceptance is None:
             return
-        if expected_metadata(wanted) == expected_metadata(view.acceptance):
+        if expected_metadata(wanted) == expected_metadata(evidence.acceptance):
             others.update(dict.fromkeys(probes, wanted))
 
     admit(second, Probe.SECOND, Probe.SECOND_ALONE)
     run(Probe.SECOND, second)
     run(Probe.AGAIN, data, OTHER_SEED)
-    view = grown()
-    if not agree(view, Probe.BASE, Probe.AGAIN):
+    evidence = grown()
+    if not agree(evidence, Probe.BASE, Probe.AGAIN):
         run(Probe.AFTERWARDS, data)
         run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
-    if not conforms(view, Probe.SECOND):
+    if not conforms(evidence, Probe.SECOND):
         runs[Probe.SECOND_ALONE] = call(second, apart=True, seed=SEED)
         third = within(halved(data))
         admit(third, Probe.THIRD)
         run(Probe.THIRD, third)
         return grown()
-    parts = partly_turned(view.operator, derived.case, data)
+    parts = partly_turned(evidence.operator, derived.case, data)
     asked = list(parts)
     if not thorough:
         number = stream(derived.case.seed, Purpose.CHANGED_PART)
@@ -163,8 +163,8 @@ def with_second_call(
         if probe not in others:
             continue
         run(probe, changed)
-        view = grown()
-        if agree(view, Probe.BASE, probe) and not conforms(view, probe):
+        evidence = grown()
+        if agree(evidence, Probe.BASE, probe) and not conforms(evidence, probe):
             control = within(halved(changed))
             admit(control, Probe.CHANGED_HALVED)
             run(Probe.CHANGED_HALVED, control)

@@ -10,15 +10,15 @@ from dataclasses import replace
 from torch import Tensor
 
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.evidence import as_integers
+from kfuzz.contracts.evidence import Evidence, Shorter
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.repeats import agree, comparable, conforms
-from kfuzz.contracts.view import View
+from kfuzz.contracts.reading import agree, comparable, conforms
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.evaluation.probes.second_call import second_data
 from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.elements import as_integers
 from kfuzz.numerics.run import Run
 
 Call = Callable[[Derived, Mapping[str, Acceptance]], Run]
@@ -26,12 +26,12 @@ Call = Callable[[Derived, Mapping[str, Acceptance]], Run]
 
 
 def with_shorter(
-    view: View,
+    evidence: Evidence,
     derived: Derived,
     admit: Callable[[Derived], Mapping[str, Acceptance] | None],
     call: Call,
-) -> View:
-    """Return the view with a shorter call after the first data and after the second.
+) -> Evidence:
+    """Return the evidence with a shorter call after the first data and the second.
 
     Where the two differ, and one of them misses, the first is made once more in the
     same order: bits that differ by chance are no matter of what came before. Unchanged
@@ -39,40 +39,42 @@ def with_shorter(
     no shorter case is in the domain.
 
     Args:
-        view: a case that conforms, and its second data with it.
+        evidence: a case that conforms, and its second data with it.
         derived: the case with its values.
         admit: the acceptance of other cases; None where it is undefined.
         call: runs the kernel.
     """
-    claims, whole = view.declaration, view.acceptance
-    promised = claims.promises_bits and conforms(view, Probe.SECOND)
+    claims, whole = evidence.declaration, evidence.acceptance
+    promised = claims.promises_bits and conforms(evidence, Probe.SECOND)
     if whole is None or not promised:
-        return view
-    part = shortened(view.operator, claims, derived)
+        return evidence
+    part = shortened(evidence.operator, claims, derived)
     wanted = None if part is None else admit(part)
     if part is None or wanted is None:
-        return view
-    second = replace(derived, values=second_data(view.operator, derived.values))
+        return evidence
+    second = replace(derived, values=second_data(evidence.operator, derived.values))
 
-    def after(view: View, before: Derived, probe: Probe) -> View:
+    def after(evidence: Evidence, before: Derived, probe: Probe) -> Evidence:
         # What is admitted of the second data has the same form.
         call(before, whole)
         run = call(part, wanted)
         return replace(
-            view,
-            runs={**view.runs, probe: run},
-            others={**view.others, probe: wanted},
+            evidence,
+            runs={**evidence.runs, probe: run},
+            others={**evidence.others, probe: wanted},
         )
 
-    view = replace(view, shorter=_difference(part.case, derived.case))
-    view = after(view, derived, Probe.SHORTER)
-    if not comparable(view, Probe.SHORTER):
-        return view  # to be judged where such a case is drawn
-    view = after(view, second, Probe.SHORTER_AGAIN)
-    missed = not all(conforms(view, p) for p in (Probe.SHORTER, Probe.SHORTER_AGAIN))
-    if missed and not agree(view, Probe.SHORTER, Probe.SHORTER_AGAIN):
-        view = after(view, derived, Probe.SHORTER_REPEAT)
-    return view
+    evidence = evidence.knowing(Shorter(_difference(part.case, derived.case)))
+    evidence = after(evidence, derived, Probe.SHORTER)
+    if not comparable(evidence, Probe.SHORTER):
+        return evidence  # to be judged where such a case is drawn
+    evidence = after(evidence, second, Probe.SHORTER_AGAIN)
+    missed = not all(
+        conforms(evidence, p) for p in (Probe.SHORTER, Probe.SHORTER_AGAIN)
+    )
+    if missed and not agree(evidence, Probe.SHORTER, Probe.SHORTER_AGAIN):
+        evidence = after(evidence, derived, Probe.SHORTER_REPEAT)
+    return evidence
 
 
 def shortened(

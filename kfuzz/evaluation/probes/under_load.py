@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from kfuzz.contracts.classes.c_ord_02 import unrepeatable
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.view import View
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run
 
@@ -23,18 +23,20 @@ _COMPANY: Final = {
 }
 
 
-def with_loads(view: View, repeat: Callable[[Company], Run], *, thorough: bool) -> View:
-    """Return the view with repeats of its base run, up to the first that differs.
+def with_loads(
+    evidence: Evidence, repeat: Callable[[Company], Run], *, thorough: bool
+) -> Evidence:
+    """Return the evidence with repeats of its base run, up to the first that differs.
 
     Args:
-        view: a case with its base run, whose results can be compared.
+        evidence: a case with its base run, whose results can be compared.
         repeat: makes the call again, in the same memory and beside other work.
         thorough: whether to leave less to chance.
     """
-    if view.acceptance is None or not view.base.comparable:
-        return view
+    if evidence.acceptance is None or not evidence.base.comparable:
+        return evidence
     for _ in range(THOROUGH_ROUNDS if thorough else ROUNDS):
-        grown = view
+        grown = evidence
         for probe, company in _COMPANY.items():
             run = repeat(company)
             if run.unreliable:  # that company cannot be had here

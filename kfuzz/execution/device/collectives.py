@@ -22,9 +22,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from kfuzz.contracts.evidence import Torn
 from kfuzz.core.home import HOME
 from kfuzz.execution.processes import forked
-from kfuzz.numerics.run import Torn
 
 RANKS: Final = 2
 STEPS: Final = 6

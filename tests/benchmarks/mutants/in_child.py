@@ -13,13 +13,14 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.evidence import same_bits
-from kfuzz.contracts.judge import judge
-from kfuzz.contracts.view import View
+from kfuzz.contracts.evidence import Evidence
+from kfuzz.contracts.reading import worst_ratio
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.evaluator import Bench, Setting
+from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.execution.device.devices import is_lost
+from kfuzz.numerics.elements import same_bits
 from kfuzz.targets.load import Source, load
 from tests.benchmarks.mutants.small_cases import small_cases
 from tests.benchmarks.peers.budgeted import Trial
@@ -118,13 +119,13 @@ def compared(asked: Comparison) -> Message:
         if view is None or other is None:
             continue
         made["cases"] += 1
-        _, failure = judge(view, mutant.setting.classes)
+        _, _, failure = judge_explained(view, mutant.setting.classes)
         if failure is not None:
             charged = f"{failure.contract}: {failure.message}"
             return {**made, "charged": charged, "first": _words(case)}
         if not _alike(view, other):
             made["differing"] += 1
-            made["ratio"] = max(made["ratio"], view.ratio)
+            made["ratio"] = max(made["ratio"], worst_ratio(view))
             made["first"] = made["first"] or _words(case)
     return made
 
@@ -137,14 +138,15 @@ def _setting(device: torch.device, backend: str) -> Setting:
     return Setting(device, SIZE_BUDGETS[backend], frozenset(CLASSES))
 
 
-def _view(bench: Bench, case: Case) -> View | None:
+def _view(bench: Bench, case: Case) -> Evidence | None:
     """Return what one call left; None where the backend cannot judge it."""
     whole = bench.settled(case)
-    view, unsupported = bench.caller(whole).view(Derived(whole, bench.values(whole)))
+    derived = Derived(whole, bench.values(whole))
+    view, unsupported = bench.caller(whole).evidence(derived)
     return view if unsupported is None else None
 
 
-def _alike(one: View, two: View) -> bool:
+def _alike(one: Evidence, two: Evidence) -> bool:
     """Whether two calls left the same."""
     a, b = one.base, two.base
     if a.raised is not None or b.raised is not None:

@@ -1,0 +1,362 @@
+"""What evidence says: pure functions of what probes left and what is accepted.
+
+The contract classes import this, and listing them must not import torch.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from kfuzz.contracts.core_domain import aspects_beyond_core
+from kfuzz.contracts.evidence import OTHER_DATA, Evidence, Miss, Rows
+from kfuzz.contracts.language import Probe
+from kfuzz.core.verdict import Access, Kind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kfuzz.numerics.acceptance import Acceptance
+    from kfuzz.numerics.comparator.compare import Comparison
+    from kfuzz.numerics.run import Run
+
+T = TypeVar("T")
+
+# Orders of programs other than the usual.
+ORDERS: Final = (Probe.REVERSED, Probe.ONE_LAST, Probe.OTHER_LAST)
+
+# Repeats on a GPU, each with what ran meanwhile, in words.
+UNDER_LOAD: Final = {
+    Probe.BACK_TO_BACK: "",
+    Probe.BESIDE_HELD: " while another kernel holds half of the multiprocessors",
+    Probe.BESIDE_COPIES: " while copies keep the memory busy",
+}
+
+# Base runs with what each was last held against, and all runs with their misses: a case
+# is read many times. Comparisons are as large as results, so those of others go.
+_COMPARED: "WeakKeyDictionary[Run, tuple[object, dict[str, Comparison]]]"
+_COMPARED = WeakKeyDictionary()
+_MISSES: "WeakKeyDictionary[Run, tuple[object, Miss | None]]" = WeakKeyDictionary()
+
+
+def _once(fact: Callable[[Evidence], T]) -> Callable[[Evidence], T]:
+    """Have a fact of an evidence remembered as long as this lives."""
+    kept: WeakKeyDictionary[Evidence, T] = WeakKeyDictionary()
+
+    @functools.wraps(fact)
+    def remembered(evidence: Evidence) -> T:
+        if evidence not in kept:
+            kept[evidence] = fact(evidence)
+        return kept[evidence]
+
+    return remembered
+
+
+def accepted(evidence: Evidence, probe: Probe) -> "Mapping[str, Acceptance] | None":
+    """Return what is accepted for the data of a probe; None where undefined."""
+    other = probe in OTHER_DATA
+    return evidence.others.get(probe) if other else evidence.acceptance
+
+
+def comparisons(evidence: Evidence, probe: Probe) -> "Mapping[str, Comparison]":
+    """Return the comparison of each output of a probe; none where impossible."""
+    run, wanted = evidence.runs.get(probe), accepted(evidence, probe)
+    if run is None or not run.comparable or wanted is None:
+        return {}
+    known = _COMPARED.get(run)
+    if known is not None and known[0] is wanted:
+        return known[1]
+    from kfuzz.contracts.relation import compare_all
+
+    made = compare_all(run.outputs, wanted)
+    if probe is Probe.BASE:
+        _COMPARED[run] = wanted, made
+    return made
+
+
+def comparison(
+    evidence: Evidence, output: str, probe: Probe = Probe.BASE
+) -> "Comparison | None":
+    """Return the comparison of one output of one probe, None if impossible."""
+    return comparisons(evidence, probe).get(output)
+
+
+@_once
+def decided(evidence: Evidence) -> int:
+    """Output elements of the base run that could be judged."""
+    made = comparisons(evidence, Probe.BASE).values()
+    return sum(m.outcomes.numel() for m in made) - undecided(evidence)
+
+
+@_once
+def undecided(evidence: Evidence) -> int:
+    """Output elements of the base run that could not be judged."""
+    from kfuzz.numerics.comparator.compare import Outcome
+
+    made = comparisons(evidence, Probe.BASE).values()
+    return sum(int((m.outcomes == Outcome.UNDECIDED).sum()) for m in made)
+
+
+@_once
+def ratios(evidence: Evidence) -> dict[str, float]:
+    """Largest |error| / tolerance of the base run, by output."""
+    made = comparisons(evidence, Probe.BASE)
+    return {
+        name: float(made[name].ratio.max())
+        for name in evidence.operator.outputs
+        if name in made and made[name].ratio.numel()
+    }
+
+
+def worst_ratio(evidence: Evidence) -> float:
+    """Largest |error| / tolerance of the base run."""
+    return max(ratios(evidence).values(), default=0.0)
+
+
+def miss_of(evidence: Evidence, probe: Probe = Probe.BASE) -> Miss | None:
+    """Return the worst miss of the first output that misses; None if none."""
+    run, wanted = evidence.runs.get(probe), accepted(evidence, probe)
+    if run is None:
+        return None
+    known = _MISSES.get(run)
+    if known is None or known[0] is not wanted:
+        known = _MISSES[run] = wanted, _first_miss(evidence, probe)
+    return known[1]
+
+
+def _first_miss(evidence: Evidence, probe: Probe) -> Miss | None:
+    made = comparisons(evidence, probe)
+    for name in evidence.operator.outputs:
+        if name in made and bool(made[name].missed.any()):
+            return _worst(evidence, name, made[name], probe)
+    return None
+
+
+def _worst(evidence: Evidence, name: str, made: "Comparison", probe: Probe) -> Miss:
+    from kfuzz.numerics.comparator.compare import KIND_OF, Outcome
+
+    outcomes = made.outcomes.flatten()
+    severest = int(outcomes.max())
+    # Among equals the largest ratio, then the largest error, then the first.
+    score = made.ratio.where(made.tolerance > 0, made.error).flatten()
+    score = score.where(outcomes == severest, -1.0)
+    index = _unravelled(int(score.argmax()), tuple(made.outcomes.shape))
+    kind, count = KIND_OF[Outcome(severest)], int(made.missed.sum())
+    miss = miss_at(evidence, name, index[1:], kind, count, probe)
+    return replace(miss, ratio=miss.excess)
+
+
+def _unravelled(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of the element at a place in C order."""
+    index = []
+    for n in reversed(shape):
+        at, i = divmod(at, n)
+        index.append(i)
+    return tuple(reversed(index))
+
+
+def miss_at(
+    evidence: Evidence,
+    output: str,
+    index: tuple[int, ...],
+    kind: Kind,
+    elements: int,
+    probe: Probe = Probe.BASE,
+) -> Miss:
+    """Return one element of a probe as a miss, without its ratio."""
+    made, wanted = comparison(evidence, output, probe), accepted(evidence, probe)
+    assert made is not None
+    assert wanted is not None
+    at = (0, *index)
+    miss = Miss(
+        output=output,
+        kind=kind,
+        index=index,
+        got=float(evidence.runs[probe].outputs[output][index]),
+        expected=float(wanted[output].reference[at]),
+        low=float(made.low[at]),
+        high=float(made.high[at]),
+        ratio=None,
+        elements=elements,
+        of=made.outcomes.numel(),
+    )
+    if made.unrelated is None or not bool(made.unrelated[at]):
+        return miss
+    from kfuzz.contracts.relation import promise
+
+    text = promise(evidence.operator)
+    return replace(miss, expected=None, low=None, high=None, promise=text)
+
+
+def spacings_off(evidence: Evidence, miss: Miss) -> float:
+    """Return how far a result lies from what is admitted.
+
+    In distances between neighbours of its format at the greater magnitude of both,
+    infinite where no finite number is held against another.
+    """
+    from kfuzz.numerics.formats import FORMATS
+
+    if miss.kind is not Kind.VALUE or miss.low is None or miss.high is None:
+        return math.inf
+    dtype = str(evidence.base.outputs[miss.output].dtype).removeprefix("torch.")
+    far = max(miss.low - miss.got, miss.got - miss.high)
+    greatest = max(abs(miss.got), abs(miss.low), abs(miss.high))
+    spacing = greatest * 2.0 ** (1 - FORMATS[dtype].precision)
+    return far / spacing if spacing else math.inf
+
+
+def comparable(evidence: Evidence, *probes: Probe) -> bool:
+    """Whether all these probes ran and left results of the right metadata."""
+    runs = evidence.runs
+    return all(p in runs and runs[p].comparable for p in probes)
+
+
+def differing(evidence: Evidence, one: Probe, other: Probe) -> "dict[str, Tensor]":
+    """Return, per output, where two comparable probes left other bits."""
+    from kfuzz.numerics.elements import same_bits
+
+    left, right = evidence.runs[one].outputs, evidence.runs[other].outputs
+    return {n: ~same_bits(left[n], right[n]) for n in evidence.operator.outputs}
+
+
+def rows_differing(part: Rows, whole: Rows) -> "dict[str, Tensor]":
+    """Return, per output, where rows hold other bits than they have in the whole."""
+    import torch
+
+    from kfuzz.numerics.elements import as_integers, same_bits
+
+    places = {}
+    for name, made in part.run.outputs.items():
+        rows = torch.tensor(part.rows, device=made.device)
+        bits = as_integers(whole.run.outputs[name]).index_select(part.axes[name], rows)
+        places[name] = ~same_bits(bits.view(made.dtype), made)
+    return places
+
+
+def agree(evidence: Evidence, one: Probe, other: Probe) -> bool:
+    """Whether two probes ran and left the same bits in every output."""
+    if not comparable(evidence, one, other):
+        return False
+    return not any(bool(d.any()) for d in differing(evidence, one, other).values())
+
+
+def conforms(evidence: Evidence, probe: Probe) -> bool:
+    """Whether a probe ran and every element of it is admitted."""
+    if not comparable(evidence, probe) or accepted(evidence, probe) is None:
+        return False
+    return miss_of(evidence, probe) is None
+
+
+def first_of(places: Mapping[str, "Tensor"]) -> tuple[str, tuple[int, ...]] | None:
+    """Return the output and index of the first True element, None if none."""
+    for name, mask in places.items():
+        found = mask.nonzero()
+        if len(found):
+            return name, tuple(int(i) for i in found[0])
+    return None
+
+
+def accesses(evidence: Evidence, where: str) -> tuple[Access, ...]:
+    """Return the base run's accesses of one sort."""
+    return tuple(a for a in evidence.base.accesses if a.where == where)
+
+
+def follows_poison(evidence: Evidence) -> Miss | None:
+    """Return the first element whose acceptance follows the poison, or None.
+
+    An element counts if it is admitted under one poison and not under the
+    other, or misses under both with different bits, while repeats under
+    the same poison agree bit for bit. Different bits alone suffice where
+    determinism is declared bitwise, and where the kernel was seen to load
+    elements that nothing wrote, unless the store is stochastic.
+    """
+    probes = (Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT)
+    if not comparable(evidence, Probe.BASE, *probes):
+        return None
+    claims = evidence.declaration
+    bits_suffice = bool(accesses(evidence, "unwritten"))
+    bits_suffice = bits_suffice or claims.determinism == "bitwise"
+    # Other bits may be another draw, whatever the poison.
+    bits_suffice = bits_suffice and claims.store != "stochastic"
+    unstable = differing(evidence, Probe.BASE, Probe.REPEAT)
+    unstable_other = differing(evidence, Probe.OTHER_POISON, Probe.OTHER_REPEAT)
+    for name, differs in differing(evidence, Probe.BASE, Probe.OTHER_POISON).items():
+        first = comparison(evidence, name)
+        other = comparison(evidence, name, Probe.OTHER_POISON)
+        if first is None or other is None:
+            return None
+        follows = differs & ~unstable[name] & ~unstable_other[name]
+        if not bits_suffice:
+            follows = follows & (first.missed[0] | other.missed[0])
+        found = first_of({name: follows})
+        if found is not None:
+            return miss_at(evidence, *found, Kind.UNWRITTEN, int(follows.sum()))
+    return None
+
+
+def place_of(access: Access) -> str:
+    """Return where in the source and in which program an access happened."""
+    parts = []
+    if access.line:
+        parts.append(f"at {access.line}")
+    if access.program is not None:
+        parts.append(f"in program {access.program}")
+    return " ".join(parts)
+
+
+@_once
+def inputs_finite(evidence: Evidence) -> bool:
+    """Whether no input element is NaN or infinite."""
+    assert evidence.problem is not None
+    if evidence.nonfinite is not None:  # the problem holds zeros instead
+        return False
+    tensors = evidence.problem.tensors.values()
+    return all(bool(t.isfinite().all()) for t in tensors)
+
+
+@_once
+def keeps_subnormals(evidence: Evidence) -> bool:
+    """Whether all that misses are subnormal results where flush is declared."""
+    from kfuzz.numerics.formats import is_subnormal
+
+    if evidence.declaration.subnormals != "flush" or evidence.acceptance is None:
+        return False
+    kept = False
+    for name, wanted in evidence.acceptance.items():
+        made = comparison(evidence, name)
+        if made is None:
+            return False
+        small = is_subnormal(evidence.base.outputs[name].double(), wanted.output)
+        if bool((made.missed[0] & ~small).any()):
+            return False
+        kept = kept or bool(made.missed.any())
+    return kept
+
+
+@_once
+def subnormals_matter(evidence: Evidence) -> bool:
+    """Whether an argument or an expected result is a subnormal number."""
+    from kfuzz.numerics.formats import FORMATS, is_subnormal
+
+    if evidence.problem is None or evidence.acceptance is None:
+        return False
+    formats = {n: FORMATS.get(s.dtype) for n, s in evidence.case.tensors.items()}
+    met = [(x, formats[n]) for n, x in evidence.problem.tensors.items()]
+    met += [(a.reference, a.output) for a in evidence.acceptance.values()]
+    return any(bool(is_subnormal(x, f).any()) for x, f in met if f and not f.integral)
+
+
+@_once
+def beyond_core(evidence: Evidence) -> tuple[str, ...]:
+    """The aspects of the case that lie in the default breadth only.
+
+    Raising is a violation where there are none: in the core domain, and in what is
+    declared explicitly. The inputs count as finite where the oracle has none.
+    """
+    return aspects_beyond_core(
+        evidence.case, evidence.operator, evidence.explicit,
+        finite=evidence.problem is None or inputs_finite(evidence),
+        lacking=evidence.lacking,
+    )  # fmt: skip
