@@ -38,7 +38,7 @@ def batchable(operator: Operator) -> bool:
     Without one, and under an elementwise budget, the oracle runs once for all members
     if `torch.vmap` can run it.
     """
-    given = operator.error
+    given = operator.error_model
     return given is None or isinstance(given, Elementwise) or takes_members(given)
 
 

@@ -45,10 +45,10 @@ class Operator:
             ones of indices, masks as they are; positional, in order) and the
             scalars (keywords, dtypes by name); returns one float64 tensor, or a
             tuple in the order of `outputs`.
-        error: error model: `kfuzz.numerics.elementwise(...)`, or a function
-            from a `Problem` to the acceptance of each output; None for the
+        error_model: what kernels may lose: `kfuzz.numerics.elementwise(...)`, or a
+            function from a `Problem` to the acceptance of each output; None for the
             running-error shadow of the oracle.
-        accept: where the answer is not unique, a function of a `Problem` and
+        relation: where the answer is not unique, a function of a `Problem` and
             of the kernel's results: see `kfuzz.contracts.relation`. It judges
             what the error model admits.
         outputs: names of the results.
@@ -95,8 +95,8 @@ class Operator:
     name: str
     inputs: Mapping[str, Parameter]
     oracle: Callable[..., Any]
-    error: "AcceptFunction | Elementwise | None" = None
-    accept: RelationFunction | None = None
+    error_model: "AcceptFunction | Elementwise | None" = None
+    relation: RelationFunction | None = None
     outputs: tuple[str, ...] = ("y",)
     ranks: range = range(1, MAX_RANK + 1)
     reduced: str | int | None = None
@@ -137,7 +137,7 @@ class Operator:
         """
         if not self.outputs:
             raise BindingError("no output", where=f"operator {self.name}")
-        for part in ("oracle", "accept"):
+        for part in ("oracle", "relation"):
             given = getattr(self, part)
             if not callable(given) and (part == "oracle" or given is not None):
                 raise BindingError(
@@ -174,7 +174,7 @@ class Operator:
         if self.shape_class:
             ShapeClass.parse(self.shape_class, where=f"operator {self.name}")
         named = dict(self.algorithms)
-        if self.error is None:
+        if self.error_model is None:
             named.setdefault("as_reference", "the very steps of the oracle")
         object.__setattr__(self, "algorithms", MappingProxyType(named))
 

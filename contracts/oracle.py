@@ -129,21 +129,21 @@ def _flushed(operator: Operator, problem: Problem) -> Problem:
 
 
 def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
-    if operator.error is None:
+    if operator.error_model is None:
         oracle = operator.oracle_on(problem.tensors)
         found = shadowed(oracle, problem, name=operator.name)
         _check_count(operator, len(found))
         return dict(zip(operator.outputs, found, strict=True))
-    if isinstance(operator.error, Elementwise):
+    if isinstance(operator.error_model, Elementwise):
         results = _evaluated(operator, problem)
         return {
-            name: operator.error.around(problem, results[i])
+            name: operator.error_model.around(problem, results[i])
             for i, name in enumerate(operator.outputs)
         }
     members = count(problem)
-    if members == 1 or takes_members(operator.error):
-        return operator.error(problem)
-    return joined([operator.error(alone(problem, i)) for i in range(members)])
+    if members == 1 or takes_members(operator.error_model):
+        return operator.error_model(problem)
+    return joined([operator.error_model(alone(problem, i)) for i in range(members)])
 
 
 def _evaluated(operator: Operator, problem: Problem) -> tuple[Tensor, ...]:

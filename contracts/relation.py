@@ -40,13 +40,13 @@ class Related:
         Raises:
             BindingError: if a mask fits no output.
         """
-        assert self.operator.accept is not None
+        assert self.operator.relation is not None
         members = count(self.problem)
-        if members == 1 or takes_members(self.operator.accept):
-            masks = self.operator.accept(self.problem, outputs)
+        if members == 1 or takes_members(self.operator.relation):
+            masks = self.operator.relation(self.problem, outputs)
         else:
             rows = [
-                self.operator.accept(
+                self.operator.relation(
                     alone(self.problem, i),
                     {n: y[i : i + 1] for n, y in outputs.items()},
                 )
@@ -68,7 +68,7 @@ def related(
     operator: Operator, problem: Problem, accepted: Mapping[str, Acceptance]
 ) -> dict[str, Acceptance]:
     """Return the acceptances with the operator's relation, if it has one."""
-    if operator.accept is None:
+    if operator.relation is None:
         return dict(accepted)
     relation = Related(operator, problem)
     return {n: replace(a, relation=relation) for n, a in accepted.items()}
@@ -92,5 +92,5 @@ def compare_all(
 
 def promise(operator: Operator) -> str:
     """Return what an operator's relation asks for, in words."""
-    text = (operator.accept.__doc__ or "").strip() if operator.accept else ""
+    text = (operator.relation.__doc__ or "").strip() if operator.relation else ""
     return text.splitlines()[0].rstrip(".") if text else "its results fit together"

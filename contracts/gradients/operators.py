@@ -182,8 +182,8 @@ def _ruled(
     )
     return _operator(
         operator, name, taken, names, dims, lacks,
-        oracle=oracle, error=RuleBound(name, rule, names), tolerance=bound,
-        accept=rule.accept,
+        oracle=oracle, error_model=RuleBound(name, rule, names), tolerance=bound,
+        relation=rule.accept,
     )  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def _traced(
     )
     made = _operator(
         operator, name, taken, names, dims, lacks,
-        oracle=oracle, error=TracedBound(name, product, names), tolerance=bound,
+        oracle=oracle, error_model=TracedBound(name, product, names), tolerance=bound,
     )  # fmt: skip
     _require_traceable(made, product, operator)
     return made
@@ -235,9 +235,9 @@ def _operator(
     lacks: Mapping[str, str],
     *,
     oracle: Callable[..., Any],
-    error: Any,
+    error_model: Any,
     tolerance: Tolerance,
-    accept: Any = None,
+    relation: Any = None,
 ) -> Operator:
     """Return the operator of the gradients."""
     tensors = {n: operator.tensors[n] for n in taken}
@@ -247,8 +247,8 @@ def _operator(
         name,
         inputs={**tensors, **operator.scalars},
         oracle=oracle,
-        error=error,
-        accept=accept,
+        error_model=error_model,
+        relation=relation,
         outputs=tuple(f"d{n}" for n in names),
         ranks=operator.ranks,
         reduced=operator.reduced,

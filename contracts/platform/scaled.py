@@ -46,7 +46,7 @@ scaled_matmul = Operator(
         "dtype": ks.dtype("float32", ("bfloat16",)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     reduced="K",
     batch="M",
     # What cuBLAS takes: rows of 16 bytes.

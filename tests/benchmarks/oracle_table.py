@@ -61,7 +61,7 @@ class Judged:
         exact = replace(operator.defaults, subnormals="preserve")
         made = accept(operator, config.problem(exact))["y"]
         loose = accept(operator, config.problem(operator.defaults))["y"]
-        plain = replace(operator, error=None)
+        plain = replace(operator, error_model=None)
         second = accept(plain, config.problem(exact))["y"] if shadow else None
         wanted = round_to(made.reference, FORMATS[config.dtype])
         return cls(config, made, loose, second, wanted)

@@ -22,7 +22,7 @@ def widths(config: Config) -> torch.Tensor:
     operator = OPERATORS[config.operator]
     problem = config.problem(operator.defaults)
     formula = accept(operator, problem)["y"]
-    shadow = tightened(accept(replace(operator, error=None), problem)["y"])
+    shadow = tightened(accept(replace(operator, error_model=None), problem)["y"])
     usable = _decided(formula) & _decided(shadow)
     ours, theirs = ((a.high - a.low)[usable] for a in (shadow, formula))
     some = (ours > 0) & (theirs > 0)

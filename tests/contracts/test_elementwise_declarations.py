@@ -58,8 +58,8 @@ def accepted(operator: Operator, *xs: Tensor, **claims: Any) -> Acceptance:
         output=fmt,
         declaration=operator.defaults.declare("", **claims),
     )
-    assert callable(operator.error)
-    return operator.error(problem)["y"]
+    assert callable(operator.error_model)
+    return operator.error_model(problem)["y"]
 
 
 def compared(operator: Operator, y: Tensor, *xs: Tensor, **claims: Any) -> Comparison:

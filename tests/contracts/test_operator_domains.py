@@ -183,7 +183,7 @@ def test_an_operators_shape_class_is_parsed() -> None:
             "odd",
             inputs={"x": tensors("A B"), "k": scalar(1)},
             oracle=lambda x, *, k: x,
-            error=lambda problem: {},
+            error_model=lambda problem: {},
             shape_class="A % k = 0",
         )
 

@@ -54,7 +54,7 @@ BLEND = Operator(
         "dtype": ks.dtype("float32", ("float16", "float8_e5m2")),
     },
     oracle=blended,
-    error=elementwise(ulps=1),
+    error_model=elementwise(ulps=1),
     dtypes=("float32", "float16", "float8_e5m2"),
 )
 
@@ -192,8 +192,8 @@ BEST = Operator(
     "best",
     inputs={"x": ks.tensors("* N")},
     oracle=best,
-    error=best_error,
-    accept=best_related,
+    error_model=best_error,
+    relation=best_related,
     outputs=("value", "index"),
     reduced="N",
     empty_reduction=False,
@@ -258,7 +258,7 @@ def test_the_interval_comes_first() -> None:
     ],
 )
 def test_a_malformed_relation_is_a_binding_error(masks: Any) -> None:
-    operator = replace(BEST, accept=lambda problem, outputs: masks(outputs))
+    operator = replace(BEST, relation=lambda problem, outputs: masks(outputs))
     case = row([1.0, 2.0])
     values = bench(beyond).values(case)
     problem = pose(operator, case, values, operator.defaults)
@@ -271,7 +271,7 @@ def test_a_malformed_relation_is_a_binding_error(masks: Any) -> None:
     ("parts", "message"),
     [
         ({"outputs": ()}, "no output"),
-        ({"accept": 3}, "accept is int, no function"),
+        ({"relation": 3}, "relation is int, no function"),
         ({"oracle": None}, "oracle is NoneType, no function"),
     ],
 )

@@ -250,10 +250,10 @@ def test_policies_that_an_operator_cannot_keep_are_refused() -> None:
 def test_index_parameters_name_what_exists() -> None:
     x = ks.tensors("N C")
     with pytest.raises(BindingError, match="below='V' is no dimension"):
-        Operator("o", {"x": x, "i": ks.indices("N", "V")}, oracle=max, error=max)
+        Operator("o", {"x": x, "i": ks.indices("N", "V")}, oracle=max, error_model=max)
     bad = ks.indices("N", "C", ignored="skip")
     with pytest.raises(BindingError, match="ignored='skip' is no scalar"):
-        Operator("o", {"x": x, "i": bad}, oracle=max, error=max)
+        Operator("o", {"x": x, "i": bad}, oracle=max, error_model=max)
     assert ops.cross_entropy.signature_text() == (
         "cross_entropy(logits, target, *, ignore_index, label_smoothing, reduction)"
     )

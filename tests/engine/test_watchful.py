@@ -90,7 +90,7 @@ def test_a_judgement_without_power_admits_impostors() -> None:
         "vague",
         inputs={"x": tensors("*")},
         oracle=thrice,
-        error=kfuzz.numerics.elementwise(ulps=2.0**40),
+        error_model=kfuzz.numerics.elementwise(ulps=2.0**40),
     )
     told = tried(bind(vague, thrice), case(1), case(2))[1]
     assert told == {

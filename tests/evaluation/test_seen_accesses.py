@@ -68,7 +68,7 @@ COPY = kfuzz.Operator(
     "copy",
     inputs={"x": ks.tensors("*")},
     oracle=lambda x: x * 1.0,
-    error=kfuzz.numerics.elementwise(ulps=4),
+    error_model=kfuzz.numerics.elementwise(ulps=4),
 )
 
 

@@ -103,7 +103,7 @@ def test_a_run_in_half_precision_exceeds_it_four_times() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_correct_kernels_are_admitted_on_every_family(name: str, dtype: str) -> None:
-    operator = replace(OPERATORS[name], error=None)
+    operator = replace(OPERATORS[name], error_model=None)
     decided = total = 0
     for case, values, problem, _ in posed(name, dtype)[::2]:
         made = accept(operator, problem)["y"]

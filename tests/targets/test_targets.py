@@ -191,7 +191,7 @@ SAME = define("same(Tensor x) -> (Tensor, Tensor)", same)
 TWICE = kfuzz.Operator(
     "relu_twice", inputs=ops.relu.inputs, outputs=("y", "z"),
     oracle=lambda x: (torch.relu(x), torch.relu(x)),
-    error=kfuzz.numerics.elementwise(ulps=0),
+    error_model=kfuzz.numerics.elementwise(ulps=0),
 )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ add = Operator(
     inputs={"a": ks.tensors("*"), "b": ks.tensors("*")},
     oracle=reference,
     homogeneous={"a b": 1},
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     tolerance=Tolerance(
         Structure.EXACT,

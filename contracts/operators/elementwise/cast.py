@@ -45,7 +45,7 @@ cast = Operator(
         "dtype": ks.dtype("float16", ("float32", "bfloat16", "float64", *FLOAT8)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),

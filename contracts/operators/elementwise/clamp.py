@@ -45,7 +45,7 @@ clamp = Operator(
         "max": ks.scalar(1.0, domain=(6.0, 0.1, 65504.0)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16"),

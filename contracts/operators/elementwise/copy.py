@@ -29,7 +29,7 @@ copy = Operator(
     inputs={"x": ks.tensors("*")},
     oracle=reference,
     homogeneous={"x": 1},
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),

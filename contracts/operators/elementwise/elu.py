@@ -45,7 +45,7 @@ elu = Operator(
         "alpha": ks.scalar(1.0, domain=(0.5, 1.6732632423543772)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     algorithms={"expm1": "accurate near 0: exp(x) - 1 is not formed"},
     tolerance=Tolerance(

@@ -32,7 +32,7 @@ exp = Operator(
     "exp",
     inputs={"x": ks.tensors("*")},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -40,7 +40,7 @@ geglu = Operator(
     "geglu",
     inputs={"gate": ks.tensors("*"), "up": ks.tensors("*")},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     chain=("gelu", "mul"),
     ranks=range(5),
     algorithms={"tanh_form": "gelu by its tanh approximation, as gelu_tanh"},

@@ -44,7 +44,7 @@ gelu = Operator(
     "gelu",
     inputs={"x": ks.tensors("*")},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     algorithms={"tanh_form": "the tanh approximation, as gelu_tanh computes it"},
     tolerance=Tolerance(

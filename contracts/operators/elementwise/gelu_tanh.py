@@ -37,7 +37,7 @@ gelu_tanh = Operator(
     "gelu_tanh",
     inputs={"x": ks.tensors("*")},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -42,7 +42,7 @@ leaky_relu = Operator(
     },
     oracle=reference,
     homogeneous={"x": 1},
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -42,7 +42,7 @@ log = Operator(
     "log",
     inputs={"x": ks.tensors("*")},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     tolerance=Tolerance(
         Structure.INTERVAL,

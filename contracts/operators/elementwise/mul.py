@@ -36,7 +36,7 @@ mul = Operator(
     inputs={"a": ks.tensors("*"), "b": ks.tensors("*")},
     oracle=reference,
     homogeneous={"a": 1, "b": 1},
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     tolerance=Tolerance(
         Structure.EXACT,

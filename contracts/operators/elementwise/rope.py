@@ -90,7 +90,7 @@ rope = Operator(
     },
     oracle=reference,
     homogeneous={"x": 1, "cos sin": 1},
-    error=accept,
+    error_model=accept,
     batch="B",
     shape_class="D % 2 == 0 and E == D // repeats and 1 <= repeats and repeats <= 2",
     tolerance=Tolerance(

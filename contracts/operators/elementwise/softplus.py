@@ -59,7 +59,7 @@ softplus = Operator(
         "threshold": ks.scalar(20.0, domain=(5.0,)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     algorithms={"log1p": "accurate below 0: 1 + exp(beta x) is not rounded"},
     tolerance=Tolerance(

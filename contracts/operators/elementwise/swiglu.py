@@ -33,7 +33,7 @@ swiglu = Operator(
     "swiglu",
     inputs={"gate": ks.tensors("*"), "up": ks.tensors("*")},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     chain=("silu", "mul"),
     ranks=range(5),
     algorithms={"tanh_form": "silu by tanh: absolute error for negative gates"},

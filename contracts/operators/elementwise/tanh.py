@@ -38,7 +38,7 @@ tanh = Operator(
     "tanh",
     inputs={"x": ks.tensors("*")},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     algorithms={"exp_form": "2 sigmoid(2x) - 1 and the like: absolute error near 0"},
     tolerance=Tolerance(

@@ -29,7 +29,7 @@ transpose = Operator(
     inputs={"x": ks.tensors("* M N")},
     oracle=reference,
     homogeneous={"x": 1},
-    error=accept,
+    error_model=accept,
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
     tolerance=Tolerance(

@@ -34,7 +34,7 @@ where = Operator(
     inputs={"mask": ks.masks("*"), "x": ks.tensors("*"), "y": ks.tensors("*")},
     oracle=reference,
     homogeneous={"x y": 1},
-    error=accept,
+    error_model=accept,
     ranks=range(5),
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),

@@ -41,7 +41,7 @@ embedding = Operator(
     },
     oracle=reference,
     homogeneous={"weight": 1},
-    error=accept,
+    error_model=accept,
     ranks=range(4),
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),

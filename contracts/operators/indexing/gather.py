@@ -37,7 +37,7 @@ gather = Operator(
     inputs={"x": ks.tensors("N C"), "index": ks.indices("N K", below="C")},
     oracle=reference,
     homogeneous={"x": 1},
-    error=accept,
+    error_model=accept,
     batch="N",
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),

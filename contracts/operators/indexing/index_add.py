@@ -37,7 +37,7 @@ index_add = Operator(
     },
     oracle=reference,
     homogeneous={"x src": 1},
-    error=accept,
+    error_model=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,
         "RNE(s - E) <= y <= RNE(s + E), E = gamma(c, u) (|x| + sum|alpha src|) with c "

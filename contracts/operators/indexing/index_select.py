@@ -36,7 +36,7 @@ index_select = Operator(
     inputs={"x": ks.tensors("V D"), "index": ks.indices("K", below="V")},
     oracle=reference,
     homogeneous={"x": 1},
-    error=accept,
+    error_model=accept,
     batch="K",
     workspaces=("K D",),
     defaults=Declaration(subnormals="preserve"),

@@ -34,7 +34,7 @@ scatter_add = Operator(
     },
     oracle=reference,
     homogeneous={"x src": 1},
-    error=accept,
+    error_model=accept,
     batch="N",
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -70,7 +70,7 @@ add_rms_norm = Operator(
         "eps": ks.scalar(1e-6, domain=(1e-6, 1e-5, 1e-12, 1e-3)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     chain=("add", "rms_norm"),
     outputs=("y", "h"),
     reduced="N",

@@ -57,7 +57,7 @@ group_norm = Operator(
         "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3, 0.1)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     batch="B",
     reduced="L",
     shape_class="C % num_groups == 0",

@@ -85,7 +85,7 @@ l2_normalize = Operator(
         "eps": ks.scalar(1e-12, domain=(1e-12, 1e-6, 1e-3, 0.5, 4.0, 32.0)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,
         "x / D (1 -/+ 10u), D from the greater of sqrt(s (1 - gamma(n+1)) - 2n lambda) "

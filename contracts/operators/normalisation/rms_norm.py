@@ -41,7 +41,7 @@ rms_norm = Operator(
         "eps": ks.scalar(1e-6, domain=(1e-6, 1e-5, 1e-12, 1e-3)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     reduced="N",
     empty_reduction=False,
     algorithms={CAST_FIRST: "x r is rounded to the data's format before the weight"},

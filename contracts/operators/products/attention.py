@@ -65,7 +65,7 @@ attention = Operator(
         "scale": ks.scalar(None, domain=(1.0, 0.125)),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     chain=("matmul", "softmax", "matmul"),
     batch="B",
     reduced="T",

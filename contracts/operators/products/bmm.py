@@ -19,7 +19,7 @@ bmm = Operator(
     inputs={"a": ks.tensors("B M K"), "b": ks.tensors("B K N")},
     oracle=reference,
     homogeneous={"a": 1, "b": 1},
-    error=accept,
+    error_model=accept,
     batch="B",
     reduced="K",
     # The result, which is no argument.

@@ -104,7 +104,7 @@ conv2d = Operator(
     },
     oracle=reference,
     homogeneous={"x bias": 1, "weight bias": 1},
-    error=accept,
+    error_model=accept,
     batch="N",
     reduced="C",
     empty_reduction=False,

@@ -70,7 +70,7 @@ linear_gelu = Operator(
     "linear_gelu",
     inputs=INPUTS,
     oracle=reference,
-    error=accept,
+    error_model=accept,
     chain=("linear", "gelu"),
     reduced="K",
     algorithms={"tanh_form": "gelu is its tanh approximation"},

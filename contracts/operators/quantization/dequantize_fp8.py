@@ -16,7 +16,7 @@ dequantize_fp8 = Operator(
         "dtype": ks.dtype("float32", ("float16", "bfloat16")),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     tolerance=dequantize_int8.tolerance,
     special_values="a NaN code or scale gives NaN, a NaN scale in its whole row; an "
     "infinite one NaN of codes 0, the infinity of the code's sign of others; overflow "

@@ -30,7 +30,7 @@ dequantize_int8 = Operator(
         "dtype": ks.dtype("float32", ("float16", "bfloat16")),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,
         "RNE(q s (1 - u)) <= y <= RNE(q s (1 + u)); exactly RNE(q s) in float32",

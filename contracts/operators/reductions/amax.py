@@ -32,7 +32,7 @@ amax = Operator(
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
     homogeneous={"x": 1},
-    error=accept,
+    error_model=accept,
     defaults=Declaration(subnormals="preserve"),
     dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
     empty_reduction=False,

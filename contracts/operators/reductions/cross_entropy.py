@@ -169,7 +169,7 @@ cross_entropy = Operator(
         "reduction": ks.scalar("mean", domain=("sum", "none")),
     },
     oracle=reference,
-    error=accept,
+    error_model=accept,
     chain=("log_softmax", "gather", "mean"),
     batch="N",
     reduced="C",

@@ -87,7 +87,7 @@ cumsum = Operator(
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
     homogeneous={"x": 1},
-    error=accept,
+    error_model=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,
         "RNE(s_i - E) <= y_i <= RNE(s_i + E), E = gamma(i, u) sum_{j<=i}|x_j|; E = 0 "

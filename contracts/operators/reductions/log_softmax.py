@@ -62,7 +62,7 @@ log_softmax = Operator(
     "log_softmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     algorithms={LSE_FORM: "x - (max + log S), which cancels for large offsets"},
     recentres=True,
     tolerance=Tolerance(

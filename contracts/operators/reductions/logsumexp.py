@@ -55,7 +55,7 @@ logsumexp = Operator(
     "logsumexp",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     recentres=True,
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -85,7 +85,7 @@ mean = Operator(
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
     homogeneous={"x": 1},
-    error=accept,
+    error_model=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,
         "RNE(m - E) <= y <= RNE(m + E), E = (gamma(n-1, u) + 6u) sum|x| / n; E = 0 "

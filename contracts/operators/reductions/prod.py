@@ -82,7 +82,7 @@ prod = Operator(
     "prod",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,
         "RNE(p - E) <= y <= RNE(p + E), E = gamma(n-1, u)|p| + n lambda prod max(1, "

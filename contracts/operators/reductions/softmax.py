@@ -63,7 +63,7 @@ softmax = Operator(
     "softmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
     oracle=reference,
-    error=accept,
+    error_model=accept,
     recentres=True,
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -54,7 +54,7 @@ sum_ = Operator(
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
     homogeneous={"x": 1},
-    error=accept,
+    error_model=accept,
     dtypes=("float32", "float16", "bfloat16", *FLOAT8),
     tolerance=Tolerance(
         Structure.INTERVAL,

@@ -58,7 +58,7 @@ var = Operator(
     },
     oracle=reference,
     homogeneous={"x": 2},
-    error=accept,
+    error_model=accept,
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,

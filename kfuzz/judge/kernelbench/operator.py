@@ -81,7 +81,7 @@ class Reference:
                 for s, axes in zip(form.samples, shapes.axes, strict=True)
             },
             oracle=self._oracle,
-            error=self._admitted,
+            error_model=self._admitted,
             outputs=self.outputs,
             integers=tuple(
                 n

@@ -181,7 +181,7 @@ class Reference:
             name,
             inputs=inputs,
             oracle=self._oracle,
-            error=self._admitted,
+            error_model=self._admitted,
             outputs=outputs,
             ranks=range(MAX_RANK + 1),
             dtypes=FLOATS,
