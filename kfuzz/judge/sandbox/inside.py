@@ -46,7 +46,14 @@ from kfuzz.execution.values.constants import drawn_constants
 from kfuzz.execution.values.randomness import seeded
 from kfuzz.judge.sandbox.contain import Facts
 from kfuzz.judge.sandbox.results import Held, told_results
-from kfuzz.judge.sandbox.wire import MOST_NAMES, PAGE, Geometry, plain_from_wire, raw
+from kfuzz.judge.sandbox.wire import (
+    MOST_NAMES,
+    PAGE,
+    Geometry,
+    plain_from_wire,
+    raw,
+    received,
+)
 
 MODULE: Final = "kfuzz_candidate"
 """What the file is called in `sys.modules`."""
@@ -78,14 +85,8 @@ def attend(channel: Channel, facts: Facts, device: str) -> NoReturn:
         os.register_at_fork(after_in_child=channel.close)
         candidate = Candidate(torch.device(device), facts)
         while True:
-            message = channel.receive()
-            count = int(message.get("descriptors", 0))
-            given = channel.receive_descriptors(count, None) if count else []
-            try:
+            with received(channel) as (message, given):
                 answer = candidate.answer(message, given)
-            finally:
-                for descriptor in given:
-                    os.close(descriptor)
             channel.send({**answer, "number": message["number"]})
     except WireError:
         os._exit(0)

@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -38,6 +38,7 @@ from kfuzz.judge.sandbox.limits import (
     descendants,
     killed_for_memory,
 )
+from kfuzz.judge.sandbox.wire import received
 
 SERVE: Final = "kfuzz.judge.sandbox.keeper:serve"
 
@@ -54,6 +55,21 @@ SEND_SECONDS: Final = 20.0
 EXIT_SECONDS: Final = 1.0
 """From a closed connection to the exit."""
 
+MESSAGE_BYTES: Final = 1 << 20
+"""Longest message that foreign code may send: a description, never data."""
+
+TAIL_BYTES: Final = 16 << 10
+"""What is kept of its output: a traceback, or a compiler's complaint."""
+
+KILL_SECONDS: Final = 10.0
+"""From SIGKILL to the exit: freeing memory and a device context takes seconds."""
+
+_PIPE_BYTES: Final = 1 << 20
+_PIECE: Final = 1 << 18
+_PIECES: Final = 16
+_SWEEPS: Final = 50
+_FAILED: Final = 70  # sysexits.h EX_SOFTWARE
+
 
 def serve() -> "Keeper":
     """Return a keeper; the zygote's children call it."""
@@ -65,11 +81,6 @@ class Keeper:
 
     def __init__(self) -> None:
         self._tenant: Tenant | None = None
-        self._watch: Watch | None = None
-        self._limits = Limits()
-        self._ended: Ended | None = None
-        self._number = 0
-        self._killed = killed_for_memory()
 
     def __call__(self, message: Message) -> Message:
         """Refuse: requests come by `attend`."""
@@ -85,14 +96,8 @@ class Keeper:
         try:
             while True:
                 self._idle(channel)
-                message = channel.receive()
-                count = int(message.get("descriptors", 0))
-                given = channel.receive_descriptors(count, None) if count else []
-                try:
+                with received(channel) as (message, given):
                     reply = self._obey(message, given)
-                finally:
-                    for descriptor in given:
-                        os.close(descriptor)
                 channel.send({"reply": reply})
         except WireError:  # the campaign is gone
             pass
@@ -102,15 +107,17 @@ class Keeper:
 
     def _idle(self, channel: Channel) -> None:
         """Wait for the campaign, and keep watch meanwhile."""
-        while self._tenant is not None and self._ended is None:
-            if self._poll([channel.fileno()]):
+        while self._tenant is not None and self._tenant.ended is None:
+            if self._tenant.poll([channel.fileno()]):
                 return
-            self._look()
+            self._tenant.look()
 
     def _obey(self, message: Message, given: list[int]) -> Message:
         if message["do"] == "start":
             return self._start(message)
-        return self._exchange(message["ask"], given, message["seconds"])
+        if self._tenant is None:
+            raise HarnessError("nothing is started", where="keeper")
+        return self._tenant.exchange(message["ask"], given, message["seconds"])
 
     def _start(self, message: Message) -> Message:
         limits, gpu = Limits(**message["limits"]), bool(message["gpu"])
@@ -136,140 +143,12 @@ class Keeper:
             facts = enter_mounts(facts, rooms, limits, gpu=gpu)
             supervise(lambda: settle(channel, facts))
 
-        self._limits = limits
-        self._tenant = Tenant(measures, begin)
         # A folder that is a file system of its own is empty as seen from here.
-        self._watch = Watch(limits, [rooms.scratch, rooms.cache])
-        answer = self._exchange({"do": "contained"}, [], limits.open_seconds)
-        self._watch.settle()
+        watch = Watch(limits, [rooms.scratch, rooms.cache])
+        self._tenant = Tenant(measures, watch, limits.output_bytes, begin)
+        answer = self._tenant.exchange({"do": "contained"}, [], limits.open_seconds)
+        watch.settle()
         return answer
-
-    def _exchange(
-        self, ask: dict[str, Any], given: list[int], seconds: float
-    ) -> Message:
-        """Return the answer to a request, or the end that came instead."""
-        ended = self._exchanged(ask, given, seconds)
-        if isinstance(ended, Ended):
-            return {"ended": asdict(self._end(ended))}
-        return {"answer": ended}
-
-    def _exchanged(
-        self, ask: dict[str, Any], given: list[int], seconds: float
-    ) -> Message | Ended:
-        tenant, watch = self._tenant, self._watch
-        assert tenant is not None
-        assert watch is not None
-        if self._ended is not None:
-            return self._ended
-        if self._poll([tenant.channel.fileno()], 0):
-            return self._unasked()
-        self._number += 1
-        deadline = time.monotonic() + seconds
-        watch.begin()
-        try:
-            tenant.channel.send({**ask, "number": self._number}, SEND_SECONDS)
-            if given:
-                tenant.channel.send_descriptors(given, SEND_SECONDS)
-        except WireTimeout:
-            return Ended(End.HANG, "", "does not read what it is asked")
-        except WireClosed:
-            return self._death()
-        while True:
-            left = deadline - time.monotonic()
-            if self._poll([tenant.channel.fileno()], max(min(left, LOOK_SECONDS), 0)):
-                try:
-                    answer = tenant.channel.receive(0)
-                except WireTimeout:
-                    pass  # not all of it yet
-                except WireClosed:
-                    return self._death()
-                except WireError as error:
-                    text = f"sends what is no message: {error.what}"
-                    return Ended(End.PROTOCOL, "protocol", text)
-                else:
-                    if answer.pop("number", None) != self._number:
-                        text = "answers what it was not asked"
-                        return Ended(End.PROTOCOL, "protocol", text)
-                    return answer
-            passed = self._look()
-            if passed is not None:
-                return passed
-            if left <= 0:
-                return Ended(End.HANG, "", f"does not return within {seconds:.0f} s")
-
-    def _unasked(self) -> Ended:
-        """Return what a process did that sent, or closed, without being asked."""
-        assert self._tenant is not None
-        try:
-            self._tenant.channel.receive(0)
-        except WireClosed:
-            return self._death()
-        except WireError:
-            pass
-        return Ended(End.PROTOCOL, "protocol", "answers without being asked")
-
-    def _poll(self, wanted: list[int], seconds: float = LOOK_SECONDS) -> bool:
-        """Wait until one of these can be read; take what was printed meanwhile."""
-        assert self._tenant is not None
-        deadline = time.monotonic() + seconds
-        poll = select.poll()
-        for descriptor in (*wanted, self._tenant.output):
-            poll.register(descriptor, select.POLLIN)
-        while True:
-            ready = [fd for fd, _ in poll.poll(1000 * max(seconds, 0))]
-            if self._tenant.output in ready:
-                before = self._tenant.printed
-                self._tenant.drain()
-                if self._tenant.printed == before:  # closed by all that had it
-                    poll.unregister(self._tenant.output)
-            if any(descriptor in ready for descriptor in wanted):
-                return True
-            seconds = deadline - time.monotonic()
-            if seconds <= 0 or self._tenant.printed > self._limits.output_bytes:
-                return False
-
-    def _look(self) -> Ended | None:
-        """End it if it went past a limit; return its end then."""
-        assert self._tenant is not None
-        assert self._watch is not None
-        ended = None
-        if self._tenant.printed > self._limits.output_bytes:
-            text = f"prints more than {self._limits.output_bytes >> 20} MiB"
-            ended = Ended(End.OUTPUT, "output limit", text)
-        ended = ended or self._watch.excess()
-        return None if ended is None else self._end(ended)
-
-    def _death(self) -> Ended:
-        """Return how it ended, its connection being closed."""
-        tenant = self._tenant
-        assert tenant is not None
-        if self._ended is not None:
-            return self._ended
-        deadline = time.monotonic() + EXIT_SECONDS
-        while (code := tenant.status()) is None and time.monotonic() < deadline:
-            tenant.drain()
-            time.sleep(0.001)
-        if code is None:
-            return Ended(End.PROTOCOL, "protocol", "closes its connection and goes on")
-        if tenant.facts.pids and code > 128:
-            code = 128 - code
-        if code == -signal.SIGKILL and killed_for_memory() > self._killed:
-            text = "is killed by the system for want of memory"
-            return Ended(End.MEMORY, "machine", text)
-        if code < 0:
-            name = _signal_name(-code)
-            return Ended(End.CRASH, name, f"ends its process: {name}")
-        detail = f"exit code {code}"
-        return Ended(End.CRASH, detail, f"ends its process: {detail}")
-
-    def _end(self, ended: Ended) -> Ended:
-        """End it, for good."""
-        if self._ended is None:
-            assert self._tenant is not None
-            self._tenant.kill()
-            tail = self._tenant.tail
-            self._ended = Ended(ended.end, ended.detail, ended.text, tail)
-        return self._ended
 
 
 def _signal_name(number: int) -> str:
@@ -279,22 +158,6 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-MESSAGE_BYTES: Final = 1 << 20
-"""Longest message that foreign code may send: a description, never data."""
-
-TAIL_BYTES: Final = 16 << 10
-"""What is kept of its output: a traceback, or a compiler's complaint."""
-
-KILL_SECONDS: Final = 10.0
-"""From SIGKILL to the exit: freeing memory and a device context takes seconds."""
-
-_PIPE_BYTES: Final = 1 << 20
-_PIECE: Final = 1 << 18
-_PIECES: Final = 16
-_SWEEPS: Final = 50
-_FAILED: Final = 70  # sysexits.h EX_SOFTWARE
-
-
 class Tenant:
     """One process of foreign code with all that it starts.
 
@@ -302,15 +165,22 @@ class Tenant:
         channel: the connection to it.
         printed: bytes that it printed so far.
         facts: what contains it as far as its keeper knows.
+        ended: how it came to its end, None while it lives.
     """
 
     def __init__(
-        self, measures: Measures, run: Callable[[Channel, Facts], NoReturn]
+        self,
+        measures: Measures,
+        watch: Watch,
+        most_printed: int,
+        run: Callable[[Channel, Facts], NoReturn],
     ) -> None:
         """Start it.
 
         Args:
             measures: how to contain it.
+            watch: looks at what it takes.
+            most_printed: bytes that it may print.
             run: called in the new process with its end of the connection. In new
                 namespaces it is process 1, which has to fork again.
 
@@ -318,6 +188,11 @@ class Tenant:
             HarnessError: no process can be had.
         """
         self.printed = 0
+        self.ended: Ended | None = None
+        self._watch = watch
+        self._most_printed = most_printed
+        self._number = 0
+        self._killed = killed_for_memory()
         self._tail = b""
         self._status: int | None = None
         ours, theirs = socket.socketpair()
@@ -340,15 +215,128 @@ class Tenant:
         os.close(printing)
         self.channel = Channel(ours, limit=MESSAGE_BYTES)
 
-    @property
-    def tail(self) -> str:
-        """The last of what it printed, undecodable bytes replaced."""
-        return self._tail.decode(errors="replace")
+    def exchange(
+        self, ask: dict[str, Any], given: list[int], seconds: float
+    ) -> Message:
+        """Return the answer to a request, or the end that came instead.
 
-    @property
-    def output(self) -> int:
-        """Descriptor that is readable when it has printed."""
-        return self._output
+        Args:
+            ask: the request.
+            given: descriptors that go with it.
+            seconds: how long it may take.
+        """
+        ended = self._exchanged(ask, given, seconds)
+        if isinstance(ended, Ended):
+            return {"ended": asdict(self._end(ended))}
+        return {"answer": ended}
+
+    def _exchanged(
+        self, ask: dict[str, Any], given: list[int], seconds: float
+    ) -> Message | Ended:
+        if self.ended is not None:
+            return self.ended
+        if self.poll([self.channel.fileno()], 0):
+            return self._unasked()
+        self._number += 1
+        deadline = time.monotonic() + seconds
+        self._watch.begin()
+        try:
+            self.channel.send({**ask, "number": self._number}, SEND_SECONDS)
+            if given:
+                self.channel.send_descriptors(given, SEND_SECONDS)
+        except WireTimeout:
+            return Ended(End.HANG, "", "does not read what it is asked")
+        except WireClosed:
+            return self._death()
+        while True:
+            left = deadline - time.monotonic()
+            if self.poll([self.channel.fileno()], max(min(left, LOOK_SECONDS), 0)):
+                try:
+                    answer = self.channel.receive(0)
+                except WireTimeout:
+                    pass  # not all of it yet
+                except WireClosed:
+                    return self._death()
+                except WireError as error:
+                    text = f"sends what is no message: {error.what}"
+                    return Ended(End.PROTOCOL, "protocol", text)
+                else:
+                    if answer.pop("number", None) != self._number:
+                        text = "answers what it was not asked"
+                        return Ended(End.PROTOCOL, "protocol", text)
+                    return answer
+            passed = self.look()
+            if passed is not None:
+                return passed
+            if left <= 0:
+                return Ended(End.HANG, "", f"does not return within {seconds:.0f} s")
+
+    def _unasked(self) -> Ended:
+        """Return what a process did that sent, or closed, without being asked."""
+        try:
+            self.channel.receive(0)
+        except WireClosed:
+            return self._death()
+        except WireError:
+            pass
+        return Ended(End.PROTOCOL, "protocol", "answers without being asked")
+
+    def poll(self, wanted: list[int], seconds: float = LOOK_SECONDS) -> bool:
+        """Wait until one of these can be read; take what was printed meanwhile."""
+        deadline = time.monotonic() + seconds
+        poll = select.poll()
+        for descriptor in (*wanted, self._output):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ready = [fd for fd, _ in poll.poll(1000 * max(seconds, 0))]
+            if self._output in ready:
+                before = self.printed
+                self.drain()
+                if self.printed == before:  # closed by all that had it
+                    poll.unregister(self._output)
+            if any(descriptor in ready for descriptor in wanted):
+                return True
+            seconds = deadline - time.monotonic()
+            if seconds <= 0 or self.printed > self._most_printed:
+                return False
+
+    def look(self) -> Ended | None:
+        """End it if it went past a limit; return its end then."""
+        ended = None
+        if self.printed > self._most_printed:
+            text = f"prints more than {self._most_printed >> 20} MiB"
+            ended = Ended(End.OUTPUT, "output limit", text)
+        ended = ended or self._watch.excess()
+        return None if ended is None else self._end(ended)
+
+    def _death(self) -> Ended:
+        """Return how it ended, its connection being closed."""
+        if self.ended is not None:
+            return self.ended
+        deadline = time.monotonic() + EXIT_SECONDS
+        while (code := self.status()) is None and time.monotonic() < deadline:
+            self.drain()
+            time.sleep(0.001)
+        if code is None:
+            return Ended(End.PROTOCOL, "protocol", "closes its connection and goes on")
+        if self.facts.pids and code > 128:
+            code = 128 - code
+        if code == -signal.SIGKILL and killed_for_memory() > self._killed:
+            text = "is killed by the system for want of memory"
+            return Ended(End.MEMORY, "machine", text)
+        if code < 0:
+            name = _signal_name(-code)
+            return Ended(End.CRASH, name, f"ends its process: {name}")
+        detail = f"exit code {code}"
+        return Ended(End.CRASH, detail, f"ends its process: {detail}")
+
+    def _end(self, ended: Ended) -> Ended:
+        """End it, for good."""
+        if self.ended is None:
+            self.kill()
+            tail = self._tail.decode(errors="replace")
+            self.ended = replace(ended, output=tail)
+        return self.ended
 
     def drain(self) -> None:
         """Take what it has printed."""

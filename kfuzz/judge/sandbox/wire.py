@@ -7,7 +7,8 @@ field is checked for its type and range before it is used, and what fails is `Br
 import fcntl
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.memory.placement import region_of
 from kfuzz.execution.processes.closing import Closing
+from kfuzz.execution.processes.wire import Channel, Message
 from kfuzz.numerics.run import Raised
 
 PAGE: Final = 4096
@@ -194,6 +196,19 @@ def raw(tensor: Tensor) -> Tensor:
     return (
         flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)
     )
+
+
+@contextmanager
+def received(channel: Channel) -> Iterator[tuple[Message, list[int]]]:
+    """Wait for a message; give it with its descriptors, which are closed afterwards."""
+    message = channel.receive()
+    count = int(message.get("descriptors", 0))
+    given = channel.receive_descriptors(count, None) if count else []
+    try:
+        yield message, given
+    finally:
+        for descriptor in given:
+            os.close(descriptor)
 
 
 def plain_to_wire(value: Any, tensors: list[Tensor] | None = None) -> Any:
