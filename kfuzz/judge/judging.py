@@ -200,7 +200,7 @@ class Judging:
             elapsed_s=self._elapsed,
             interrupted=self._interrupted,
             audit=audit,
-            coverage=_coverage(judged),
+            coverage=judged.tried.coverage if judged else Coverage(),
             findings=finished.findings if finished else (),
             paths=finished.paths if finished else {},
             contracts=finished.contracts if finished else {},
@@ -269,9 +269,9 @@ class Judging:
                 "a call did not return in time, and did in a fresh process"
             )
         least = min(_LEAST_CASES, self._config.budget.max_cases or _LEAST_CASES)
-        if tried.benchmarked < least:
+        if tried.coverage.benchmarked < least:
             return Verdict.UNDER_SPECIFIED, (
-                f"the time was enough for {tried.benchmarked} cases at the "
+                f"the time was enough for {tried.coverage.benchmarked} cases at the "
                 "benchmarked shape: give more with --max-time"
             )
         if tried.refused_there > tried.taken_there:
@@ -293,20 +293,3 @@ def _told_of_numbers(verdict: Verdict, why: str) -> str:
     if verdict is Verdict.CONFORMS:
         return "conforms on finite inputs, breaks on NaN or infinities alone"
     return f"on finite inputs {verdict}: {why}"
-
-
-def _coverage(judged: Judged | None) -> Coverage:
-    if judged is None:
-        return Coverage()
-    tried = judged.tried
-    return Coverage(
-        cases=tried.cases,
-        benchmarked=tried.benchmarked,
-        families=dict(sorted(tried.families.items())),
-        shapes=len(tried.shapes),
-        dtypes=tuple(sorted(tried.dtypes)),
-        finite=tried.finite,
-        refused=tried.refused,
-        beyond=tried.beyond,
-        undecided=tried.undecided,
-    )

@@ -10,6 +10,7 @@ from kfuzz.core.dtypes import bits_to_number
 from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.judge.judgement import Coverage
 from kfuzz.strategies.values import allowed_families
 
 # Why raising on a case is none of its violations.
@@ -26,33 +27,19 @@ class Tried:
     """On what a candidate was tried, counted.
 
     Attributes:
-        cases: cases that were judged.
-        benchmarked: of these at the benchmarked shape.
-        families: families of the first floating argument.
-        shapes: shapes of all arguments.
-        dtypes: dtypes of the first floating argument.
-        refused: cases that it raised on and need not take.
-        refused_there: of these at the benchmarked shape.
-        finite: cases without NaN and infinities that were decided.
-        taken_there: of these at the benchmarked shape, on other values than the file's
-            own.
-        beyond: cases on which the reference does not keep the contract either.
-        undecided: cases of which nothing could be decided.
-        passed: whether it was right at the benchmarked shape, on the file's own values.
+        coverage: what of it is told.
+        refused_there: cases at the benchmarked shape that it raised on and need not
+            take.
+        taken_there: cases there without NaN and infinities that were decided, on other
+            values than the file's own.
+        passed: whether it was right there, on the file's own values.
     """
 
-    cases: int = 0
-    benchmarked: int = 0
-    families: Counter[str] = field(default_factory=Counter)
-    shapes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
-    dtypes: set[str] = field(default_factory=set)
-    refused: int = 0
+    coverage: Coverage = field(default_factory=Coverage)
     refused_there: int = 0
-    finite: int = 0
     taken_there: int = 0
-    beyond: int = 0
-    undecided: int = 0
     passed: bool = False
+    _shapes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
 
     def take(
         self, case: Case, report: CaseReport, *, benchmarked: bool, own: bool
@@ -65,23 +52,36 @@ class Tried:
             benchmarked: whether it has the benchmarked shape.
             own: whether it has the file's own values, scaled at most.
         """
+        told = self.coverage
         decided = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
         if report.refusal is not None:
-            self.refused += 1
             self.refused_there += report.refusal == OTHER_VALUES
-            return
-        if not decided and report.failure is None:
-            self.undecided += 1
-            return
-        fill = case.data.fill
-        self.cases += 1
-        self.benchmarked += benchmarked
-        if decided and is_finite(case):
-            self.finite += 1
-            self.taken_there += benchmarked and not own
-        self.families[fill.family if fill else "pinned"] += 1
-        self.shapes.add(tuple(s.shape for s in case.tensors.values()))
-        self.dtypes.add(case.data.dtype)
+            self.coverage = replace(told, refused=told.refused + 1)
+        elif not decided and report.failure is None:
+            self.coverage = replace(told, undecided=told.undecided + 1)
+        else:
+            fill = case.data.fill
+            finite = decided and is_finite(case)
+            self.taken_there += finite and benchmarked and not own
+            self._shapes.add(tuple(s.shape for s in case.tensors.values()))
+            families = Counter(told.families) + Counter(
+                [fill.family if fill else "pinned"]
+            )
+            self.coverage = replace(
+                told,
+                cases=told.cases + 1,
+                benchmarked=told.benchmarked + benchmarked,
+                families=dict(sorted(families.items())),
+                shapes=len(self._shapes),
+                dtypes=tuple(sorted({*told.dtypes, case.data.dtype})),
+                finite=told.finite + finite,
+            )
+            right = benchmarked and own and decided and report.failure is None
+            self.passed = self.passed or right
+
+    def fails_alike(self) -> None:
+        """Count a case on which the reference does not keep the contract either."""
+        self.coverage = replace(self.coverage, beyond=self.coverage.beyond + 1)
 
 
 def is_finite(case: Case) -> bool:

@@ -139,8 +139,8 @@ class _Search:
         same = len(draws) > 1 and all(torch.equal(first, x) for x in draws[1:])
         if not varying or not same:
             return None
-        value = float(first.reshape(-1)[0])
-        if bool((first == value).all()):
+        if bool((first == first.reshape(-1)[0]).all()):
+            value = float(first.reshape(-1)[0])
             # Of few integers all may be equal by chance.
             many = first.numel() * len(draws) >= 12
             fraction = math.isfinite(value) and not value.is_integer()
@@ -233,7 +233,9 @@ class _Search:
             yield few(*sorted(known))
         elif not bool(torch.isfinite(values).all()):
             yield unknown("not finite everywhere")
-        elif torch.equal(values, values.round()) and values.abs().max() < 1 << 24:
+        elif (
+            torch.equal(values, values.round()) and float(values.abs().max()) < 1 << 24
+        ):
             if len(values) >= 4:
                 yield whole(int(values.min()), int(values.max()))
         else:

@@ -356,26 +356,23 @@ class _Made:
         place = as_text(told.get("device"), MOST_NAME)
         number = told.get("argument")
         if number is not None:
-            return self._of_argument(number, geometry)
+            return self._of_argument(as_count(number), geometry)
         if place != self._device.type:
-            return _elsewhere(geometry, place)
+            meta = "cpu" if place == "cpu" else "meta"
+            return _sized(geometry, torch.device(meta))
         if told.get("carried") is None:  # larger than anything that was declared
             return _sized(geometry, self._device)
-        data = self._memory.read(*self._range(told.get("at"), geometry.nbytes))
-        storage = told.get("storage")
-        if isinstance(storage, bool) or not isinstance(storage, int) or storage < 0:
-            raise Broken("a result has no storage")
+        data = self._memory.read(as_count(told.get("at")), geometry.nbytes)
+        storage = as_count(told.get("storage"))
         made = self._over(geometry, storage, told.get("again"))
         elements = data.view(geometry.torch_dtype).reshape(geometry.shape)
         _fill(made, elements)
         self._given.keep(self._call, storage, made)
         return made
 
-    def _of_argument(self, number: object, geometry: Geometry) -> Tensor:
+    def _of_argument(self, number: int, geometry: Geometry) -> Tensor:
         """Return the view of an argument's memory that a result is."""
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise Broken("a result is told to be an argument without a number")
-        if not 0 <= number < len(self._arguments):
+        if number >= len(self._arguments):
             raise Broken(f"a result is told to be argument {number}")
         argument = self._arguments[number]
         if Geometry.of(argument) == geometry:
@@ -385,40 +382,27 @@ class _Made:
             raise Broken("a result lies outside the argument that it is told to be")
         return geometry.over(storage, argument.device)
 
-    def _range(self, at: object, nbytes: int) -> tuple[int, int]:
-        if isinstance(at, bool) or not isinstance(at, int):
-            raise Broken("a result lies nowhere")
-        if at < 0 or nbytes > self._memory.nbytes or at + nbytes > self._memory.nbytes:
-            raise Broken("a result lies outside the shared memory")
-        return at, nbytes
-
     def _over(self, geometry: Geometry, number: int, again: object) -> Tensor:
         """Return uninitialised memory of a result: its own, or another result's."""
-        if not geometry.numel or geometry.reach > _room(geometry):
-            return torch.empty(
-                geometry.shape, dtype=geometry.torch_dtype, device=self._device
-            )
+        room = _MOST_SLACK * geometry.nbytes + _FREE_SLACK
         known = self._storages.get(number)
         if known is None and isinstance(again, list) and len(again) == 2:
             known = self._given.storage(as_count(again[0]), as_count(again[1]))
-        if known is None or known.nbytes() < geometry.reach:
-            room = (
-                torch.empty(_room(geometry), dtype=torch.uint8, device=self._device)
-                if number not in self._storages
-                else None
+        short = known is None or known.nbytes() < geometry.reach
+        if (
+            not geometry.numel
+            or geometry.reach > room
+            or (short and number in self._storages)
+        ):
+            # It lies by itself, densely.
+            return torch.empty(
+                geometry.shape, dtype=geometry.torch_dtype, device=self._device
             )
-            if room is None:
-                return torch.empty(
-                    geometry.shape, dtype=geometry.torch_dtype, device=self._device
-                )
-            known = room.untyped_storage()
+        if known is None or short:
+            made = torch.empty(room, dtype=torch.uint8, device=self._device)
+            known = made.untyped_storage()
         self._storages[number] = known
         return geometry.over(known, self._device)
-
-
-def _room(geometry: Geometry) -> int:
-    """Return the bytes that the storage of a result may have."""
-    return _MOST_SLACK * geometry.nbytes + _FREE_SLACK
 
 
 def _fill(made: Tensor, elements: Tensor) -> None:
@@ -443,11 +427,6 @@ def _fill(made: Tensor, elements: Tensor) -> None:
 def stand_in(name: str) -> object:
     """Return an object of a type of this name, for what cannot be a tensor here."""
     return type(name, (), {})()
-
-
-def _elsewhere(geometry: Geometry, place: str) -> Tensor:
-    """Return a tensor of a size on another device, without memory."""
-    return _sized(geometry, torch.device("cpu" if place == "cpu" else "meta"))
 
 
 def _sized(geometry: Geometry, device: torch.device) -> Tensor:
