@@ -12,7 +12,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from kfuzz.contracts import view
+from kfuzz.contracts import relation
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.oracle import accept, pose_members
@@ -99,7 +99,7 @@ class Inside:
         """Count while the block runs, from 0."""
         self.seconds = 0.0
         with ExitStack() as stack:
-            for owner, name in ((calling, "accept"), (view, "compare_all")):
+            for owner, name in ((calling, "accept"), (relation, "compare_all")):
                 timed = self._timed(getattr(owner, name))
                 stack.enter_context(patch.object(owner, name, timed))
             yield
