@@ -5,11 +5,13 @@ import inspect
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, Unpack, cast, overload
+
+from typing_extensions import ParamSpec, TypeVar
 
 from kfuzz.contracts.forms import Form, fitted, form_of
 from kfuzz.contracts.operator import Operator, padded
-from kfuzz.core.declaration import Declaration
+from kfuzz.core.declaration import Claims, Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.shape_class import ShapeClass
 
@@ -41,8 +43,14 @@ class Arguments:
         return tuple(name for name in self.tensors if name not in given)
 
 
-class BoundKernel:
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=Any)
+
+
+class BoundKernel(Generic[P, R]):
     """An implementation bound to an operator; calling it calls the function.
+
+    Type checkers and editors see the function's own signature.
 
     Attributes:
         name: the kernel's name, unique in its module.
@@ -58,7 +66,7 @@ class BoundKernel:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         *,
         name: str,
         operator: Operator,
@@ -81,7 +89,7 @@ class BoundKernel:
         self.line = line
         self.top_level = top_level
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the implementation, unchanged."""
         return self.function(*args, **kwargs)
 
@@ -105,12 +113,12 @@ class BoundKernel:
             given: all its tensors in the operator's order, then the destinations.
             scalars: the scalars that it takes.
         """
-        takes = self.arguments
+        takes, function = self.arguments, cast("Callable[..., Any]", self.function)
         if not takes.destinations:
-            return self.function(*given, **scalars)
+            return function(*given, **scalars)
         named = dict(zip((*takes.tensors, *takes.destinations), given, strict=True))
         positional = [named.pop(name) for name in takes.positional]
-        return self.function(*positional, **named, **scalars)
+        return function(*positional, **named, **scalars)
 
     def __repr__(self) -> str:
         """Return name and operator."""
@@ -123,13 +131,23 @@ REGISTRY: Final[dict[str, list[BoundKernel]]] = {}
 MONITORED: Final[dict[str, list[BoundKernel]]] = {}
 
 
+class Binder(Protocol):
+    """Binds an implementation to the operator that `kernel` was given."""
+
+    @overload
+    def __call__(self, implementation: Callable[P, R], /) -> BoundKernel[P, R]: ...
+
+    @overload
+    def __call__(self, implementation: Form, /) -> BoundKernel: ...
+
+
 def kernel(
     operator: Operator,
     *,
     name: str | None = None,
     gradients: bool | Sequence[str] = False,
-    **claims: Any,
-) -> Callable[[Callable[..., Any]], BoundKernel]:
+    **claims: Unpack[Claims],
+) -> Binder:
     """Bind an implementation to an operator.
 
     Used as a decorator, or called on any callable:
@@ -142,11 +160,13 @@ def kernel(
         gradients: binds `<name>.backward` besides: the gradients of the implementation
             by autograd, with respect to the arguments named, or to all that the
             operator is differentiable in; see contracts/README.md.
-        claims: declarations, see `kfuzz.core.declaration.Declaration` and
-            contracts/README.md.
+        claims: what the kernel claims for itself: `dtypes=`, `layouts=`,
+            `accumulator=`, …; each is explained in `kfuzz.core.declaration.Declaration`
+            and contracts/README.md, what may be written for it in `Claims`.
 
     Returns:
-        A decorator that returns the implementation as a transparent callable.
+        A decorator that returns the implementation as a transparent callable of the
+        same signature.
 
     Raises:
         BindingError: if a claim is unknown or impossible for the operator, the
@@ -160,12 +180,12 @@ def kernel(
         )
     caller = sys._getframe(1)
 
-    def bind(given: Callable[..., Any] | Form) -> BoundKernel:
+    def bind(given: Any) -> BoundKernel:
         module = caller.f_globals.get("__name__", "__main__")
         bound = fit(
             operator,
             given,
-            claims,
+            dict(claims),
             name=name,
             module=module,
             line=caller.f_lineno,
@@ -185,7 +205,7 @@ def kernel(
             bind_gradients(bound, gradients)
         return bound
 
-    return bind
+    return cast("Binder", bind)
 
 
 def fit(

@@ -1,31 +1,74 @@
 """What a kernel claims for itself; the judge holds it to nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    TypedDict,
+    get_args,
+    get_origin,
+)
 
 from kfuzz.core.accumulators import Accumulator
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.shape_class import ShapeClass
 
+if TYPE_CHECKING:
+    import torch
+
 # A page; no vector load or bulk copy asks for more.
 MAX_ALIGNMENT: Final = 4096
 
-_CHOICES: Final[dict[str, tuple[str, ...]]] = {
-    "layouts": ("any", "inner_contiguous", "contiguous"),
-    "intermediates": ("float32", "output"),
-    "overflow": ("inf", "nan", "saturate"),
-    "store": ("rne", "rz", "stochastic"),
-    "subnormals": ("preserve", "flush", "any"),
-    "determinism": ("bitwise", "run_to_run", "none"),
-    "nonfinite": ("propagate", "mask", "raise", "undefined"),
-    "masked_row": ("zero", "nan", "either"),
-    "causal_alignment": ("top_left", "bottom_right"),
-    "ties": ("any", "first"),
-    "out_of_bounds": ("raise", "clamp", "zero", "undefined"),
-}
 INDEX_DTYPES: Final = ("int64", "int32")
+_LITERAL: Final[object] = Literal
+
+Configuration = Mapping[str, bool | int | float | str]
+"""Keywords of its own that an implementation is called with."""
+
+
+class Claims(TypedDict, total=False):
+    """The declarations as keywords of `kfuzz.kernel`: what may be written for each.
+
+    What each means, and its default, stands in `Declaration`; several names are given
+    as a sequence or a set, one also alone. A dtype may be torch's own.
+    """
+
+    dtypes: "str | torch.dtype | Collection[str | torch.dtype]"
+    dims: int | Collection[int] | None
+    layouts: Literal["any", "inner_contiguous", "contiguous"]
+    alignment: int
+    shape_class: str | ShapeClass | None
+    accumulator: str | Accumulator
+    intermediates: Literal["float32", "output"]
+    algorithm: str
+    approx: bool
+    overflow: Literal["inf", "nan", "saturate"]
+    store: Literal["rne", "rz", "stochastic"]
+    subnormals: Literal["preserve", "flush", "any"]
+    determinism: Literal["bitwise", "run_to_run", "none"]
+    batch_invariant: bool
+    configs: Sequence[Configuration]
+    nonfinite: Literal["propagate", "mask", "raise", "undefined"]
+    masked_row: Literal["zero", "nan", "either"]
+    causal_alignment: Literal["top_left", "bottom_right"]
+    ties: Literal["any", "first"]
+    inplace: str | Collection[str]
+    out: str | Collection[str]
+    own_kernels_only: bool
+    out_of_bounds: Literal["raise", "clamp", "zero", "undefined"]
+    index_dtypes: "str | torch.dtype | Collection[str | torch.dtype]"
+
+
+_HINTS: Final[Mapping[str, Any]] = Claims.__annotations__
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    name: get_args(hint)
+    for name, hint in _HINTS.items()
+    if get_origin(hint) is _LITERAL
+}
 
 
 @dataclass(frozen=True)
