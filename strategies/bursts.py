@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.families import COPIES
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.streams import Purpose, generator
 from kfuzz.strategies import values
 from kfuzz.strategies.parameters import IndexParameter, Parameter, TensorParameter
 
 _MOST_GROUPS: Final = 3
-COPIES: Final = frozenset({"transpose_of"})
-"""Families that make an argument of another one."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +122,8 @@ class Groups:
                 )
             case "mask":
                 return values.MASK_OPTIONS
-            case "variance":
-                return values.variance_options(self._allowed)
-            case _:
-                return values.weight_options(self._allowed)
+            case role:
+                return values.role_options(role, self._allowed)
 
 
 def bursts(

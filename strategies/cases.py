@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.families import INDEX_FAMILIES
+from kfuzz.core.families import is_hostile
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.settled import with_surroundings
 from kfuzz.core.shape_class import ShapeClass
@@ -365,10 +365,8 @@ def _choice(
         plants = choose(values.plant_counts)
     elif parameter.role == "mask":
         families = values.masks
-    elif parameter.role == "variance":
-        families = values.variance_families(domain.families)
     else:
-        families = values.weight_families(domain.families)
+        families = values.role_families(parameter.role, domain.families)
     family = choose(families)
     kinds = layouts.layouts(
         shape,
@@ -420,7 +418,7 @@ def _as_indices(
 ) -> TensorSpec:
     """Return the spec below its bound, some elements holding the ignored scalar."""
     assert spec.fill is not None
-    hostile = INDEX_FAMILIES[spec.fill.family].group == "hostile"
+    hostile = is_hostile(spec.fill.family)
     if scalar is None or hostile or not spec.numel:
         return replace(spec, below=parameter.below)
     plants = values.ignored(spec.shape, spec.dtype, int(scalar), spec.fill.seed)

@@ -15,6 +15,7 @@ from kfuzz.core.families import (
     FAMILIES,
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
+    is_hostile,
 )
 from kfuzz.core.recipe import Plant
 from kfuzz.core.specials import specials
@@ -22,29 +23,11 @@ from kfuzz.core.streams import Purpose, generator
 from kfuzz.core.tiles import edges
 from kfuzz.strategies.weighted import Weighted, weighted
 
-# Special families all of whose values are finite.
-_FINITE_SPECIALS: Final = frozenset({"signed_zeros"})
-# What weights and biases mostly hold.
-_TAME: Final = ("randn", "ones", "exact_int", "powers", "zeros")
-# What variances mostly hold: nothing negative.
-_POSITIVE: Final = ("uniform01", "ones", "uniform01", "zeros")
-# What an additive mask holds: -Inf whatever a kernel declares of its data.
-MASK_OPTIONS: Final = (
-    "ninf_mask", "ninf_mask", "ninf_mask", "zeros", "ninf_all", "randn", "exact_int",
-    "neg_logits", "negative",
-)  # fmt: skip
-INTEGER_OPTIONS: Final = ("int_uniform", *INTEGER_FAMILIES)
-TRUTH_OPTIONS: Final = tuple(BOOL_FAMILIES)
-# What indices hold where all are below their bound.
-INDEX_OPTIONS: Final = tuple(n for n, f in INDEX_FAMILIES.items() if f.group == "index")
-# How many tame draws come with one of each other finite family.
-_TAME_WEIGHT: Final = 30
 _MAX_PLANTS: Final = 3
 # Of so many cases one has one, one two and one three plants.
 _PLANT_SHARE: Final = 15
-# What cancels where a mean is taken out, and how often it is drawn.
-_OFFSETS: Final = ("offset", "offset_ulp")
-_OFFSET_WEIGHT: Final = 4
+# How often what cancels where a mean is taken out is drawn.
+_CANCELS: Final = 4
 # Valid families so often as hostile ones once: 1 case in 8 is hostile, nearly.
 _VALID_WEIGHT: Final = 4
 # Ignored indices are plants; more would make the recipe long.
@@ -79,11 +62,7 @@ def allowed_families(
         name
         for name, family in FAMILIES.items()
         if (families is None or name in families)
-        and (
-            declaration.nonfinite != "undefined"
-            or family.group != "special"
-            or name in _FINITE_SPECIALS
-        )
+        and (declaration.nonfinite != "undefined" or family.finite)
     )
     if not found:
         raise UsageError(
@@ -141,7 +120,7 @@ def data_options(
         # Three in ten draws rather than three families in thirty-five.
         names += related * (len(names) // max(1, 3 * len(related)) - 1)
     if subtracts_mean:
-        names += [n for n in _OFFSETS if n in allowed] * (_OFFSET_WEIGHT - 1)
+        names += [n for n in allowed if FAMILIES[n].cancels] * (_CANCELS - 1)
     exact = [n for n in names if FAMILIES[n].group == "exact"]
     if partner is not None and FAMILIES[partner].group == "exact" and exact:
         names += exact * max(1, len(names) // len(exact))
@@ -149,39 +128,38 @@ def data_options(
 
 
 @lru_cache(maxsize=256)
-def weight_families(allowed: tuple[str, ...]) -> Weighted[str]:
-    """Return a strategy for weights and biases: mostly tame, always finite."""
-    return weighted(weight_options(allowed))
+def role_options(role: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the families for an argument of a role, each as often as it is drawn.
+
+    Weights, biases and variances are mostly tame and always finite.
+
+    Args:
+        role: "variance", or any other of such arguments.
+        allowed: from `allowed_families`.
+    """
+    role = role if role == "variance" else "weight"
+    finite = [n for n in allowed if FAMILIES[n].group in _FINITE_GROUPS]
+    if not any(role in FAMILIES[n].odds for n in finite):
+        finite += [n for n, f in FAMILIES.items() if role in f.odds]
+    return tuple(n for n in finite for _ in range(FAMILIES[n].odds.get(role, 1)))
 
 
 @lru_cache(maxsize=256)
-def variance_families(allowed: tuple[str, ...]) -> Weighted[str]:
-    """Return a strategy for variances: mostly not negative, always finite."""
-    return weighted(variance_options(allowed))
+def role_families(role: str, allowed: tuple[str, ...]) -> Weighted[str]:
+    """Return a strategy for one of `role_options`."""
+    return weighted(role_options(role, allowed))
 
 
-@lru_cache(maxsize=256)
-def weight_options(allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the options of `weight_families`, each as often as it is drawn."""
-    return _mostly(_TAME, allowed)
-
-
-@lru_cache(maxsize=256)
-def variance_options(allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the options of `variance_families`, each as often as it is drawn."""
-    return _mostly(_POSITIVE, allowed)
-
-
-def _mostly(usual: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
-    finite = [
-        name
-        for name in allowed
-        if FAMILIES[name].group in ("plain", "exact", "order", "extreme")
-    ]
-    tame = [name for name in usual if name in finite] or list(usual)
-    return (*tame * _TAME_WEIGHT, *finite)
-
-
+_FINITE_GROUPS: Final = ("plain", "exact", "order", "extreme")
+MASK_OPTIONS: Final = tuple(
+    n for n, f in FAMILIES.items() for _ in range(f.odds.get("mask", 0))
+)
+INTEGER_OPTIONS: Final = tuple(
+    n for n, f in INTEGER_FAMILIES.items() for _ in range(f.odds.get("integer", 1))
+)
+TRUTH_OPTIONS: Final = tuple(BOOL_FAMILIES)
+# What indices hold where all are below their bound.
+INDEX_OPTIONS: Final = tuple(n for n in INDEX_FAMILIES if not is_hostile(n))
 masks: Final = weighted(MASK_OPTIONS)
 integers: Final = weighted(INTEGER_OPTIONS)
 truths: Final = weighted(TRUTH_OPTIONS)
@@ -233,7 +211,7 @@ def index_families(*, hostile: bool) -> Weighted[str]:
     Args:
         hostile: whether some draws hold indices that are not below the bound.
     """
-    others = [n for n, f in INDEX_FAMILIES.items() if f.group == "hostile"]
+    others = [n for n in INDEX_FAMILIES if is_hostile(n)]
     return weighted((*INDEX_OPTIONS * _VALID_WEIGHT, *(others if hostile else ())))
 
 

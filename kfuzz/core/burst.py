@@ -15,7 +15,7 @@ MEMBERS: Final = 128
 class Burst:
     """Members that share the structure of one case and differ in their values.
 
-    `kfuzz.execution.values.batch_values` makes their recipes and their values.
+    `kfuzz.execution.values` makes their recipes (`items`) and values (`fills`).
 
     Attributes:
         case: the drawn recipe; member 0 is this very case.

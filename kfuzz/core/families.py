@@ -1,13 +1,106 @@
-"""The families of values, of integers, truth values and indices.
+"""The families of values, of integers, truth values and indices: one declaration each.
 
-`kfuzz.execution.values.fills` makes them.
+Each family exists because it exposes a class of faults that random normal data hides.
+Strategies read from here what is drawn how often. `kfuzz.execution.values` makes the
+values: of a floating family from the row of a table that its formula gives, on the host
+(`formula`) and by a compiled kernel (`fused_kernel`); of the others from an expression.
 
-Some serve the search, some (exact) make every lost bit show: each family
-exists because it exposes a class of faults that random normal data hides.
+A formula says in columns what is made of one tensor. Most are one expression of drawn
+integers k and e,
+
+    value = (A + k * B) * C * 2**e * (1 or -1);
+
+the rest have a code of their own. Streams are numbered within each family, which never
+draws more than one value from a stream.
 """
 
-from dataclasses import dataclass
-from typing import Final
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits
+from kfuzz.core.tiles import edges
+
+
+class Column(IntEnum):
+    """What a row of the table says; 0 where a formula gives nothing, B and C 1.
+
+    Columns of `KEYS` name a stream, those of `REALS` are float64, all others integers.
+    """
+
+    CODE = 0
+    KEY = 1
+    EXPONENT_KEY = 2
+    SIGN_KEY = 3
+    ROW_KEY = 4
+    # The word of an element is that of row * ROW_STEP + position * STEP.
+    ROW_STEP = 5
+    STEP = 6
+    # k is normal in 2**-31 (MODE 1), its magnitude (2), or (0) START + POSITION *
+    # position + FACTOR * (word mod COUNT) + (word of the row mod ROW_COUNT); COUNT 0
+    # for 2**32.
+    MODE = 7
+    START = 8
+    POSITION = 9
+    FACTOR = 10
+    COUNT = 11
+    ROW_COUNT = 12
+    # e is LEAST + (word >> SHIFT) mod EXPONENTS; 0 where EXPONENTS is 0.
+    EXPONENTS = 13
+    LEAST = 14
+    SHIFT = 15
+    SIGNED = 16
+    A = 17
+    B = 18
+    C = 19
+    HAS_FIRST = 20
+    FIRST = 21
+    HAS_LAST = 22
+    LAST = 23
+    # Whether the value is rounded to the format, or k is its bits but for the sign.
+    ROUNDED = 24
+    RAW = 25
+    # One element that is overwritten, one more than its number, and its bits.
+    SPOT = 26
+    SPOT_BITS = 27
+    AUX = 28
+    OTHER = 29
+    # From here on elements that are overwritten, by their place among those of the
+    # item: one more than it, and their bits, in turn.
+    PLANTS = 30
+
+
+SLOTS: Final = 3
+"""How many elements a row can overwrite besides the formula."""
+COLUMNS: Final = Column.PLANTS + 2 * SLOTS
+KEYS: Final = (Column.KEY, Column.EXPONENT_KEY, Column.SIGN_KEY, Column.ROW_KEY)
+REALS: Final = (Column.A, Column.B, Column.C, Column.FIRST, Column.LAST)
+
+
+class Code(IntEnum):
+    """What a formula has besides the expression, or in its place."""
+
+    PLAIN = 0
+    TIES = 1
+    BALANCED = 2
+    WALK = 3
+    CANCEL = 4
+    ONE_HOT = 5
+    PERMUTATION = 6
+    HADAMARD = 7
+    MASKED = 8
+    MASKED_ROWS = 9
+    INFINITIES = 10
+    EDGE = 11
+    NOTHING = 12  # the item is left as it is
+
+
+# Per column a number, or an array with one per item. `Draw` is `generator.Grid`: what
+# it picks is an array with a number per item too.
+Row: TypeAlias = dict[Column, Any]
+Draw: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -23,101 +116,574 @@ class Family:
             of truth values "bool"; of indices "index" (all below their bound) or
             "hostile" (some are not).
         purpose: the faults it exposes.
+        make: of floating families the row of the table, of others the values,
+            from a grid; of hostile ones the value that spoils valid indices. None
+            for what copies another argument.
+        odds: how often it is drawn for an argument of a role ("weight", "variance",
+            "mask", "integer"), where that is not once, or never for masks.
+        finite: whether no value is NaN or infinite.
+        stretched: whether an element depends on its number alone, so that any part
+            of a tensor can be made without the rest.
+        cancels: whether it cancels where a mean is taken out of the data.
     """
 
     name: str
     group: str
     purpose: str
+    make: Callable[..., Any] | None = field(repr=False)
+    odds: Mapping[str, int] = field(default_factory=dict)
+    finite: bool = True
+    stretched: bool = False
+    cancels: bool = False
 
 
-FAMILIES: Final = {
-    f.name: f
-    for f in (
-        Family("randn", "plain", "baseline"),
-        Family("uniform01", "plain", "errors of one sign accumulate"),
-        Family("ones", "plain", "biased rounding, uniform softmax"),
-        Family("zeros", "plain", "division by zero, signed zeros"),
-        Family("all_equal", "plain", "biased rounding, zero variance"),
-        Family("negative", "plain", "zero as identity or as fill of a tail"),
-        Family("exact_int", "exact", "any lost bit, in every order"),
-        Family("exact_walk", "exact", "any lost bit behind large partial sums"),
-        Family("powers", "exact", "powers of two: products and scaling are exact"),
-        Family("balanced", "exact", "plus and minus c: mean 0, variance c*c exactly"),
-        Family("ties", "exact", "repeated values: ties of maxima"),
-        Family("absorb", "order", "a large head stops a narrow accumulator"),
-        Family("cancel", "order", "large mirrored pairs: reordering, partials"),
-        Family("ramp", "order", "rising scores: online rescaling"),
-        Family("tail_big", "order", "the last element dominates: tail masks"),
-        Family("onehot_tail", "order", "only the last element counts"),
-        Family("onehot_edge", "order", "only one element at a tile edge counts"),
-        Family("offset", "extreme", "mean far above spread: one-pass variance"),
-        Family("offset_ulp", "extreme", "mean plus a few ulps: cancellation"),
-        Family("expspread", "extreme", "45 binades: coerced operands, order"),
-        Family("big_logits", "extreme", "plus and minus 100: no max subtraction"),
-        Family("neg_logits", "extreme", "all below -100: zero as max identity"),
-        Family("nearmax", "extreme", "intermediate overflow"),
-        Family("subnormal", "extreme", "flushing of subnormal numbers"),
-        Family("minnormal", "extreme", "values around the least normal number"),
-        Family("halfway", "extreme", "midpoints of the 16-bit formats: rounding"),
-        Family("nan1", "special", "one NaN: swallowing, contamination"),
-        Family("inf1", "special", "one infinity"),
-        Family("infmix", "special", "infinities of both signs"),
-        Family("ninf_mask", "special", "masked logits"),
-        Family("ninf_all", "special", "fully masked rows"),
-        Family("signed_zeros", "special", "lost signs of zero"),
-        Family("permutation", "structured", "transposed or swapped operands"),
-        Family("hadamard", "structured", "plus and minus 1, orthogonal rows"),
-        Family("transpose_of", "structured", "operand correlated with another"),
-        Family("edge_big", "order", "an element at a tile edge dominates: seams"),
-    )
-}
+def infinity_bits(dtype: str, *, negative: bool = False) -> int:
+    """Return the bits of an infinity, or of the greatest value if it has none."""
+    d = DTYPES[dtype]
+    sign = int(negative) << (8 * d.itemsize - 1)
+    if d.has_inf:
+        return number_to_bits(math.inf, dtype) | sign
+    return (canonical_nan(dtype) - 1) | sign
 
-# Of integer data, such as the codes of quantized numbers.
-INTEGER_FAMILIES: Final = {
-    f.name: f
-    for f in (
-        Family("int_uniform", "integer", "baseline: the whole range of the dtype"),
-        Family("int_small", "integer", "-8 to 7: what is exact in every format"),
-        Family("int_zeros", "integer", "all 0"),
-        Family("int_ends", "integer", "the least and the greatest: clamping, signs"),
-    )
-}
 
-# Of truth values.
-BOOL_FAMILIES: Final = {
-    f.name: f
-    for f in (
-        Family("bool_random", "bool", "baseline: either, half and half"),
-        Family("bool_mostly_true", "bool", "1 in 16 false"),
-        Family("bool_mostly_false", "bool", "1 in 16 true"),
-        Family("bool_all_true", "bool", "nothing is left out"),
-        Family("bool_all_false", "bool", "everything is left out"),
-        Family("bool_one_true", "bool", "one of each row: all but one left out"),
-        Family("bool_alternating", "bool", "neighbours differ: packed, shared loads"),
-        Family("bool_tail", "bool", "the last of each row alone: tail masks"),
-    )
-}
+def nan_bits(dtype: str, variant: int) -> int:
+    """Return a quiet NaN: plain, negative, with payload, or both (0 to 3).
 
-# Of indices below a bound n.
-INDEX_FAMILIES: Final = {
-    f.name: f
-    for f in (
-        Family("index_uniform", "index", "baseline"),
-        Family("index_first", "index", "all 0: the first row or class"),
-        Family("index_last", "index", "all n-1: tail masks of what is indexed"),
-        Family("index_sorted", "index", "rising: coalesced and blocked reads"),
-        Family("index_reversed", "index", "falling: assumed order"),
-        Family("index_equal", "index", "one value: duplicates, atomics"),
-        Family("index_permuted", "index", "each value once where there is room"),
-        Family("index_edges", "index", "0, n-1 and the edges of tiles of n"),
-        Family("index_negative", "hostile", "-1: wraps, or reads before the start"),
-        Family("index_bound", "hostile", "n: one past the end, padded columns"),
-        Family("index_beyond", "hostile", "n+1: two past the end"),
-        Family("index_least", "hostile", "the least integer: overflowing offsets"),
-        Family("index_greatest", "hostile", "the greatest one: overflowing offsets"),
-    )
-}
+    The payload is the greatest, which GPUs make and to which rounding adds a carry,
+    or the least, which narrowing drops. Formats with a single NaN have none.
+    """
+    d = DTYPES[dtype]
+    bits = canonical_nan(dtype) | (variant & 1) << (8 * d.itemsize - 1)
+    if not variant & 2 or not d.has_inf:
+        return bits
+    quiet = canonical_nan(dtype) ^ infinity_bits(dtype)
+    return bits | (1 if variant & 1 else quiet - 1)
 
-STRETCHED: Final = ("randn", "uniform01", "negative", "powers")
-"""Value families in which an element depends on its number alone, so that any part of
-a tensor can be made without the rest."""
+
+# What formulas are made of.
+
+
+def _words(d: Draw, stream: int = 0) -> Row:
+    """A word per element."""
+    return {Column.KEY: stream, Column.ROW_STEP: d.n, Column.STEP: 1}
+
+
+def _signs(stream: int, signed: Any = 1) -> Row:
+    """A sign where a word is drawn."""
+    return {Column.SIGN_KEY: stream, Column.SIGNED: signed}
+
+
+def _normal(d: Draw, stream: int = 0) -> Row:
+    """Nearly normal values."""
+    drawn = {Column.MODE: 1, Column.B: 2.0**-31, Column.ROUNDED: 1}
+    return _words(d, stream) | drawn
+
+
+def _fraction(d: Draw, a: float, b: float, c: Any = 1.0) -> Row:
+    """(a + b * fraction) * c."""
+    made = {Column.A: a, Column.B: b * 2.0**-32, Column.C: c}
+    return _words(d) | made | {Column.FACTOR: 1, Column.ROUNDED: 1}
+
+
+def _bits(d: Draw, start: int, count: int) -> Row:
+    """Bit patterns from `start` on, `count` in all, of both signs."""
+    drawn = {Column.RAW: 1, Column.START: start, Column.COUNT: count}
+    return _words(d) | drawn | {Column.FACTOR: 1} | _signs(2)
+
+
+def _spot(d: Draw, patterns: list[int]) -> Row:
+    """Normal values but for one of some bit patterns.
+
+    It lies at an edge of the axis, in the first, last or middle row.
+    """
+    place = d.entry(edges(d.n), 16)
+    row = d.entry((0, d.rows - 1, d.rows // 2), 17)
+    one = {Column.SPOT: row * d.n + place + 1}
+    return _normal(d) | one | {Column.SPOT_BITS: d.entry(d.signed(patterns), 18)}
+
+
+def _quarter_negative(d: Draw, stream: int) -> Any:
+    """Of four tensors one is turned round."""
+    return d.entry((1.0, 1.0, 1.0, -1.0), stream)
+
+
+def _tops(d: Draw, exponents: tuple[int, ...]) -> list[float]:
+    return [2.0 ** min(e, d.top - 1) for e in exponents]
+
+
+# The families of floating numbers.
+
+
+def _all_equal(d: Draw) -> Row:
+    """One value per row, of every significand, within a factor 8 of 1."""
+    one = {Column.ROW_STEP: 1, Column.STEP: 0}
+    return _fraction(d, 1.0, 1.0, d.two_to(d.pick(1, 7) - 3)) | one | _signs(2)
+
+
+def _negative(d: Draw) -> Row:
+    scale = -d.two_to(d.pick(3, 4))
+    return _normal(d) | {Column.MODE: 2, Column.A: 1.0, Column.C: scale}
+
+
+def _exact_int(d: Draw) -> Row:
+    """Integers, of both signs or none negative, with small sums of products.
+
+    Products of two such operands, summed over the axis, stay below 2**24, where every
+    order of a float32 accumulator is exact.
+    """
+    limit = min(8, math.isqrt((1 << 22) // d.n))
+    greatest = d.entry([max(1, x) for x in (1, min(3, limit), limit, limit)], 1)
+    least = greatest * (d.pick(2, 2) - 1)
+    drawn = {Column.START: least, Column.COUNT: greatest - least + 1}
+    return _words(d) | drawn | {Column.FACTOR: 1}
+
+
+def _exact_walk(d: Draw) -> Row:
+    """Rising steps, then the same steps back; the rest totals 0 to 3.
+
+    Times 8 (an exact_int operand) and twice (up and down again) its peak is within
+    2**24 too.
+    """
+    peak = (1 << 19) // max((d.n - 1) // 2, 1)
+    greatest = max(1, min((1 << d.fmt.precision) - 1, peak))
+    walk = {Column.CODE: Code.WALK, Column.ROW_KEY: 1, Column.AUX: greatest}
+    return _words(d) | walk
+
+
+def _powers(d: Draw) -> Row:
+    exponent = {Column.EXPONENT_KEY: 0, Column.EXPONENTS: 9, Column.LEAST: -4}
+    return _words(d) | {Column.A: 1.0} | exponent | _signs(1)
+
+
+def _balanced(d: Draw) -> Row:
+    """+c and -c in neighbouring pairs, c of 1 or 3 times a power of two per row.
+
+    An odd last element is 0.
+    """
+    return _words(d, 1) | {Column.CODE: Code.BALANCED, Column.ROW_KEY: 0}
+
+
+def _ties(d: Draw) -> Row:
+    """Three integers a row, the greatest in half of the places.
+
+    For a quarter of the seeds the greatest is zero, of either sign.
+    """
+    flat = (d.pick(1, 4) == 0) * 1
+    return _words(d) | {Column.CODE: Code.TIES, Column.ROW_KEY: 2, Column.AUX: flat}
+
+
+def _absorb(d: Draw) -> Row:
+    """2**p of a 16-bit accumulator, then ones that it cannot take in.
+
+    For half of the seeds the head is taken away again at the end, so that the
+    sum is the number of ones.
+    """
+    # A float16 kernel that narrows its sums narrows them to float16.
+    exponents = (11, 11) if d.fmt.name == "float16" else (11, 8)
+    head = d.entry([2.0 ** min(e, d.top) for e in exponents], 0)
+    sign = _quarter_negative(d, 2)
+    made = {Column.A: sign, Column.HAS_FIRST: 1, Column.FIRST: head * sign}
+    if d.n < 3:
+        return made
+    last = (1.0 - (1.0 + head) * d.pick(1, 2)) * sign
+    return made | {Column.HAS_LAST: 1, Column.LAST: last}
+
+
+def _cancel(d: Draw) -> Row:
+    """Large values mirrored about the middle with the other sign, and randn."""
+    large = {Column.CODE: Code.CANCEL, Column.AUX: min(12, d.top - 3)}
+    return _normal(d, 2) | large | {Column.EXPONENT_KEY: 0, Column.SIGN_KEY: 1}
+
+
+def _ramp(d: Draw) -> Row:
+    """Rising along the axis in equal steps, over 8, 64 or 1024 in all."""
+    bits = (d.n - 1).bit_length()
+    step = d.two_to(d.entry([min(e, d.top - 1) - bits for e in (3, 6, 10)], 0))
+    start = d.n // 2 * d.pick(1, 2)
+    phase = {Column.ROW_KEY: 2, Column.ROW_COUNT: 2, Column.ROUNDED: 1}
+    return phase | {Column.POSITION: 1, Column.START: -start, Column.C: step}
+
+
+def _tail_big(d: Draw) -> Row:
+    last = d.entry(_tops(d, (4, 6, 9)), 3) * _quarter_negative(d, 4)
+    return _normal(d) | {Column.HAS_LAST: 1, Column.LAST: last}
+
+
+def _onehot_tail(d: Draw) -> Row:
+    """Zeros; the last element of each row is 1, 2, 3 or 4."""
+    return {Column.CODE: Code.ONE_HOT, Column.ROW_KEY: 0}
+
+
+def _onehot_edge(d: Draw) -> Row:
+    """Zeros; one element of each row, where two tiles may meet, is 1 to 4."""
+    one = {Column.CODE: Code.ONE_HOT, Column.ROW_KEY: 1, Column.AUX: len(edges(d.n))}
+    return _words(d) | one
+
+
+def _edge_big(d: Draw) -> Row:
+    """Normal but for one element of each row, where two tiles may meet: it is large.
+
+    Far enough above the others for exp of the difference to overflow, mostly: what
+    leaves out one element of a maximum shows nowhere else.
+    """
+    large = d.entry(_tops(d, (4, 7, 9)), 3) * _quarter_negative(d, 4)
+    edge = {Column.CODE: Code.EDGE, Column.ROW_KEY: 5, Column.AUX: len(edges(d.n))}
+    return _normal(d) | edge | {Column.LAST: large}
+
+
+def _offset(d: Draw) -> Row:
+    """Normal about a mean of 2**m with a deviation of 2**(m-d).
+
+    d leaves at least four bits of the format to the deviation.
+    """
+    precision = d.fmt.precision
+    least = min(3, precision - 1)
+    spread = least + d.pick(3, max(1, precision - 4 - least + 1))
+    m = d.entry([min(e, d.top - 2) for e in (0, 3, 6, 10)], 4)
+    scale = {Column.A: d.two_to(m), Column.B: d.two_to(m - spread - 31)}
+    return _normal(d) | scale | {Column.C: _quarter_negative(d, 5)}
+
+
+def _offset_ulp(d: Draw) -> Row:
+    """A mean per row plus 0 to 3 units in its last place."""
+    p = d.fmt.precision
+    ulps = [2.0 ** (min(e, d.top - 1) - p + 1) for e in (0, 4, 8)]
+    base = {Column.ROW_KEY: 0, Column.ROW_COUNT: 1 << (p - 2), Column.FACTOR: 1}
+    above = {Column.START: 1 << (p - 1), Column.COUNT: 4, Column.C: d.entry(ulps, 2)}
+    return _words(d, 1) | base | above
+
+
+def _expspread(d: Draw) -> Row:
+    """Every significand times 2**-30 to 2**15, or what the format has of it."""
+    least = max(-30, d.fmt.emin)
+    # Four binades below the greatest: sums of a few elements stay finite.
+    count = min(15, d.top - 4) - least + 1
+    drawn = {Column.EXPONENT_KEY: 2, Column.EXPONENTS: count, Column.LEAST: least}
+    return _fraction(d, 1.0, 1.0) | drawn | _signs(3)
+
+
+def _nearmax(d: Draw) -> Row:
+    """Half to all of the greatest finite value over n.
+
+    Of four seeds one has both signs, one is negative throughout: below whatever finite
+    number stands for -Inf.
+    """
+    share = d.fmt.max_finite / d.n * _quarter_negative(d, 3)
+    return _fraction(d, 0.5, 0.5, share) | _signs(2, (d.pick(3, 4) == 0) * 1)
+
+
+def _minnormal(d: Draw) -> Row:
+    """From half the least normal number to twice it, both signs."""
+    quarter = 1 << (d.fmt.precision - 2)
+    return _bits(d, quarter, 3 * quarter + 1)
+
+
+def _halfway(d: Draw) -> Row:
+    """Midpoints between neighbours of a narrower format.
+
+    Of float16 or bfloat16 where the format holds them, else of a format with
+    one significand bit less.
+    """
+    narrower = [p for p in (11, 8) if p < d.fmt.precision] or [d.fmt.precision - 1]
+    p = d.entry(narrower, 2)
+    half = 1 << (p - 1)
+    twice = {Column.START: 2 * half + 1, Column.FACTOR: 2, Column.COUNT: half}
+    power = {Column.EXPONENTS: 8, Column.LEAST: -2 - p, Column.SHIFT: 24}
+    return _words(d) | twice | power | {Column.EXPONENT_KEY: 0} | _signs(1)
+
+
+def _infmix(d: Draw) -> Row:
+    """Per row none, one sign or both; the first row has both if it has room."""
+    places = {Column.EXPONENT_KEY: 16, Column.SIGN_KEY: 17}
+    return _normal(d) | {Column.CODE: Code.INFINITIES} | places
+
+
+def _ninf_mask(d: Draw) -> Row:
+    """Parts of rows are hidden, at least one place a row is not.
+
+    By seed: half of the places at random, a tail of random length, or a tail
+    that grows shorter from row to row (a causal mask).
+    """
+    places = {Column.EXPONENT_KEY: 17, Column.SIGN_KEY: 18, Column.AUX: d.pick(16, 3)}
+    return _normal(d) | {Column.CODE: Code.MASKED} | places
+
+
+def _ninf_all(d: Draw) -> Row:
+    """Half of the rows, the first among them, are hidden as a whole."""
+    return _normal(d) | {Column.CODE: Code.MASKED_ROWS, Column.EXPONENT_KEY: 19}
+
+
+def _permutation(d: Draw) -> Row:
+    """One 1 per row, in different places for up to n rows."""
+    step = d.coprime(1 + d.pick(0, d.n), d.n)
+    place = {Column.AUX: step, Column.OTHER: d.pick(1, d.n)}
+    return place | {Column.CODE: Code.PERMUTATION}
+
+
+def _hadamard(d: Draw) -> Row:
+    """Rows of a Sylvester-Hadamard matrix in a shuffled order, cut to n."""
+    shuffle = d.pick(0, 1 << (d.n - 1).bit_length())
+    return {Column.CODE: Code.HADAMARD, Column.A: 1.0, Column.AUX: shuffle}
+
+
+def _nans(d: Draw) -> Row:
+    return _spot(d, [nan_bits(d.fmt.name, variant) for variant in range(4)])
+
+
+def _infinities(d: Draw) -> Row:
+    signs = (False, True)
+    return _spot(d, [infinity_bits(d.fmt.name, negative=sign) for sign in signs])
+
+
+def _by_name(*families: Family) -> dict[str, Family]:
+    return {family.name: family for family in families}
+
+
+# Weights, biases and variances hold mostly what is tame; an additive mask holds -Inf
+# whatever a kernel declares of its data.
+_TAME: Final = 31
+
+FAMILIES: Final = _by_name(
+    Family(
+        "randn", "plain", "baseline", _normal, {"weight": _TAME, "mask": 1},
+        stretched=True,
+    ),
+    Family(
+        "uniform01", "plain", "errors of one sign accumulate",
+        lambda d: _fraction(d, 0.0, 1.0), {"variance": 2 * _TAME - 1}, stretched=True,
+    ),
+    Family(
+        "ones", "plain", "biased rounding, uniform softmax",
+        lambda d: {Column.A: 1.0}, {"weight": _TAME, "variance": _TAME},
+    ),
+    Family(
+        "zeros", "plain", "division by zero, signed zeros",
+        lambda d: {}, {"weight": _TAME, "variance": _TAME, "mask": 1},
+    ),
+    Family("all_equal", "plain", "biased rounding, zero variance", _all_equal),
+    Family(
+        "negative", "plain", "zero as identity or as fill of a tail",
+        _negative, {"mask": 1}, stretched=True,
+    ),
+    Family(
+        "exact_int", "exact", "any lost bit, in every order",
+        _exact_int, {"weight": _TAME, "mask": 1},
+    ),
+    Family(
+        "exact_walk", "exact", "any lost bit behind large partial sums", _exact_walk
+    ),
+    Family(
+        "powers", "exact", "powers of two: products and scaling are exact",
+        _powers, {"weight": _TAME}, stretched=True,
+    ),
+    Family(
+        "balanced", "exact", "plus and minus c: mean 0, variance c*c exactly", _balanced
+    ),
+    Family("ties", "exact", "repeated values: ties of maxima", _ties),
+    Family("absorb", "order", "a large head stops a narrow accumulator", _absorb),
+    Family("cancel", "order", "large mirrored pairs: reordering, partials", _cancel),
+    Family("ramp", "order", "rising scores: online rescaling", _ramp),
+    Family("tail_big", "order", "the last element dominates: tail masks", _tail_big),
+    Family("onehot_tail", "order", "only the last element counts", _onehot_tail),
+    Family(
+        "onehot_edge", "order", "only one element at a tile edge counts", _onehot_edge
+    ),
+    Family(
+        "offset", "extreme", "mean far above spread: one-pass variance",
+        _offset, cancels=True,
+    ),
+    Family(
+        "offset_ulp", "extreme", "mean plus a few ulps: cancellation",
+        _offset_ulp, cancels=True,
+    ),
+    Family(
+        "expspread", "extreme", "45 binades: coerced operands, order", _expspread
+    ),
+    Family(
+        # 96 to 104: float32 exp overflows from 88.8 on.
+        "big_logits", "extreme", "plus and minus 100: no max subtraction",
+        lambda d: _fraction(d, 96.0, 8.0) | _signs(2),
+    ),
+    Family(
+        # -128 to -104: float32 exp is zero from -104 down.
+        "neg_logits", "extreme", "all below -100: zero as max identity",
+        lambda d: _fraction(d, -104.0, -24.0), {"mask": 1},
+    ),
+    Family("nearmax", "extreme", "intermediate overflow", _nearmax),
+    Family(
+        "subnormal", "extreme", "flushing of subnormal numbers",
+        lambda d: _bits(d, 1, (1 << (d.fmt.precision - 1)) - 1),
+    ),
+    Family("minnormal", "extreme", "values around the least normal number", _minnormal),
+    Family("halfway", "extreme", "midpoints of the 16-bit formats: rounding", _halfway),
+    Family(
+        "nan1", "special", "one NaN: swallowing, contamination", _nans, finite=False
+    ),
+    Family("inf1", "special", "one infinity", _infinities, finite=False),
+    Family("infmix", "special", "infinities of both signs", _infmix, finite=False),
+    Family(
+        "ninf_mask", "special", "masked logits", _ninf_mask, {"mask": 3}, finite=False
+    ),
+    Family(
+        "ninf_all", "special", "fully masked rows", _ninf_all, {"mask": 1}, finite=False
+    ),
+    Family("signed_zeros", "special", "lost signs of zero", lambda d: _bits(d, 0, 1)),
+    Family("permutation", "structured", "transposed or swapped operands", _permutation),
+    Family("hadamard", "structured", "plus and minus 1, orthogonal rows", _hadamard),
+    Family("transpose_of", "structured", "operand correlated with another", None),
+    Family(
+        "edge_big", "order", "an element at a tile edge dominates: seams", _edge_big
+    ),
+)  # fmt: skip
+
+
+def _int_uniform(grid: Draw, least: int) -> Any:
+    low = grid.words(0)
+    return low if least >= -(1 << 31) else (grid.words(1) << 32) | low
+
+
+# Of integer data, such as the codes of quantized numbers: from a grid and the least
+# integer, int64 of which the lower bits are meant.
+INTEGER_FAMILIES: Final = _by_name(
+    Family(
+        "int_uniform", "integer", "baseline: the whole range of the dtype",
+        _int_uniform, {"integer": 2},
+    ),
+    Family(
+        "int_small", "integer", "-8 to 7: what is exact in every format",
+        lambda grid, least: grid.words(0) % 16 + max(-8, least),
+    ),
+    Family("int_zeros", "integer", "all 0", lambda grid, least: grid.position * 0),
+    Family(
+        "int_ends", "integer", "the least and the greatest: clamping, signs",
+        lambda grid, least: -(grid.words(0) & 1) ^ least,
+    ),
+)  # fmt: skip
+
+# Of truth values: not 0 where true.
+BOOL_FAMILIES: Final = _by_name(
+    Family(
+        "bool_random", "bool", "baseline: either, half and half",
+        lambda grid: grid.words(0) >> 31,
+    ),
+    Family(
+        "bool_mostly_true", "bool", "1 in 16 false", lambda grid: grid.words(0) % 16
+    ),
+    Family(
+        "bool_mostly_false", "bool", "1 in 16 true",
+        lambda grid: grid.words(0) % 16 == 0,
+    ),
+    Family(
+        "bool_all_true", "bool", "nothing is left out",
+        lambda grid: grid.position >= 0,
+    ),
+    Family(
+        "bool_all_false", "bool", "everything is left out",
+        lambda grid: grid.position < 0,
+    ),
+    Family(
+        "bool_one_true", "bool", "one of each row: all but one left out",
+        lambda grid: grid.position == grid.row_words(0) % grid.n,
+    ),
+    Family(
+        "bool_alternating", "bool", "neighbours differ: packed, shared loads",
+        lambda grid: (grid.row + grid.position + grid.laid(grid.pick(0, 2))) & 1,
+    ),
+    Family(
+        "bool_tail", "bool", "the last of each row alone: tail masks",
+        lambda grid: grid.position == grid.n - 1,
+    ),
+)  # fmt: skip
+
+
+def _sorted(grid: Draw, bound: int) -> Any:
+    """Rising along the axis from 0 to at most bound - 1, each row shifted."""
+    return (grid.position * bound + grid.row_words(0) % bound) // grid.n
+
+
+def _permuted(grid: Draw, bound: int) -> Any:
+    """Consecutive elements step through all values before one repeats."""
+    multiplier = grid.laid(grid.coprime(1 + grid.pick(0, bound), bound))
+    flat = grid.row * grid.n + grid.position
+    return (flat * multiplier + grid.laid(grid.pick(1, bound))) % bound
+
+
+# Of indices below a bound n: from a grid and n; a hostile value from n, the least and
+# the greatest integer.
+INDEX_FAMILIES: Final = _by_name(
+    Family(
+        "index_uniform", "index", "baseline",
+        lambda grid, bound: grid.words(0) % bound,
+    ),
+    Family(
+        "index_first", "index", "all 0: the first row or class",
+        lambda grid, bound: grid.position * 0,
+    ),
+    Family(
+        "index_last", "index", "all n-1: tail masks of what is indexed",
+        lambda grid, bound: grid.position * 0 + (bound - 1),
+    ),
+    Family(
+        "index_sorted", "index", "rising: coalesced and blocked reads", _sorted
+    ),
+    Family(
+        "index_reversed", "index", "falling: assumed order",
+        lambda grid, bound: bound - 1 - _sorted(grid, bound),
+    ),
+    Family(
+        "index_equal", "index", "one value: duplicates, atomics",
+        lambda grid, bound: grid.position * 0 + grid.laid(grid.pick(0, bound)),
+    ),
+    Family("index_permuted", "index", "each value once where there is room", _permuted),
+    Family(
+        "index_edges", "index", "0, n-1 and the edges of tiles of n",
+        lambda grid, bound: grid.places(edges(bound), grid.words(0)),
+    ),
+    Family(
+        "index_negative", "hostile", "-1: wraps, or reads before the start",
+        lambda bound, least, greatest: -1,
+    ),
+    Family(
+        "index_bound", "hostile", "n: one past the end, padded columns",
+        lambda bound, least, greatest: bound,
+    ),
+    Family(
+        "index_beyond", "hostile", "n+1: two past the end",
+        lambda bound, least, greatest: bound + 1,
+    ),
+    Family(
+        "index_least", "hostile", "the least integer: overflowing offsets",
+        lambda bound, least, greatest: least,
+    ),
+    Family(
+        "index_greatest", "hostile", "the greatest one: overflowing offsets",
+        lambda bound, least, greatest: greatest,
+    ),
+)  # fmt: skip
+
+STRETCHED: Final = tuple(f.name for f in FAMILIES.values() if f.stretched)
+COPIES: Final = frozenset(f.name for f in FAMILIES.values() if f.make is None)
+"""Families that make an argument of another one."""
+
+
+def is_hostile(family: str) -> bool:
+    """Whether a family holds indices that are not below their bound."""
+    return family in INDEX_FAMILIES and INDEX_FAMILIES[family].group == "hostile"
+
+
+def families_of(dtype: str, below: str = "") -> tuple[str, Mapping[str, Family]]:
+    """Return what kind of values an argument holds, and the families of it.
+
+    Args:
+        dtype: of the argument.
+        below: for indices the dimension whose size they stay below.
+    """
+    if below:
+        return "index", INDEX_FAMILIES
+    match DTYPES[dtype].kind:
+        case "bool":
+            return "bool", BOOL_FAMILIES
+        case "int" | "uint":
+            return "integer", INTEGER_FAMILIES
+        case _:
+            return "value", FAMILIES

@@ -31,6 +31,7 @@ class Purpose(Enum):
     REPAIR = "how sizes are changed until they satisfy the shape class"
     TALL = "whether a case with many rows takes a case's place, and which"
     GROUPS = "the value families of the groups of a batch"
+    ITEMS = "the seeds that a fill has in the further items of a batch"
     PROBES = "whether a case gets the sampled probes"
     CHANGED_PART = "which part of its arguments a further call changes"
     FORM = "which changed form of a case is run: its cut, permutation or scale"

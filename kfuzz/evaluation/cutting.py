@@ -12,7 +12,7 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.probes.batches import batch_axis
 from kfuzz.execution.calls import large
-from kfuzz.execution.values.stretches import can_stretch
+from kfuzz.execution.values.fills import can_stretch
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Expected
 

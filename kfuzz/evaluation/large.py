@@ -43,8 +43,7 @@ from kfuzz.execution.calls import large
 from kfuzz.execution.calls.large import LargePlacement
 from kfuzz.execution.calls.results import read_results
 from kfuzz.execution.memory.poison import fill_poison
-from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.stretches import stretch
+from kfuzz.execution.values.fills import logical_values, stretch
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.elements import as_integers
 from kfuzz.numerics.run import Expected, Raised, Run, Touch

@@ -22,7 +22,7 @@ from kfuzz.contracts.membership import batchable
 from kfuzz.contracts.oracle import accept, expected_metadata, pose_members
 from kfuzz.core.burst import Burst
 from kfuzz.core.errors import BindingError
-from kfuzz.core.families import INDEX_FAMILIES
+from kfuzz.core.families import is_hostile
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened, Suspect
 from kfuzz.core.settled import config_of, settled
@@ -31,7 +31,8 @@ from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.device.devices import fault_name, is_lost
 from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.values.batch_values import burst_values, member
+from kfuzz.execution.values.fills import batch_values
+from kfuzz.execution.values.items import item
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.comparator.summary import summarise
 
@@ -82,7 +83,7 @@ class Screen:
             return Screened(unsupported=why)
         operator, claims = self.kernel.operator, self.kernel.declaration
         case = settled(burst.case, claims)
-        values = burst_values(burst, self._device, self.on_run)
+        values = batch_values(burst, self._device, self.on_run)
         self.on_run()  # no wait of these is for the kernel
         problem = pose_members(operator, case, values, claims)
         try:
@@ -179,7 +180,7 @@ def declined(kernel: BoundKernel, case: Case) -> str:
         return "it is a case of its own"
     for spec in case.tensors.values():
         indices = spec.fill if spec.below else None
-        if indices and INDEX_FAMILIES[indices.family].group == "hostile":
+        if indices and is_hostile(indices.family):
             return "its indices are out of bounds"
     return ""
 
@@ -187,7 +188,7 @@ def declined(kernel: BoundKernel, case: Case) -> str:
 def member_case(kernel: BoundKernel, burst: Burst, number: int) -> Case:
     """Return one member as a case of its own, in the structure that all have."""
     common = settled(burst.case, kernel.declaration)
-    return member(replace(burst, case=common), number)
+    return item(replace(burst, case=common), number)
 
 
 def magnitudes(values: Mapping[str, Tensor]) -> Tensor | None:

@@ -10,8 +10,8 @@ from kfuzz import strategies as ks
 from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.families import BOOL_FAMILIES, FAMILIES, INDEX_FAMILIES
-from kfuzz.execution.values.batch_values import burst_values, member
-from kfuzz.execution.values.fills import logical_values
+from kfuzz.execution.values.fills import batch_values, logical_values
+from kfuzz.execution.values.items import item
 from kfuzz.strategies.bursts import Groups, bursts
 from kfuzz.strategies.cases import cases
 
@@ -119,7 +119,7 @@ def test_nothing_but_finite_values_where_others_are_undefined():
         assert burst.finite
         if burst.case.elements > 20_000:
             continue
-        for name, made in burst_values(burst, CPU).items():
+        for name, made in batch_values(burst, CPU).items():
             assert torch.isfinite(made.double()).all(), f"{name} of {burst}"
 
 
@@ -127,9 +127,9 @@ def test_values_of_what_is_drawn_are_those_of_each_member():
     planted = 0
     small = [b for b in drawn(MATMUL, 60) if b.case.elements < 20_000]
     for burst in small[:20] + drawn(ATTENTION, 10):
-        made = burst_values(burst, CPU)
+        made = batch_values(burst, CPU)
         for number in range(burst.members):
-            case = member(burst, number)
+            case = item(burst, number)
             planted += number and sum(len(s.plants) for s in case.tensors.values())
             for name, values in made.items():
                 assert case.tensors[name].problem() is None
@@ -151,7 +151,7 @@ def test_nothing_copies_from_an_argument_that_is_not_there():
         for burst in drawn(made, 20, wanted=lambda case: ("transpose_of", "ones")):
             first = next(iter(burst.case.tensors))
             assert all(g[first] != "transpose_of" for g in burst.families)
-            burst_values(burst, CPU)
+            batch_values(burst, CPU)
 
 
 def test_the_same_seed_draws_the_same_bursts():

@@ -25,8 +25,7 @@ from kfuzz.engine.search.drawing import strategy_of
 from kfuzz.evaluation.cutting import row_axis
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.calls import large
-from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.stretches import can_stretch, stretch
+from kfuzz.execution.values.fills import can_stretch, logical_values, stretch
 from kfuzz.strategies import tensors
 from kfuzz.strategies.large import GRID_BLOCKS, INT32_ELEMENTS
 

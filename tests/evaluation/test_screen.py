@@ -266,13 +266,13 @@ def test_the_watchdog_hears_of_what_is_done_around_the_calls(
 
         monkeypatch.setattr(screen, name, noting)
 
-    for name in ("burst_values", "pose_members", "accept", "run_batch"):
+    for name in ("batch_values", "pose_members", "accept", "run_batch"):
         noted(name)
     made = Screen(bind(torch.add, ops.add), CPU, frozenset(CLASSES))
     made.on_run = lambda: told.append("beat")
     spec = structure().tensors["x"]
     made.screen(Burst(Case({"a": spec, "b": spec}), 4))
-    first, second = told.index("burst_values"), told.index("accept")
+    first, second = told.index("batch_values"), told.index("accept")
     assert told[:first] == ["beat", "beat"]
     assert "beat" in told[first:second]
     assert told[second + 1] == "beat"

@@ -19,6 +19,7 @@ from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.generator import (
     Grid,
+    Streams,
     bell,
     bell_on_host,
     mixed,
@@ -154,7 +155,7 @@ def test_high_seed_bits_matter():
 @pytest.mark.parametrize("scale", [0, -12, -20, -130, 5])
 def test_narrowing_agrees_with_correct_rounding(dtype, scale):
     fmt = FORMATS[dtype]
-    x = Grid(64, 64, fmt, 3, CPU).normal(0) * 2.0**scale
+    x = Grid(64, 64, fmt, Streams(np.array([3], np.uint64), CPU)).normal(0) * 2.0**scale
     assert torch.equal(narrow(x, fmt).double(), round_to(x, fmt))
 
 

@@ -14,6 +14,7 @@ from kfuzz.core.dtypes import DTYPES, canonical_nan
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.families import (
     BOOL_FAMILIES,
+    COPIES,
     FAMILIES,
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
@@ -23,11 +24,10 @@ from kfuzz.core.specials import specials
 from kfuzz.core.streams import splitmix64
 from kfuzz.core.tiles import edges
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.values import batch_values as members
-from kfuzz.execution.values.batch_values import burst_values, member, member_seeds
-from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.generator import Grid
-from kfuzz.execution.values.grids import Grids, Streams, splitmix64_all
+from kfuzz.execution.values import fills
+from kfuzz.execution.values.fills import batch_values, logical_values
+from kfuzz.execution.values.generator import Grid, Streams, splitmix64_all
+from kfuzz.execution.values.items import item, item_seeds
 from kfuzz.numerics.formats import FORMATS
 
 CPU = torch.device("cpu")
@@ -67,7 +67,7 @@ def burst_of(spec, members, *families, **rest):
 
 
 def assert_members_agree(burst):
-    made = burst_values(burst, CPU)
+    made = batch_values(burst, CPU)
     assert list(made) == list(burst.case.tensors)
     for name, found in made.items():
         spec = burst.case.tensors[name]
@@ -75,9 +75,9 @@ def assert_members_agree(burst):
         assert found.dtype is getattr(torch, spec.dtype)
         assert found.is_contiguous()
         for number in range(burst.members):
-            alone = logical_values(member(burst, number), name, CPU)
+            alone = logical_values(item(burst, number), name, CPU)
             same = torch.equal(bits(found[number]), bits(alone))
-            where = member(burst, number).tensors[name]
+            where = item(burst, number).tensors[name]
             assert same, f"{name} of member {number} is not its recipe's: {where}"
 
 
@@ -130,7 +130,7 @@ def test_indices_of_all_are_those_of_each(family):
         burst = Burst(Case({"table": table, "x": x}), 12, ({"x": "index_edges"},))
         assert_members_agree(burst)
         # Whatever the case holds, its further members keep below the bound.
-        found = burst_values(burst, CPU)["x"][1:]
+        found = batch_values(burst, CPU)["x"][1:]
         free = torch.ones(3, 5, dtype=torch.bool)
         for plant in plants:
             free[plant.at] = False
@@ -145,14 +145,14 @@ def test_what_copies_another_argument_follows_its_group():
     case = Case({"b": b, "a": a})
     burst = Burst(case, 9, ({"a": "ties"}, {"b": "randn"}), planted=("a", "b"))
     assert_members_agree(burst)
-    made = burst_values(burst, CPU)
+    made = batch_values(burst, CPU)
     copied = Burst(case, 9, ({"a": "ties"}, {"b": "randn"}))
-    plain = burst_values(copied, CPU)
+    plain = batch_values(copied, CPU)
     assert torch.equal(plain["b"][4, :, :3], plain["a"][4].T)
     assert not torch.equal(plain["b"][8, :, :3], plain["a"][8].T)
     assert made["a"].shape == (9, 3, 4)
     with pytest.raises(KfuzzError, match="copies from itself"):
-        burst_values(Burst(Case({"a": a, "b": replaced_source(b)}), 3), CPU)
+        batch_values(Burst(Case({"a": a, "b": replaced_source(b)}), 3), CPU)
 
 
 def replaced_source(spec):
@@ -167,26 +167,26 @@ def test_pinned_arguments_are_the_same_in_all_members():
     case = Case({"x": spec_of((3, 4), "randn"), "p": pinned, "e": expanded})
     burst = Burst(case, 4, planted=("x",))
     assert_members_agree(burst)
-    assert member(burst, 3).tensors["p"] is pinned
-    made = burst_values(burst, CPU)["p"]
+    assert item(burst, 3).tensors["p"] is pinned
+    made = batch_values(burst, CPU)["p"]
     assert all(bytes(m.flatten().tolist()) == data for m in made)
 
 
 def test_the_first_member_is_the_case():
     plant = Plant((1, 2), canonical_nan("float32"))
     burst = burst_of(spec_of((3, 4), "inf1", plants=(plant,)), 8, planted=("x",))
-    assert member(burst, 0) is burst.case
+    assert item(burst, 0) is burst.case
     assert_members_agree(burst)
     for number in (-1, 8):
         with pytest.raises(IndexError):
-            member(burst, number)
+            item(burst, number)
 
 
 def test_members_have_the_families_of_their_groups_and_all_else_in_common():
     spec = spec_of((3, 4), "randn", strides=(8, 2), offset=3)
     case = Case({"x": spec}, {"dim": 1}, poison="finite", config=3, layout="padded")
     burst = Burst(case, 10, ({"x": "ties"}, {}))
-    made = [member(burst, number) for number in range(10)]
+    made = [item(burst, number) for number in range(10)]
     families = [m.tensors["x"].fill.family for m in made]
     assert families == ["randn"] * 4 + ["ties"] * 3 + ["randn"] * 3
     for m in made:
@@ -199,14 +199,14 @@ def test_members_have_the_families_of_their_groups_and_all_else_in_common():
 
 
 def test_seeds_of_members_do_not_repeat():
-    seeds = [s for seed in range(200) for s in member_seeds(seed, 0, 128).tolist()]
+    seeds = [s for seed in range(200) for s in item_seeds(seed, 0, 128).tolist()]
     assert len(set(seeds)) == len(seeds)
-    assert member_seeds(2**63 + 5, 0, 1).tolist() == [2**63 + 5]
-    assert member_seeds(7, 60, 61)[0] == member_seeds(7, 0, 128)[60]
+    assert item_seeds(2**63 + 5, 0, 1).tolist() == [2**63 + 5]
+    assert item_seeds(7, 60, 61)[0] == item_seeds(7, 0, 128)[60]
 
 
 def test_members_differ_from_one_another():
-    made = burst_values(burst_of(spec_of((8, 33), "randn"), 64), CPU)["x"]
+    made = batch_values(burst_of(spec_of((8, 33), "randn"), 64), CPU)["x"]
     flat = bits(made).view(64, -1)
     assert len({tuple(row.tolist()) for row in flat}) == 64
     # Neighbours are no shifted copies of one another.
@@ -216,7 +216,7 @@ def test_members_differ_from_one_another():
 
 def test_the_same_burst_gives_the_same_bits():
     burst = burst_of(spec_of((8, 33), "cancel"), 32, "nan1", planted=("x",))
-    one, other = burst_values(burst, CPU), burst_values(burst, CPU)
+    one, other = batch_values(burst, CPU), batch_values(burst, CPU)
     assert torch.equal(bits(one["x"]), bits(other["x"]))
     assert burst_of(spec_of((8, 33), "cancel"), 32, "nan1", planted=("x",)) == burst
 
@@ -225,7 +225,7 @@ def test_the_same_burst_gives_the_same_bits():
 def test_plants_differ_and_lie_at_ends_and_tile_edges(finite):
     spec = spec_of((20, 300), "ones", axis=-1)
     burst = burst_of(spec, 300, planted=("x",), finite=finite)
-    plants = [member(burst, n).tensors["x"].plants for n in range(1, 300)]
+    plants = [item(burst, n).tensors["x"].plants for n in range(1, 300)]
     counts = Counter(map(len, plants))
     assert 0.18 < 1 - counts[0] / len(plants) < 0.32
     assert set(counts) == {0, 1, 2, 3}
@@ -236,10 +236,10 @@ def test_plants_differ_and_lie_at_ends_and_tile_edges(finite):
     assert columns[False]
     assert sum(p.at[0] in (0, 19) for p in every) > 0.65 * len(every)
     assert {p.bits for p in every} == set(specials("float32", finite=finite))
-    values = burst_values(burst, CPU)["x"]
+    values = batch_values(burst, CPU)["x"]
     assert bool(torch.isfinite(values).all()) is finite
     # Only the named arguments have any.
-    assert (burst_values(burst, CPU)["a"].abs() < 4).all()
+    assert (batch_values(burst, CPU)["a"].abs() < 4).all()
 
 
 def test_the_later_of_two_plants_of_one_element_counts():
@@ -249,7 +249,7 @@ def test_the_later_of_two_plants_of_one_element_counts():
         burst = burst_of(spec, 300, planted=("x",))
         met = [
             m.plants
-            for m in (member(burst, n).tensors["x"] for n in range(300))
+            for m in (item(burst, n).tensors["x"] for n in range(300))
             if len({p.at for p in m.plants}) < len(m.plants)
         ]
         assert met
@@ -261,7 +261,7 @@ def test_a_burst_survives_json():
     burst = burst_of(spec, 5, "ones", "ties", planted=("x",), finite=True)
     text = json.dumps(encode(burst))
     assert decode(Burst, json.loads(text)) == burst
-    seeds = [member(burst, n).tensors["x"].fill.seed for n in range(1, 5)]
+    seeds = [item(burst, n).tensors["x"].fill.seed for n in range(1, 5)]
     assert all(float(seed) == seed for seed in seeds)
     plain = Burst(burst.case, 1)
     assert decode(Burst, encode(plain)) == plain
@@ -283,19 +283,20 @@ def test_an_impossible_burst_is_refused(rest, words):
 def test_an_unknown_family_is_refused_by_the_burst_as_by_the_member():
     burst = Burst(Case({"x": spec_of((2,), "ones")}), 4, ({"x": "rand"},))
     with pytest.raises(KfuzzError, match="'randn'"):
-        burst_values(burst, CPU)
+        batch_values(burst, CPU)
 
 
 def test_host_arithmetic_is_that_of_one_grid():
-    seeds = member_seeds(12345, 0, 50)
+    seeds = item_seeds(12345, 0, 50)
     assert splitmix64_all(seeds).tolist() == [splitmix64(s) for s in seeds.tolist()]
-    grids = Grids(2, 3, FORMATS["float32"], 0, CPU, Streams(seeds, CPU), 10, 50)
-    ones = [Grid(2, 3, FORMATS["float32"], s, CPU) for s in seeds[10:].tolist()]
+    fmt = FORMATS["float32"]
+    grids = Grid(2, 3, fmt, Streams(seeds, CPU), 10, 50)
+    ones = [Grid(2, 3, fmt, Streams(seeds[i : i + 1], CPU)) for i in range(10, 50)]
     for stream in (0, 3, 17):
         for count in (1, 2, 7, 1000003):
             picks = grids.pick(stream, count).tolist()
-            assert picks == [one.pick(stream, count) for one in ones]
-        words = torch.stack([one.words(stream) for one in ones])
+            assert picks == [one.pick(stream, count)[0] for one in ones]
+        words = torch.stack([one.words(stream).view(2, 3) for one in ones])
         assert torch.equal(grids.words(stream), words)
 
 
@@ -313,7 +314,7 @@ def test_no_call_is_made_per_member():
     def calls(members, family):
         burst = burst_of(spec_of((3, 5), family, "float16"), members, planted=("x",))
         with Calls() as counted:
-            burst_values(burst, CPU)
+            batch_values(burst, CPU)
         return counted.count
 
     for family in FAMILIES:
@@ -336,20 +337,19 @@ def test_one_kernel_makes_the_bits_of_every_family(dtype, shape, axis):
         pytest.skip("Triton's kernels are compiled here")
     from kfuzz.execution.values import fused_fills
 
-    assert set(FAMILIES) - {"transpose_of"} == fused_fills.FAMILIES
-    families = sorted(fused_fills.FAMILIES)
+    families = sorted(set(FAMILIES) - COPIES)
     each = 2 if shape else 1
     groups = [{"x": family} for family in families]
     spec = spec_of(shape, "randn", dtype, axis)
     burst = Burst(Case({"x": spec}), each * (1 + len(groups)), tuple(groups))
-    wanted = burst_values(burst, CPU)["x"]
+    wanted = batch_values(burst, CPU)["x"]
     made = torch.full_like(wanted, 7.0)
     runs = [
         (each * i, each * i + each, family)
         for i, family in enumerate(["randn", *families])
     ]
     left_out = runs.pop(4)
-    streams = Streams(member_seeds(1, 0, burst.members), CPU)
+    streams = Streams(item_seeds(1, 0, burst.members), CPU)
     fills = fused_fills.Fills()
     fills.add(made, runs, streams, axis=axis)
     fills.send()
@@ -379,9 +379,9 @@ def test_one_kernel_plants_and_copies_as_torch_does(dtype, monkeypatch):
     groups = ({"a": "ties", "b": "randn"}, {"a": "nan1"})
     planted = ("a", "b", "wide", "many")
     burst = Burst(Case(tensors), 24, groups, planted)
-    wanted = burst_values(burst, CPU)
-    monkeypatch.setattr(members, "is_fused", lambda device: True)
-    made = burst_values(burst, CPU)
+    wanted = batch_values(burst, CPU)
+    monkeypatch.setattr(fills, "is_fused", lambda device: True)
+    made = batch_values(burst, CPU)
     for name in tensors:
         same = torch.equal(bits(made[name]), bits(wanted[name]))
         assert same, f"{name}: {made[name]} is not {wanted[name]}"

@@ -15,8 +15,8 @@ from kfuzz.core.families import (
     INTEGER_FAMILIES,
 )
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.execution.values import batch_values as members
-from kfuzz.execution.values.batch_values import burst_values
+from kfuzz.execution.values import fills
+from kfuzz.execution.values.fills import batch_values
 
 pytestmark = pytest.mark.gpu
 
@@ -50,7 +50,7 @@ def burst_of(shape, axis, strides, dtype, families, plants=(), **rest):
 
 
 def assert_equal_bits(burst, families, what):
-    wanted, made = burst_values(burst, CPU), burst_values(burst, CUDA)
+    wanted, made = batch_values(burst, CPU), batch_values(burst, CUDA)
     for name in wanted:
         one, other = bits(wanted[name]), bits(made[name])
         if torch.equal(one, other):
@@ -78,8 +78,8 @@ def test_cuda_makes_the_bits_of_the_cpu(layout, dtype):
 
 @pytest.mark.parametrize("dtype", FUSED)
 def test_torch_makes_them_too(dtype, monkeypatch):
-    assert members.is_fused(CUDA), "no kernel of kfuzz's own would run here"
-    monkeypatch.setattr(members, "is_fused", lambda device: False)
+    assert fills.is_fused(CUDA), "no kernel of kfuzz's own would run here"
+    monkeypatch.setattr(fills, "is_fused", lambda device: False)
     families = [f for f in FAMILIES if f != "transpose_of"]
     for shape, axis, strides in LAYOUTS:
         burst = burst_of(shape, axis, strides, dtype, families)
@@ -126,14 +126,14 @@ def test_how_long_a_burst_takes(dtype, monkeypatch, capsys):
     burst = Burst(Case({"x": x}), 128, groups, ("x",))
     told = []
     for how in ("one kernel", "torch"):
-        monkeypatch.setattr(members, "is_fused", lambda device, h=how: h != "torch")
+        monkeypatch.setattr(fills, "is_fused", lambda device, h=how: h != "torch")
         for _ in range(3):
-            made = burst_values(burst, CUDA)
+            made = batch_values(burst, CUDA)
         torch.cuda.synchronize()
         host, whole = [], []
         for _ in range(20):
             start = time.perf_counter()
-            made = burst_values(burst, CUDA)
+            made = batch_values(burst, CUDA)
             host.append(time.perf_counter() - start)
             torch.cuda.synchronize()
             whole.append(time.perf_counter() - start)

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kfuzz.core.burst import Burst
+from kfuzz.core.families import COPIES
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.strata import Ledger
-from kfuzz.strategies.bursts import COPIES
 
 FLOOR: Final = 0.5
 """The part of the time that all kernels share equally."""

@@ -19,7 +19,7 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.reading import agree, conforms
 from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose, is_sampled, stream
-from kfuzz.execution.values.fills import repeated_axes
+from kfuzz.execution.values.items import repeated_axes
 from kfuzz.execution.values.randomness import OTHER_SEED, SEED
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.elements import same_bits

@@ -24,7 +24,7 @@ from kfuzz.execution.memory.zones import (
     slot_room,
 )
 from kfuzz.execution.processes.limits import allowance
-from kfuzz.execution.values.stretches import stretch
+from kfuzz.execution.values.fills import stretch
 from kfuzz.numerics.run import AllocationTouch, Expected, Touch
 
 SLICE_ELEMENTS: Final = 1 << 23
@@ -116,7 +116,7 @@ def fill_stretches(
 
     Args:
         elements: its memory, flat.
-        spec: its recipe, see `stretches.can_stretch`.
+        spec: its recipe, see `fills.can_stretch`.
         at_once: elements of a stretch.
         step: called before each.
     """

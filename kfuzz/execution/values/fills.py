@@ -1,24 +1,37 @@
-"""Recipes become values: the logical elements of an argument, bit for bit."""
+"""Recipes become values: the logical elements of arguments, bit for bit.
 
+The items of a batch are made together; a case is a batch of one.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from kfuzz.core.burst import Burst
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import KfuzzError, suggestion
-from kfuzz.core.families import (
-    BOOL_FAMILIES,
-    FAMILIES,
-    INDEX_FAMILIES,
-    INTEGER_FAMILIES,
-    Family,
-)
+from kfuzz.core.families import COPIES, STRETCHED, families_of
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.execution.values.families import EXACT, ROUNDED, randn
-from kfuzz.execution.values.generator import Grid, narrowed
-from kfuzz.execution.values.indices import HOSTILE, index_values, spoil
-from kfuzz.execution.values.integers import integer_values
-from kfuzz.execution.values.patterns import INTEGERS, OVERLAYS, RAW, as_signed
-from kfuzz.numerics.formats import FORMATS, Format, round_to
+from kfuzz.execution.values.formula import fill_rows
+from kfuzz.execution.values.generator import INTEGERS, Grid, Streams, as_signed
+from kfuzz.execution.values.items import (
+    Overwrites,
+    Run,
+    item_seeds,
+    overwrites_of,
+    repeated_axes,
+    runs_of,
+)
+from kfuzz.numerics.comparator.summary import is_fused
+from kfuzz.numerics.formats import FORMATS, round_to
+
+# The most that a grid of a kernel has of its second dimension.
+_MOST_FUSED: Final = 1 << 16
+_MASK64: Final = (1 << 64) - 1
 
 
 def logical_values(case: Case, name: str, device: torch.device) -> Tensor:
@@ -39,27 +52,177 @@ def logical_values(case: Case, name: str, device: torch.device) -> Tensor:
     Raises:
         KfuzzError: where the recipe is impossible.
     """
-    return _values(case, name, device, ())
+    return _Making(Burst(case, 1), device).values(name, ())[0]
 
 
-def _values(
-    case: Case, name: str, device: torch.device, seen: tuple[str, ...]
-) -> Tensor:
-    spec = checked(case, name, seen)
-    if spec.values is not None:
-        values = pinned(spec, device)
-    else:
-        assert spec.fill is not None
-        values = _filled(case, name, spec, spec.fill, device, seen)
-    repeated = repeated_axes(spec)
-    itemsize = DTYPES[spec.dtype].itemsize
-    raw = values.view(INTEGERS[itemsize])
-    for plant in spec.plants:
-        at = tuple(0 if axis in repeated else i for axis, i in enumerate(plant.at))
-        raw[at] = as_signed(plant.bits, itemsize)
-    for axis in repeated:
-        raw = raw.narrow(axis, 0, 1).expand(spec.shape)
-    return raw.contiguous().view(values.dtype)
+def batch_values(
+    batch: Burst, device: torch.device, step: Callable[[], None] = lambda: None
+) -> dict[str, Tensor]:
+    """Return the logical elements of all arguments in all items.
+
+    They are the bits of `logical_values(item(batch, i), name, device)`.
+
+    Args:
+        batch: the items.
+        device: where the values are made.
+        step: called before each argument is made.
+
+    Returns:
+        Per argument a contiguous tensor [items, *shape] of its dtype.
+
+    Raises:
+        KfuzzError: where a recipe is impossible.
+    """
+    making = _Making(batch, device)
+    for name in batch.case.tensors:
+        step()
+        making.values(name, ())
+    making.finish()
+    return {name: making.made[name] for name in batch.case.tensors}
+
+
+class _Making:
+    """The values of a batch in the making.
+
+    Attributes:
+        made: values by argument; on a GPU those of the last ones are written by
+            `finish`.
+    """
+
+    def __init__(self, batch: Burst, device: torch.device) -> None:
+        self.made: dict[str, Tensor] = {}
+        self._batch = batch
+        self._device = device
+        self._fills: Any = None
+        # To compile a kernel for one case would take longer than to do without.
+        if batch.members > 1 and is_fused(device):
+            from kfuzz.execution.values import fused_fills
+
+            self._fills = fused_fills.Fills()
+
+    def finish(self) -> None:
+        """Write what is still to be written."""
+        if self._fills is not None:
+            self._fills.send()
+
+    def values(self, name: str, seen: tuple[str, ...]) -> Tensor:
+        """Return the values of one argument."""
+        if name in self.made:
+            return self.made[name]
+        batch, device = self._batch, self._device
+        spec = checked(batch.case, name, seen)
+        shape = (batch.members, *spec.shape)
+        overwrites = overwrites_of(batch, name, spec)
+        if spec.fill is None:
+            values = pinned(spec, device).expand(shape).contiguous()
+        else:
+            values = torch.empty(shape, dtype=getattr(torch, spec.dtype), device=device)
+            if self._fill(name, spec, spec.fill, values, overwrites, seen):
+                overwrites = None
+        if overwrites is not None:
+            self.finish()
+            overwrites.write(values)
+        for axis in repeated_axes(spec):
+            self.finish()
+            values = values.narrow(axis + 1, 0, 1).expand(shape)
+        self.made[name] = values.contiguous()
+        return self.made[name]
+
+    def _fill(
+        self,
+        name: str,
+        spec: TensorSpec,
+        fill: Fill,
+        values: Tensor,
+        overwrites: Overwrites | None,
+        seen: tuple[str, ...],
+    ) -> bool:
+        """Write the values of all items; return whether those overwritten are too."""
+        runs = runs_of(self._batch, name, spec, fill)
+        for family in {family for _, _, family in runs} - {fill.family}:
+            check_fill(name, spec, replace(fill, family=family))
+        if not spec.numel:
+            return False
+        left = self._copied(name, spec, fill, values, runs, seen)
+        streams = Streams(item_seeds(fill.seed, 0, len(values)), self._device)
+        if not self._is_fused(values, spec):
+            bound = bound_of(self._batch.case, name, spec)
+            for run in left:
+                _fill(values, spec, fill, run, bound, streams)
+            return False
+        plants = None
+        if overwrites is not None and left == runs:
+            plants = overwrites.columns()
+        self._fills.add(values, left, streams, axis=fill.axis, plants=plants)
+        return plants is not None
+
+    def _is_fused(self, values: Tensor, spec: TensorSpec) -> bool:
+        if self._fills is None or spec.numel >= 1 << 30 or len(values) >= _MOST_FUSED:
+            return False
+        from kfuzz.execution.values import fused_fills
+
+        return values.dtype in fused_fills.DTYPES
+
+    def _copied(
+        self,
+        name: str,
+        spec: TensorSpec,
+        fill: Fill,
+        values: Tensor,
+        runs: list[Run],
+        seen: tuple[str, ...],
+    ) -> list[Run]:
+        """Write the items that copy another argument; return the other runs."""
+        left = []
+        for start, stop, family in runs:
+            if family in COPIES:
+                assert fill.source is not None
+                source = self.values(fill.source, (*seen, name))
+                self.finish()
+                part = source[start:stop]
+                copied = transposed(part, spec, values.dtype)
+                if copied is not None:
+                    values[start:stop] = copied
+                    continue
+                family = "randn"
+            left.append((start, stop, family))
+        return left
+
+
+def _fill(
+    values: Tensor,
+    spec: TensorSpec,
+    fill: Fill,
+    run: Run,
+    bound: int,
+    streams: Streams,
+) -> None:
+    """Write the values of the items of a run, which copies no other argument.
+
+    Args:
+        values: [items, *shape], contiguous, of which they are written.
+        spec: of the argument, not empty.
+        fill: of the case; only its axis counts here.
+        run: the items and their family.
+        bound: of indices, what they stay below.
+        streams: of all items.
+    """
+    start, stop, family = run
+    rank = len(spec.shape)
+    n = spec.shape[fill.axis] if rank else 1
+    # Of integers any format: they do not ask.
+    fmt = FORMATS.get(spec.dtype, FORMATS["float64"])
+    grid = Grid(spec.numel // n, n, fmt, streams, start, stop)
+    part = values[start:stop]
+    if rank == 0 or fill.axis == -1:
+        fill_rows(part.view(grid.shape), grid, family, bound=bound)
+        return
+    # Rows along an axis that is not the last are copied to their places.
+    rows = torch.empty_like(part).view(grid.shape)
+    fill_rows(rows, grid, family, bound=bound)
+    outer = list(spec.shape)
+    del outer[fill.axis]
+    part.copy_(rows.view(stop - start, *outer, n).movedim(-1, fill.axis))
 
 
 def checked(case: Case, name: str, seen: tuple[str, ...] = ()) -> TensorSpec:
@@ -90,7 +253,7 @@ def checked(case: Case, name: str, seen: tuple[str, ...] = ()) -> TensorSpec:
 
 def check_fill(name: str, spec: TensorSpec, fill: Fill) -> None:
     """Raise a KfuzzError if an argument cannot be filled so."""
-    kind, known = _families(spec)
+    kind, known = families_of(spec.dtype, spec.below)
     if fill.family not in known:
         raise KfuzzError(
             f"unknown {kind} family {fill.family!r}",
@@ -104,14 +267,8 @@ def check_fill(name: str, spec: TensorSpec, fill: Fill) -> None:
             where=name,
             fix="give an axis counted from the end, -1 for the last",
         )
-    if spec.numel and fill.family == "transpose_of" and fill.source is None:
-        raise KfuzzError("the fill transpose_of names no source", where=name)
-
-
-def repeated_axes(spec: TensorSpec) -> list[int]:
-    """Return the axes along which every index holds what index 0 holds."""
-    steps = zip(spec.shape, spec.element_strides, strict=True)
-    return [axis for axis, (n, stride) in enumerate(steps) if stride == 0 and n > 1]
+    if spec.numel and fill.family in COPIES and fill.source is None:
+        raise KfuzzError(f"the fill {fill.family} names no source", where=name)
 
 
 def pinned(spec: TensorSpec, device: torch.device) -> Tensor:
@@ -124,50 +281,6 @@ def pinned(spec: TensorSpec, device: torch.device) -> Tensor:
         bytearray(spec.values), dtype=INTEGERS[DTYPES[spec.dtype].itemsize]
     )
     return raw.to(device).reshape(spec.shape).view(dtype)
-
-
-def _filled(
-    case: Case,
-    name: str,
-    spec: TensorSpec,
-    fill: Fill,
-    device: torch.device,
-    seen: tuple[str, ...],
-) -> Tensor:
-    dtype: torch.dtype = getattr(torch, spec.dtype)
-    if spec.numel == 0:
-        return torch.empty(spec.shape, dtype=dtype, device=device)
-    family = fill.family
-    rank = len(spec.shape)
-    n = spec.shape[fill.axis] if rank else 1
-    if family == "transpose_of":
-        assert fill.source is not None
-        source = _values(case, fill.source, device, (*seen, name))
-        copied = transposed(source, spec, dtype)
-        if copied is not None:
-            return copied
-        family = "randn"
-    grid = Grid(spec.numel // n, n, format_of_grid(spec), fill.seed, device)
-    rows = torch.empty(grid.shape, dtype=dtype, device=device)
-    fill_rows(rows, grid, family, bound=bound_of(case, name, spec))
-    if rank == 0 or fill.axis == -1:
-        return rows.view(spec.shape)
-    outer = list(spec.shape)
-    del outer[fill.axis]
-    return rows.view(*outer, n).movedim(-1, fill.axis).contiguous()
-
-
-def _families(spec: TensorSpec) -> tuple[str, dict[str, Family]]:
-    """Return what kind of values an argument holds, and the families of it."""
-    if spec.below:
-        return "index", INDEX_FAMILIES
-    match DTYPES[spec.dtype].kind:
-        case "bool":
-            return "bool", BOOL_FAMILIES
-        case "int" | "uint":
-            return "integer", INTEGER_FAMILIES
-        case _:
-            return "value", FAMILIES
 
 
 def bound_of(case: Case, name: str, spec: TensorSpec) -> int:
@@ -186,47 +299,13 @@ def bound_of(case: Case, name: str, spec: TensorSpec) -> int:
     return bound
 
 
-def format_of_grid(spec: TensorSpec) -> Format:
-    """Return the format of an argument's grid: of integers any, they do not ask."""
-    return FORMATS.get(spec.dtype, FORMATS["float64"])
-
-
-def fill_rows(rows: Tensor, grid: Grid, family: str, *, bound: int = 0) -> None:
-    """Write the values of a family.
+def transposed(source: Tensor, spec: TensorSpec, dtype: torch.dtype) -> Tensor | None:
+    """Return each source with its last two axes swapped, tiled to the shape.
 
     Args:
-        rows: of the shape of the grid, contiguous; it is overwritten.
-        grid: of one tensor or, but for the hostile families of indices, of many.
-        family: any but transpose_of, of the kind that the dtype and the bound say.
-        bound: of indices, what they stay below.
-    """
-    if bound:
-        rows.copy_(index_values(grid, family, bound))
-        if family in HOSTILE:
-            spoil(grid, family, bound, rows)
-    elif not rows.is_floating_point():
-        rows.copy_(integer_values(grid, family, rows.dtype))
-    elif family in RAW:
-        rows.view(INTEGERS[rows.element_size()]).copy_(RAW[family](grid))
-    elif family in EXACT:
-        rows.copy_(EXACT[family](grid))
-    else:
-        rows.copy_(narrowed(ROUNDED.get(family, randn)(grid), grid.fmt))
-        if family in OVERLAYS:
-            OVERLAYS[family](grid, rows.view(INTEGERS[rows.element_size()]))
-
-
-def transposed(
-    source: Tensor, spec: TensorSpec, dtype: torch.dtype, *, stacked: int = 0
-) -> Tensor | None:
-    """Return the source with its last two axes swapped, tiled to the shape.
-
-    Args:
-        source: logical elements, of one argument or of several, stacked.
+        source: logical elements of the items, stacked.
         spec: what is to be filled; its shape and the name of its dtype.
         dtype: its dtype.
-        stacked: how many leading axes of the source number the stacked ones: they
-            stay as they are.
 
     Returns:
         Contiguous, fresh storage; missing leading axes repeat, superfluous ones keep
@@ -234,16 +313,16 @@ def transposed(
     """
     if source.numel() == 0:
         return None
-    rank = stacked + len(spec.shape)
-    if source.dim() - stacked >= 2:
+    rank = 1 + len(spec.shape)
+    if source.dim() > 2:
         source = source.transpose(-1, -2)
     while source.dim() > rank:
-        source = source.select(stacked, 0)
-    lead, inner = source.shape[:stacked], source.shape[stacked:]
-    source = source.reshape((*lead, *(1,) * (rank - source.dim()), *inner))
+        source = source.select(1, 0)
+    items, *inner = source.shape
+    source = source.reshape((items, *(1,) * (rank - source.dim()), *inner))
     # Axes that shrink first: what lies between is never larger than both ends.
     sizes = source.shape
-    wanted = enumerate(spec.shape, start=stacked)
+    wanted = enumerate(spec.shape, start=1)
     for axis, n in sorted(wanted, key=lambda a: a[1] > sizes[a[0]]):
         if source.shape[axis] != n:
             index = torch.arange(n, device=source.device) % source.shape[axis]
@@ -253,3 +332,53 @@ def transposed(
         source = round_to(exact, FORMATS[spec.dtype]).to(dtype)
     # A copy: the plants of this argument must not reach the source.
     return source.clone(memory_format=torch.contiguous_format)
+
+
+def can_stretch(spec: TensorSpec) -> bool:
+    """Whether an argument's values can be made a stretch at a time."""
+    return (
+        spec.fill is not None
+        and spec.fill.family in STRETCHED
+        and spec.fill.axis == -1
+        and spec.dtype in FORMATS
+        and not spec.below
+        and spec.is_contiguous
+        and spec.offset == 0
+    )
+
+
+def stretch(spec: TensorSpec, start: int, stop: int, device: torch.device) -> Tensor:
+    """Return elements `start` to `stop` of an argument, in C order.
+
+    They are the bits that `logical_values` gives the same elements.
+
+    Args:
+        spec: see `can_stretch`.
+        start: number of the first element.
+        stop: one past the number of the last.
+        device: where they are made.
+
+    Returns:
+        Shape (stop - start,), in the spec's dtype.
+
+    Raises:
+        KfuzzError: if the recipe does not allow it.
+    """
+    if not can_stretch(spec):
+        raise KfuzzError("the values of this recipe cannot be made in parts")
+    assert spec.fill is not None
+    streams = Streams(np.array([spec.fill.seed & _MASK64], dtype=np.uint64), device)
+    grid = Grid(
+        1, stop - start, FORMATS[spec.dtype], streams, first=start, total=spec.numel
+    )
+    rows = torch.empty(grid.shape, dtype=getattr(torch, spec.dtype), device=device)
+    fill_rows(rows, grid, spec.fill.family)
+    values = rows.view(-1)
+    raw = values.view(INTEGERS[values.element_size()])
+    for plant in spec.plants:
+        at = 0
+        for index, n in zip(plant.at, spec.shape, strict=True):
+            at = at * n + index
+        if start <= at < stop:
+            raw[at - start] = as_signed(plant.bits, values.element_size())
+    return values

@@ -1,10 +1,10 @@
-"""Launches of `fused_kernel`: the tables of the arguments of a burst, and the rest."""
+"""Launches of `fused_kernel`: the tables of the arguments of a batch, and the rest."""
 
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -12,13 +12,24 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kfuzz.core.families import (
+    COLUMNS,
+    FAMILIES,
+    KEYS,
+    REALS,
+    Code,
+    Column,
+    infinity_bits,
+)
 from kfuzz.core.tiles import edges
-from kfuzz.execution.values import fused_kernel as at
-from kfuzz.execution.values.fused_families import FAMILIES as FAMILIES
-from kfuzz.execution.values.fused_families import Draw, columns_of
-from kfuzz.execution.values.generator import uploaded
-from kfuzz.execution.values.grids import Streams
-from kfuzz.execution.values.patterns import INTEGERS, as_signed, infinity_bits
+from kfuzz.execution.values import fused_kernel
+from kfuzz.execution.values.generator import (
+    INTEGERS,
+    Grid,
+    Streams,
+    as_signed,
+    uploaded,
+)
 from kfuzz.numerics.formats import FORMATS
 
 DTYPES: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
@@ -29,7 +40,7 @@ class _Job:
     """One argument to be filled.
 
     Attributes:
-        values: [members, *shape], contiguous, not empty.
+        values: [items, *shape], contiguous, not empty.
         axis: the structured axis, counted from the end.
         held: what the kernel is told, flat.
     """
@@ -55,15 +66,15 @@ class Fills:
         axis: int,
         plants: NDArray[np.int64] | None = None,
     ) -> None:
-        """Have the values of all members written, each of the family of its run.
+        """Have the values of all items written, each of the family of its run.
 
         Args:
-            values: [members, *shape], contiguous, not empty, of one of `DTYPES`.
-            runs: (first, one past the last, one of `FAMILIES`); what other members
-                hold stays.
-            streams: of all members.
+            values: [items, *shape], contiguous, not empty, of one of `DTYPES`.
+            runs: (first, one past the last, a family that copies nothing); what
+                other items hold stays.
+            streams: of all items.
             axis: the structured axis, counted from the end.
-            plants: what is overwritten, as `planting.Overwrites.columns` gives it.
+            plants: what is overwritten, as `items.Overwrites.columns` gives it.
         """
         held = _held(values, runs, streams, axis, plants)
         self._jobs.append(_Job(values, axis, held))
@@ -90,41 +101,42 @@ def _held(
     axis: int,
     plants: NDArray[np.int64] | None,
 ) -> NDArray[np.int64]:
-    """Return the table of the members, and behind it where tiles meet."""
+    """Return the table of the items, and behind it where tiles meet."""
     shape = values.shape[1:]
     total = math.prod(shape)
     n = shape[axis] if shape else 1
     places = edges(n)
-    columns, members = at.COLUMNS.value, len(values)
-    behind = members * columns
+    items = len(values)
+    behind = items * COLUMNS
     # An even number: compiled kernels are told whether a table begins at 16 bytes.
     size = behind + len(places) + len(places) % 2
     held = np.zeros(size, dtype=np.int64)
     held[behind : behind + len(places)] = places
-    table = held[:behind].reshape(members, columns)
-    reals = table.view(np.float64)
-    table[:, at.CODE.value] = at.NOTHING.value
+    table = held[:behind].reshape(items, COLUMNS)
+    table[:, Column.CODE] = Code.NOTHING
     fmt = FORMATS[str(values.dtype).removeprefix("torch.")]
     for start, stop, family in runs:
-        draw = Draw(streams, start, stop, total // n, n, fmt)
-        row = np.zeros(columns, dtype=np.int64)
-        real = row.view(np.float64)
-        real[at.B.value] = real[at.C.value] = 1.0
-        arrays = []
-        for column, made in columns_of(family, draw).items():
-            if isinstance(made, np.ndarray):
-                arrays.append((column.value, made))
-            elif isinstance(made, float):
-                real[column.value] = made
-            else:
-                row[column.value] = getattr(made, "value", made)
-        table[start:stop] = row
-        for number, made in arrays:
-            into = reals if made.dtype.kind == "f" else table
-            into[start:stop, number] = made
+        grid = Grid(total // n, n, fmt, streams, start, stop)
+        _write(table[start:stop], family, grid)
     if plants is not None:
-        table[:, at.PLANTS.value :] = plants.reshape(members, -1)
+        table[:, Column.PLANTS :] = plants.reshape(items, -1)
     return held
+
+
+def _write(table: NDArray[np.int64], family: str, grid: Grid) -> None:
+    """Write the rows of the items of a grid: what their family's formula says."""
+    make: Any = FAMILIES[family].make
+    reals = table.view(np.float64)
+    table[:] = 0
+    reals[:, [Column.B, Column.C]] = 1.0
+    for column, made in make(grid).items():
+        if column in KEYS:
+            keys = grid.streams.key(made)[grid.start : grid.stop]
+            table[:, column] = keys.view(np.int64)
+        elif column in REALS:
+            reals[:, column] = made
+        else:
+            table[:, column] = made
 
 
 def _generate(job: _Job, given: Tensor) -> None:
@@ -138,10 +150,10 @@ def _generate(job: _Job, given: Tensor) -> None:
         as_signed(infinity_bits(fmt.name, negative=sign), size)
         for sign in (False, True)
     )
-    at.generate[(triton.cdiv(total, at.BLOCK), len(values))](
+    fused_kernel.generate[(triton.cdiv(total, fused_kernel.BLOCK), len(values))](
         values.view(INTEGERS[size]),
         given,
-        given[len(values) * at.COLUMNS.value :],
+        given[len(values) * COLUMNS :],
         total,
         shape[job.axis] if shape else 1,
         math.prod(shape[job.axis :][1:]) if shape else 1,
@@ -150,7 +162,7 @@ def _generate(job: _Job, given: Tensor) -> None:
         EMIN=fmt.emin,
         PLUS=plus,
         MINUS=minus,
-        BLOCK=at.BLOCK,
+        BLOCK=fused_kernel.BLOCK,
         # A product is rounded before it is added to, as everywhere else.
         enable_fp_fusion=False,
     )

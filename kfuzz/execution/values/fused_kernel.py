@@ -1,12 +1,8 @@
-"""The value families as one Triton kernel: all members of a burst in one launch.
+"""The value families as one Triton kernel: all items of a batch in one launch.
 
-It gives the bits that `families` and `patterns` give. A row of a table
-says per member what is made. Most families are one formula of drawn integers k and e,
-
-    value = (a + k * b) * c * 2**e * (1 or -1);
-
-the rest have branches of their own, by the column `CODE`. Words are 32 bits wide and
-wrap around, which are the lower halves that `generator.mixed` keeps.
+A row of a table says per item what is made, as the formulas of `kfuzz.core.families`
+give it. It gives the bits that `formula` gives. Words are 32 bits wide and wrap around,
+which are the lower halves that `generator.mixed` keeps.
 """
 
 from typing import Final
@@ -14,63 +10,56 @@ from typing import Final
 import triton
 import triton.language as tl
 
-# Columns of the table: integers, keys as their 64 bits, float64 as theirs.
-CODE: Final = tl.constexpr(0)
-KEY: Final = tl.constexpr(1)
-EXPONENT_KEY: Final = tl.constexpr(2)
-SIGN_KEY: Final = tl.constexpr(3)
-ROW_KEY: Final = tl.constexpr(4)
-# The word of an element is that of row * ROW_STEP + position * STEP.
-ROW_STEP: Final = tl.constexpr(5)
-STEP: Final = tl.constexpr(6)
-# k is normal in 2**-31 (MODE 1), its magnitude (2), or (0) START + POSITION * position
-# + FACTOR * (word mod COUNT) + (word of the row mod ROW_COUNT); COUNT 0 for 2**32.
-MODE: Final = tl.constexpr(7)
-START: Final = tl.constexpr(8)
-POSITION: Final = tl.constexpr(9)
-FACTOR: Final = tl.constexpr(10)
-COUNT: Final = tl.constexpr(11)
-ROW_COUNT: Final = tl.constexpr(12)
-# e is LEAST + (word >> SHIFT) mod EXPONENTS; 0 where EXPONENTS is 0.
-EXPONENTS: Final = tl.constexpr(13)
-LEAST: Final = tl.constexpr(14)
-SHIFT: Final = tl.constexpr(15)
-SIGNED: Final = tl.constexpr(16)
-A: Final = tl.constexpr(17)
-B: Final = tl.constexpr(18)
-C: Final = tl.constexpr(19)
-HAS_FIRST: Final = tl.constexpr(20)
-FIRST: Final = tl.constexpr(21)
-HAS_LAST: Final = tl.constexpr(22)
-LAST: Final = tl.constexpr(23)
-# Whether the value is rounded to the format, or k is its bits but for the sign.
-ROUNDED: Final = tl.constexpr(24)
-RAW: Final = tl.constexpr(25)
-# One element that is overwritten, one more than its number, and its bits.
-SPOT: Final = tl.constexpr(26)
-SPOT_BITS: Final = tl.constexpr(27)
-AUX: Final = tl.constexpr(28)
-OTHER: Final = tl.constexpr(29)
-# From here on elements that are overwritten, by their place among those of the member:
-# one more than it, and their bits, in turn.
-PLANTS: Final = tl.constexpr(30)
-SLOTS: Final = tl.constexpr(3)
-COLUMNS: Final = tl.constexpr(36)
+from kfuzz.core import families
+from kfuzz.core.families import Code, Column
 
-PLAIN: Final = tl.constexpr(0)
-TIES: Final = tl.constexpr(1)
-BALANCED: Final = tl.constexpr(2)
-WALK: Final = tl.constexpr(3)
-CANCEL: Final = tl.constexpr(4)
-ONE_HOT: Final = tl.constexpr(5)
-PERMUTATION: Final = tl.constexpr(6)
-HADAMARD: Final = tl.constexpr(7)
-MASKED: Final = tl.constexpr(8)
-MASKED_ROWS: Final = tl.constexpr(9)
-INFINITIES: Final = tl.constexpr(10)
-EDGE: Final = tl.constexpr(11)
-# The member is left as it is.
-NOTHING: Final = tl.constexpr(12)
+# What a kernel may read of a module are constants of its own.
+CODE: Final = tl.constexpr(int(Column.CODE))
+KEY: Final = tl.constexpr(int(Column.KEY))
+EXPONENT_KEY: Final = tl.constexpr(int(Column.EXPONENT_KEY))
+SIGN_KEY: Final = tl.constexpr(int(Column.SIGN_KEY))
+ROW_KEY: Final = tl.constexpr(int(Column.ROW_KEY))
+ROW_STEP: Final = tl.constexpr(int(Column.ROW_STEP))
+STEP: Final = tl.constexpr(int(Column.STEP))
+MODE: Final = tl.constexpr(int(Column.MODE))
+START: Final = tl.constexpr(int(Column.START))
+POSITION: Final = tl.constexpr(int(Column.POSITION))
+FACTOR: Final = tl.constexpr(int(Column.FACTOR))
+COUNT: Final = tl.constexpr(int(Column.COUNT))
+ROW_COUNT: Final = tl.constexpr(int(Column.ROW_COUNT))
+EXPONENTS: Final = tl.constexpr(int(Column.EXPONENTS))
+LEAST: Final = tl.constexpr(int(Column.LEAST))
+SHIFT: Final = tl.constexpr(int(Column.SHIFT))
+SIGNED: Final = tl.constexpr(int(Column.SIGNED))
+A: Final = tl.constexpr(int(Column.A))
+B: Final = tl.constexpr(int(Column.B))
+C: Final = tl.constexpr(int(Column.C))
+HAS_FIRST: Final = tl.constexpr(int(Column.HAS_FIRST))
+FIRST: Final = tl.constexpr(int(Column.FIRST))
+HAS_LAST: Final = tl.constexpr(int(Column.HAS_LAST))
+LAST: Final = tl.constexpr(int(Column.LAST))
+ROUNDED: Final = tl.constexpr(int(Column.ROUNDED))
+RAW: Final = tl.constexpr(int(Column.RAW))
+SPOT: Final = tl.constexpr(int(Column.SPOT))
+SPOT_BITS: Final = tl.constexpr(int(Column.SPOT_BITS))
+AUX: Final = tl.constexpr(int(Column.AUX))
+OTHER: Final = tl.constexpr(int(Column.OTHER))
+PLANTS: Final = tl.constexpr(int(Column.PLANTS))
+SLOTS: Final = tl.constexpr(families.SLOTS)
+COLUMNS: Final = tl.constexpr(int(families.COLUMNS))
+
+TIES: Final = tl.constexpr(int(Code.TIES))
+BALANCED: Final = tl.constexpr(int(Code.BALANCED))
+WALK: Final = tl.constexpr(int(Code.WALK))
+CANCEL: Final = tl.constexpr(int(Code.CANCEL))
+ONE_HOT: Final = tl.constexpr(int(Code.ONE_HOT))
+PERMUTATION: Final = tl.constexpr(int(Code.PERMUTATION))
+HADAMARD: Final = tl.constexpr(int(Code.HADAMARD))
+MASKED: Final = tl.constexpr(int(Code.MASKED))
+MASKED_ROWS: Final = tl.constexpr(int(Code.MASKED_ROWS))
+INFINITIES: Final = tl.constexpr(int(Code.INFINITIES))
+EDGE: Final = tl.constexpr(int(Code.EDGE))
+NOTHING: Final = tl.constexpr(int(Code.NOTHING))
 
 BLOCK: Final = 512
 
@@ -105,13 +94,13 @@ def generate(  # type: ignore[no-untyped-def]
     ITEMSIZE: tl.constexpr, PRECISION: tl.constexpr, EMIN: tl.constexpr,
     PLUS: tl.constexpr, MINUS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write a block of the elements of one member.
+    """Write a block of the elements of one item.
 
     Args:
-        out_ptr: integers as wide as the format, [members, total].
-        table_ptr: int64 [members, COLUMNS].
+        out_ptr: integers as wide as the format, [items, total].
+        table_ptr: int64 [items, COLUMNS].
         places_ptr: int64, where tiles meet along the structured axis.
-        total: elements of one member.
+        total: elements of one item.
         n: size of the structured axis.
         inner: product of the sizes behind it.
         ITEMSIZE: bytes of an element, 2 or 4.
@@ -121,8 +110,8 @@ def generate(  # type: ignore[no-untyped-def]
         MINUS: bits of -Inf.
         BLOCK: elements per program.
     """
-    member = tl.program_id(1).to(tl.int64)
-    t = table_ptr + member * COLUMNS
+    item = tl.program_id(1).to(tl.int64)
+    t = table_ptr + item * COLUMNS
     flat = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     outer = flat // inner
     position = (outer % n).to(tl.int64)
@@ -286,7 +275,7 @@ def generate(  # type: ignore[no-untyped-def]
             bits = tl.where(
                 flat == planted - 1, tl.load(t + (PLANTS + 2 * slot + 1)), bits
             )
-    out = out_ptr + member * total + flat
+    out = out_ptr + item * total + flat
     if code != NOTHING:
         if ITEMSIZE == 4:
             tl.store(out, bits.to(tl.int32), mask=flat < total)

@@ -4,10 +4,14 @@ Every number is a function of (seed, stream, counter) only, made of int64
 additions, multiplications that stay below 2**63, shifts and xors, and of exact
 float64 operations: no random state, no transcendental function, nothing that a
 device or a torch version may round in its own way.
+
+Keys and picks of all items of a batch are made on the host together, by numpy, and
+brought to the device in few pieces; the elements of all items are made there as those
+of one.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -17,14 +21,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.streams import splitmix64
 from kfuzz.numerics.formats import Format
 
-# A number of one grid (int or float), or an array of those of several (`grids`).
-Number: TypeAlias = Any
+Words: TypeAlias = NDArray[np.uint64]
+# One number per item.
+Numbers: TypeAlias = NDArray[Any]
+
+# Integer dtype of the same width, by bytes per element.
+INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 _MASK32: Final = (1 << 32) - 1
 _MASK64: Final = (1 << 64) - 1
+_LOW: Final = np.uint64(_MASK32)
 # The 32-bit mixer of C. Wellons' hash-prospector with the least measured bias
 # among two-round ones whose multipliers are below 2**31, so that a 32-bit word
 # times a multiplier fits a signed 64-bit integer.
@@ -33,28 +43,24 @@ _MULTIPLIERS: Final = (0x21F0AAAD, 0x735A2D97)
 _BELL_CENTRE: Final = 2 * 0xFFFF
 
 
-def words(seed: int, stream: int, counter: Tensor) -> Tensor:
-    """Return one 32-bit word per counter.
-
-    Args:
-        seed: 64-bit seed.
-        stream: which of the independent sequences of this seed.
-        counter: int64, any shape, non-negative; taken modulo 2**32.
-
-    Returns:
-        int64 in [0, 2**32), of the counter's shape and device.
-    """
-    low, high = _halves(seed, stream)
-    return mixed(counter, low, high)
+def as_signed(bits: int, itemsize: int) -> int:
+    """Return an unsigned bit pattern as the signed integer of the same bits."""
+    width = 8 * itemsize
+    return bits - (1 << width) if bits >> (width - 1) else bits
 
 
-def _halves(seed: int, stream: int) -> tuple[int, int]:
-    """Return the halves of the key of a stream."""
-    key = splitmix64(splitmix64(seed & _MASK64) ^ stream)
-    return key & _MASK32, key >> 32
+def splitmix64_all(state: Words) -> Words:
+    """Return what `core.streams.splitmix64` gives each state; they wrap around."""
+    z = state + np.uint64(0x9E3779B97F4A7C15)
+    z ^= z >> np.uint64(30)
+    z *= np.uint64(0xBF58476D1CE4E5B9)
+    z ^= z >> np.uint64(27)
+    z *= np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return z
 
 
-def mixed(counter: Tensor, low: int | Tensor, high: int | Tensor) -> Tensor:
+def mixed(counter: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return a word per counter from the halves of a key; they broadcast."""
     # Half of the key enters between the rounds: with the other half alone all
     # streams would be windows of one and the same sequence.
@@ -97,27 +103,107 @@ def uploaded(array: NDArray[Any], device: torch.device) -> Tensor:
     return made.pin_memory().to(device, non_blocking=True)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The logical elements of a tensor as rows along its structured axis.
+class Streams:
+    """The keys and picks of many seeds, made as they are asked for.
 
-    What is written for a grid holds for `kfuzz.execution.values.grids.Grids` too, many
-    tensors at once, if it lays out what is one number per tensor (`pick`) before that
-    meets tensors, and counts axes from the end.
+    Attributes:
+        seeds: one per item, uint64.
+        device: where the elements are made.
+    """
+
+    def __init__(self, seeds: Words, device: torch.device) -> None:
+        """Take the seeds."""
+        self.seeds = seeds
+        self.device = device
+        # Of one item: numpy would take ten times as long.
+        self._one = int(seeds[0]) if len(seeds) == 1 else None
+        self._keys: dict[int, Words] = {}
+        self._halves: dict[int, Tensor] = {}
+
+    @cached_property
+    def _mixed(self) -> Words:
+        return splitmix64_all(self.seeds)
+
+    @cached_property
+    def _inverse(self) -> Words:
+        return splitmix64_all(~self.seeds)
+
+    def key(self, stream: int) -> Words:
+        """Return the keys of a stream, [items]."""
+        if stream not in self._keys:
+            if self._one is None:
+                made = splitmix64_all(self._mixed ^ np.uint64(stream))
+            else:
+                one = splitmix64(splitmix64(self._one) ^ stream)
+                made = np.array([one], dtype=np.uint64)
+            self._keys[stream] = made
+        return self._keys[stream]
+
+    def halves(self, stream: int) -> Tensor:
+        """Return low and high halves of keys on the device, int64 [2, items, 1, 1]."""
+        if stream not in self._halves:
+            key = self.key(stream)
+            both = np.stack((key & _LOW, key >> np.uint64(32))).view(np.int64)
+            self._halves[stream] = uploaded(both.reshape(2, -1, 1, 1), self.device)
+        return self._halves[stream]
+
+    def picks(self, stream: int, count: int) -> NDArray[np.int64]:
+        """Return one integer of 0..count-1 per item."""
+        if self._one is not None:
+            one = splitmix64(splitmix64(~self._one & _MASK64) ^ stream) % count
+            return np.array([one], dtype=np.int64)
+        drawn = splitmix64_all(self._inverse ^ np.uint64(stream))
+        return (drawn % np.uint64(count)).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The logical elements of items of one shape, as rows along the structured axis.
+
+    Elements have a shape that broadcasts to (items, rows, n). What is one number per
+    item (`pick`) is an array of numpy; `laid` brings it to where it meets elements.
 
     Attributes:
         rows: product of the sizes outside the axis, at least 1.
         n: size of the axis, at least 1.
         fmt: format of the values.
-        seed: 64-bit seed.
-        device: where the numbers are made.
+        streams: of these items, and of others before and after them.
+        start: the first of these items.
+        stop: one past the last.
+        first: number of the first element, of a part of a larger tensor as one row:
+            its words are those that the same elements have in the whole; what follows
+            from the place along the axis (`position`, `row`, `n`) is not.
+        total: elements of that larger tensor, 0 for a grid that is whole.
     """
 
     rows: int
     n: int
     fmt: Format
-    seed: int
-    device: torch.device
+    streams: Streams
+    start: int = 0
+    stop: int = 1
+    first: int = 0
+    total: int = 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the numbers are made."""
+        return self.streams.device
+
+    @property
+    def count(self) -> int:
+        """How many items there are."""
+        return self.stop - self.start
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the elements: (items, rows, n)."""
+        return (self.count, self.rows, self.n)
+
+    @property
+    def top(self) -> int:
+        """Exponent of the greatest finite value of the format."""
+        return greatest_exponent(self.fmt)
 
     @cached_property
     def position(self) -> Tensor:
@@ -131,53 +217,83 @@ class Grid:
 
     @cached_property
     def _counter(self) -> Tensor:
-        count = torch.arange(self.rows * self.n, device=self.device)
+        """A counter per element, (rows, n)."""
+        stop = self.first + self.rows * self.n
+        count = torch.arange(self.first, stop, device=self.device)
         return count.view(self.rows, self.n)
 
     @property
     def _counters(self) -> Tensor:
-        """Two counters per element, (2, rows, n)."""
-        count = 2 * self.rows * self.n
-        return torch.arange(count, device=self.device).view(2, self.rows, self.n)
+        """Two counters per element, (2, 1, rows, n)."""
+        if self.total:
+            both = torch.stack((self._counter, self._counter + self.total))
+        else:
+            both = torch.arange(2 * self.rows * self.n, device=self.device)
+        return both.view(2, 1, self.rows, self.n)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the elements: (rows, n)."""
-        return (self.rows, self.n)
+    # What formulas pick, a number per item.
 
-    def pick(self, stream: int, count: int) -> Number:
-        """Return one integer of 0..count-1 for the whole tensor."""
-        return splitmix64(splitmix64(~self.seed & _MASK64) ^ stream) % count
+    def pick(self, stream: int, count: int) -> NDArray[np.int64]:
+        """Return one integer of 0..count-1 per item."""
+        return self.streams.picks(stream, count)[self.start : self.stop]
 
-    def laid(self, number: Number) -> Tensor:
-        """Return a number per tensor such that it broadcasts with tensors.
-
-        Of one tensor it stays the plain number that it is.
-        """
-        made: Tensor = number
+    def entry(self, table: Sequence[float], stream: int) -> Numbers:
+        """Return the entry of a table that each item picks."""
+        made: Numbers = np.asarray(table)[self.pick(stream, len(table))]
         return made
 
-    def select(self, pick: Number, builders: Sequence[Callable[[], Tensor]]) -> Tensor:
-        """Return what the builder of number `pick` makes."""
-        return builders[pick]()
+    @staticmethod
+    def two_to(exponent: Numbers) -> Numbers:
+        """Return 2.0**exponent, exactly."""
+        return np.ldexp(1.0, exponent)
 
-    def put(self, raw: Tensor, row: Number, place: Number, bits: Number) -> None:
-        """Overwrite one element of the contiguous integers `raw`."""
-        raw[row, place] = bits
+    @staticmethod
+    def coprime(least: Numbers, n: int) -> Numbers:
+        """Return the least numbers from `least` on that share no factor with n."""
+        found = least.copy()
+        while (common := np.gcd(found, n) != 1).any():
+            found[common] += 1
+        return found
+
+    def signed(self, patterns: Sequence[int]) -> list[int]:
+        """Return bit patterns of the format as signed integers."""
+        itemsize = DTYPES[self.fmt.name].itemsize
+        return [as_signed(bits, itemsize) for bits in patterns]
+
+    def laid(self, number: Any) -> Any:
+        """Return what is one number per item such that it broadcasts with elements.
+
+        A number that is the same for all items stays one.
+        """
+        if not isinstance(number, np.ndarray):
+            return number
+        if len(number) == 1:
+            return number.item()
+        return uploaded(number.reshape(-1, 1, 1), self.device)
+
+    def places(self, table: Sequence[int], words: Tensor) -> Tensor:
+        """Return the entry of a table that each word picks."""
+        every = uploaded(np.array(table), self.device)
+        return every[words % len(table)]
+
+    # What is drawn per element.
 
     def _mixed(self, stream: int, counter: Tensor) -> Tensor:
         """Return a word per counter, int64."""
         if self.device.type == "cpu":
             return torch.from_numpy(self._on_host(stream, counter).astype(np.int64))
-        return words(self.seed, stream, counter)
+        low, high = self.streams.halves(stream)[:, self.start : self.stop].unbind(0)
+        return mixed(counter, low, high)
 
     def _on_host(self, stream: int, counter: Tensor) -> NDArray[np.uint32]:
         """Return a word per counter; those lie on the CPU."""
-        low, high = _halves(self.seed, stream)
-        return mixed_on_host(counter, np.uint32(low), np.uint32(high))
+        keys: Any = self.streams.key(stream)[self.start : self.stop]
+        keys = keys[0] if self.count == 1 else keys.reshape(-1, 1, 1)
+        low, high = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
+        return mixed_on_host(counter, low, high)
 
     def words(self, stream: int) -> Tensor:
-        """Return a 32-bit word per element, (rows, n)."""
+        """Return a 32-bit word per element."""
         return self._mixed(stream, self._counter)
 
     def words_at(self, stream: int, position: Tensor) -> Tensor:
@@ -185,26 +301,11 @@ class Grid:
         return self._mixed(stream, self.row * self.n + position)
 
     def row_words(self, stream: int) -> Tensor:
-        """Return a 32-bit word per row, (rows, 1)."""
+        """Return a 32-bit word per row, (items, rows, 1)."""
         return self._mixed(stream, self.row)
 
-    def wide(self, first: Tensor, stream: int) -> Tensor:
-        """Return 52-bit integers whose upper 32 bits are `first` (rows, n)."""
-        return (first << 20) | (self.words(stream) >> 12)
-
-    def fraction(self, stream: int) -> Tensor:
-        """Return float64 uniform in [0, 1), (rows, n), finer than the format."""
-        word = self.words(stream)
-        if self.fmt.precision > 24:
-            return self.wide(word, stream + 1).to(torch.float64) * 2.0**-52
-        return word.to(torch.float64) * 2.0**-32
-
-    def signs(self, stream: int) -> Tensor:
-        """Return float64 +1 or -1 per element, (rows, n)."""
-        return signs(self.words(stream) >> 31)
-
     def normal(self, stream: int) -> Tensor:
-        """Return nearly normal float64, (rows, n): mean 0, deviation 1.155.
+        """Return nearly normal float64: mean 0, deviation 1.155.
 
         The sum of four 16-bit fields of two words, with lower bits appended so
         that the values fill the significand of the format: numbers with few
@@ -221,31 +322,6 @@ class Grid:
             low = self.words(stream + 1).to(torch.float64) * 2.0**-63
             values = values + low
         return values
-
-
-@dataclass(frozen=True)
-class Stretch(Grid):
-    """Consecutive elements of a larger grid in C order, as one row.
-
-    Its words are those that the same elements have in the whole; what follows from
-    the place along the axis (`position`, `row`, `n`) is not.
-
-    Attributes:
-        first: number of the first element.
-        total: elements of the whole grid.
-    """
-
-    first: int = 0
-    total: int = 0
-
-    @cached_property
-    def _counter(self) -> Tensor:
-        stop = self.first + self.n
-        return torch.arange(self.first, stop, device=self.device).view(1, self.n)
-
-    @property
-    def _counters(self) -> Tensor:
-        return torch.stack((self._counter, self._counter + self.total))
 
 
 def bell(both: Tensor) -> Tensor:
@@ -265,30 +341,6 @@ def bell_on_host(both: NDArray[np.uint32]) -> NDArray[np.float64]:
     values *= 2.0**-15
     values += low * 2.0**-31
     return values
-
-
-def entry(table: Sequence[int] | Sequence[float], pick: Number) -> Number:
-    """Return the entry of a table that each tensor has picked."""
-    return table[pick] if isinstance(pick, int) else np.asarray(table)[pick]
-
-
-def two_to(exponent: Number) -> Number:
-    """Return 2.0**exponent of a number per tensor, exactly."""
-    if isinstance(exponent, int):
-        return math.ldexp(1.0, exponent)
-    return np.ldexp(1.0, exponent)
-
-
-def coprime(least: Number, n: int) -> Number:
-    """Return the least number from `least` on that has no factor in common with n."""
-    if isinstance(least, int):
-        while math.gcd(least, n) != 1:
-            least += 1
-        return least
-    found = least.copy()
-    while (common := np.gcd(found, n) != 1).any():
-        found[common] += 1
-    return found
 
 
 def signs(bit: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.patterns import INTEGERS, as_signed
+from kfuzz.execution.values.generator import INTEGERS, as_signed
 from kfuzz.judge.kernelbench.inputs import Inputs, interval_of
 from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged
 from kfuzz.judge.kernelbench.shapes import Shapes, on_cpu, runs, small_sizes

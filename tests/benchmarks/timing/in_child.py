@@ -28,7 +28,7 @@ from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.prefilter import ALWAYS_ON, Screen
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.values.batch_values import burst_values
+from kfuzz.execution.values.fills import batch_values
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.comparator.summary import summarise
 from kfuzz.targets.load import Source, load
@@ -158,7 +158,7 @@ class Measuring:
         dtype = case.data.dtype
         if made.unsupported or made.lost:
             return Timed(dtype, members, unsupported=made.unsupported or made.lost)
-        values = burst_values(burst, self._device)
+        values = batch_values(burst, self._device)
         function, calls = self._kernel.function, 0
         inside = Inside(self._clock)
 
