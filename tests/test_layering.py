@@ -44,7 +44,7 @@ ALLOWED = {
     # Triton kernels live among the witnesses, and kfuzz has some of its own; the
     # zygote imports triton before it forks.
     "triton": {"contracts", "execution", "numerics", "targets", "monitor", "doctor"},
-    "jinja2": {"report"},
+    "jinja2": {"engine", "report"},
     "typer": {"app", "cli", *VERBS},
     "rich": {"cli", "report", *VERBS},
     "safetensors": set(),

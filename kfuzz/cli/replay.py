@@ -260,7 +260,7 @@ def _each(
 def _write_script(
     entries: Sequence[Stored | Problem], path: Path, target: str, *, form: str
 ) -> ExitCode:
-    from kfuzz.engine.script.script import script
+    from kfuzz.engine.replay.script import script
     from kfuzz.report.writing import write_new
 
     if len(entries) != 1:

@@ -23,7 +23,7 @@ from kfuzz.core.recipe import Case, Fill
 from kfuzz.core.settled import layout_of
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.reduce.reducer import reduce_case
-from kfuzz.engine.script.script import script
+from kfuzz.engine.replay.script import script
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
 from tests.contracts.test_attribution import judged, spec, x_case

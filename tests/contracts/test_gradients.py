@@ -33,7 +33,7 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.script.script import script
+from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.strategies.parameters import IndexParameter

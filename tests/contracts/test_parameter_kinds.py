@@ -25,7 +25,7 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec, is_dtype
 from kfuzz.core.verdict import Failure, Kind
-from kfuzz.engine.script.script import script
+from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.drawing import strategy_of
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.numerics import elementwise

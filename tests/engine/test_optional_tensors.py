@@ -23,7 +23,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind
-from kfuzz.engine.script.script import script
+from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.record import Record
 from kfuzz.evaluation import further_calls
 from kfuzz.evaluation.prefilter import Screen

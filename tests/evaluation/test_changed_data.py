@@ -35,7 +35,7 @@ from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Plant
 from kfuzz.core.verdict import Kind, Verdict
-from kfuzz.engine.script.script import script
+from kfuzz.engine.replay.script import script
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.probes.scaling import scaled, scalings
 from kfuzz.execution.values.fills import logical_values

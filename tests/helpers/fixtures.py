@@ -19,7 +19,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
         "engine.replay.replayer": SimpleNamespace(replay=fake.replay),
         "engine.reduce.shrink": SimpleNamespace(shrink=fake.shrink),
         "fuzz.source": SimpleNamespace(GUIDES=None),
-        "engine.script.script": SimpleNamespace(
+        "engine.replay.script": SimpleNamespace(
             script=lambda found, _: f"# {found.id}\n"
         ),
     }

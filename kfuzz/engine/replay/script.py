@@ -1,0 +1,381 @@
+"""A finding as one self-contained Python file: torch and the kernel, no kfuzz.
+
+`script.py.jinja` beside this file is that file; here it is said what goes into it, and
+which check of a failure it ends with.
+"""
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz.contracts.changed import read_order, read_scaling, read_shift
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.finding import Finding, Target
+from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
+from kfuzz.core.verdict import Kind
+from kfuzz.targets.load import resolve_one
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+FAILS_OR_PASSES: Final = "Exit code 1: it still fails; 0: it passes."
+FAILS_OR_UNTOLD: Final = (
+    "Exit code 1: it still fails; 2: a plain script cannot tell whether it does."
+)
+CANNOT_TELL: Final = "Exit code 2: a plain script cannot tell whether it still fails."
+
+# Elements around an argument that a script watches: a tile of 1024 and more.
+GUARD: Final = 2048
+# Elements that a script may lay out anew to watch them; a view may span terabytes.
+MAX_WATCHED: Final = 1 << 24
+
+_UNSEEN: Final = {k: text for c in ATTRIBUTION for k, text in c.unseen.items()}
+# Details of K-GRD-01: how gradients are asked for.
+_WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
+# What a kernel should have returned in place of one tensor.
+_COUNT: Final = re.compile(r"expected (\d+) tensors$")
+_ORDERS: Final = {
+    "reversed": "every[::-1]",
+    "with its halves swapped": "every[n // 2 :] + every[: n // 2]",
+}
+_METADATA: Final = {
+    Kind.WRONG_SHAPE: "tuple(result.shape)",
+    Kind.WRONG_DTYPE: "result.dtype",
+    Kind.WRONG_DEVICE: "result.device",
+}
+
+# What the template is given for a check, with its name under "check".
+_Check = dict[str, Any]
+
+
+def script(finding: Finding, target: str = "") -> str:
+    """Return a file that repeats a finding's minimal case.
+
+    Run it from the project's folder; its one argument is the device. Findings come
+    from strangers too: what one holds is a literal in it or part of a comment.
+
+    Args:
+        finding: the finding.
+        target: the kernel to run in place of the stored one, as on the command line;
+            "" for that one.
+
+    Raises:
+        UsageError: if the target names no one kernel.
+        KfuzzError: if the finding holds no explicit values or no kernel home.
+    """
+    home, case = _home(finding, target), finding.case
+    out = bool(finding.declaration.out)
+    if out and not case.destinations:
+        raise KfuzzError(
+            "the shapes of its results are not known",
+            where=finding.id,
+            fix=f"run it by kfuzz replay {finding.id}",
+        )
+    chosen = _check(finding)
+    codes = CANNOT_TELL if chosen is None else FAILS_OR_PASSES
+    if chosen is not None and _filled_otherwise(finding):
+        codes = FAILS_OR_UNTOLD
+    settings = finding.declaration.config(case.config or 0)
+    values: dict[str, Any] = {
+        "id": finding.id,
+        "message": finding.failure.message,
+        "codes": codes,
+        "interpret": finding.device == "interpret",
+        "device": "cuda" if finding.device == "cuda" else "cpu",
+        "home": home,
+        "poison": _poison(finding),
+        "asked": _asked(finding),
+        "takes": _takes(finding),
+        "tensors": tuple(case.tensors),
+        "arguments": [_argument(n, spec) for n, spec in case.tensors.items()],
+        "scalars": _scalars({**case.scalars, **settings}),
+        "out": tuple(case.destinations) if out else (),
+        "destinations": [
+            f"destination({d.shape!r}, {d.strides!r}, {d.offset},"
+            f" torch.{DTYPES[d.dtype].name}),  # {_in_comment(name)}"
+            for name, d in case.destinations.items()
+        ],
+        "places": (),
+        "moved": (),
+        **(_untold(finding) if chosen is None else chosen),
+    }
+    return _template().render(values)
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"repr": repr, "docstring": _in_docstring}
+    return environment.get_template("script.py.jinja")
+
+
+def _home(finding: Finding, target: str) -> Target:
+    """Return where the kernel lives that the script is to call.
+
+    Raises:
+        UsageError: if the target names no one kernel.
+        KfuzzError: if the finding holds no explicit values or no kernel home.
+    """
+    if not finding.case.pinned:
+        raise KfuzzError(
+            "the finding's values are not explicit",
+            where=finding.id,
+            fix=f"shrink it first: kfuzz shrink {finding.id}",
+        )
+    home = finding.target
+    if home.reference:
+        raise KfuzzError(
+            "a candidate that nobody vouches for runs in its sandbox only",
+            where=finding.id,
+            fix=f"kfuzz replay {finding.id}",
+        )
+    if target:
+        source = resolve_one(target, home.name)
+        file = "" if source.file is None else os.path.relpath(source.file)
+        return Target(file, source.only[0], source.module)
+    if not home.file and not home.module:
+        raise KfuzzError(
+            "the finding's kernel has no importable home, or one outside the project",
+            where=finding.id,
+            fix="name it: --target path.py::name",
+        )
+    return home
+
+
+def _poison(finding: Finding) -> str:
+    if finding.case.poison != "finite":
+        return 'float("nan")'
+    narrow = {"float16": 2.0**15, "float8_e5m2": 2.0**15, "float8_e4m3fn": 2.0**8}
+    dtype = finding.case.data.dtype
+    return repr(narrow.get(dtype, 2.0**100))
+
+
+def _asked(finding: Finding) -> str:
+    """Return what asks for gradients in the way that shows the failure, if one does."""
+    failure = finding.failure
+    if failure.contract != "K-GRD-01" or failure.detail not in _WAYS:
+        return ""
+    return f".function.asked({failure.detail!r}, {failure.output[1:]!r})"
+
+
+def _takes(finding: Finding) -> str:
+    """Return which tensors the kernel takes, as an expression.
+
+    "" where no tensor is missing before another one.
+    """
+    names = tuple(finding.case.tensors)
+    known = OPERATORS.get(finding.operator.removesuffix(".backward"))
+    if known is None:  # a user's operator is known where its kernel is
+        return f'getattr(getattr(kernel, "arguments", None), "tensors", {names!r})'
+    every = tuple(known.tensors)
+    own = tuple(name for name in names if name in every)  # no gradient
+    takes = every[: every.index(own[-1]) + 1] if own else own
+    return "" if takes == own else repr(takes)
+
+
+def _scalars(scalars: Mapping[str, Scalar]) -> str:
+    items = (f"{name!r}: {_scalar(value)}" for name, value in scalars.items())
+    return f"{{{', '.join(items)}}}"
+
+
+def _scalar(value: Scalar) -> str:
+    if is_dtype(value):
+        return f"torch.{value}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def _argument(name: str, spec: TensorSpec) -> str:
+    assert spec.values is not None
+    patterns = unpack_bits(spec.values, spec.dtype)
+    shown = ", ".join(f"{bits_to_number(p, spec.dtype):.9g}" for p in patterns[:8])
+    more = ", …" if len(patterns) > 8 else ""
+    return (
+        f"tensor({spec.shape!r}, {spec.element_strides!r}, {spec.offset}, "
+        f"torch.{spec.dtype}, {spec.values.hex()!r}),"
+        f"  # {_in_comment(name)}: {spec.dtype}{list(spec.shape)} [{shown}{more}]"
+    )
+
+
+def _untold(finding: Finding) -> _Check:
+    """Return the end of a script that calls the kernel and cannot say more."""
+    failure = finding.failure
+    what = _UNSEEN.get(failure.kind, "this failure")
+    if _is_tuned(finding) and failure.kind is not Kind.TUNING_DEPENDENT:
+        what = "which configuration runs"
+    relation = failure.index is not None and failure.expected is None
+    if relation and failure.kind not in _UNSEEN:
+        what = "whether the results fit together"
+    overwrites = failure.kind is Kind.WRITE_OUTSIDE
+    return {"check": "untold", "what": what, "overwrites": overwrites}
+
+
+def _check(finding: Finding) -> _Check | None:
+    """Return the check of a failure, None where a script has none."""
+    failure, inplace = finding.failure, finding.declaration.inplace
+    comparable = failure.index is not None and failure.expected is not None
+    if _is_tuned(finding):
+        return None
+    match failure.kind:
+        case Kind.UNWRITTEN:
+            # torch's own switch fills fresh memory with NaN.
+            return _value(finding) | {"fills": True} if comparable else None
+        case Kind.INPUT_MODIFIED:
+            return {"check": "modified"}
+        case Kind.WRITE_OUTSIDE:
+            return _guarded(finding)
+        case Kind.RAISES:
+            return {"check": "raises"}
+        case Kind.INDEX_ACCEPTED if not comparable:
+            return {"check": "must_raise", "why": "an index is out of bounds"}
+        case Kind.NONFINITE_ACCEPTED:
+            why = "its data hold a NaN or an infinity"
+            return {"check": "must_raise", "why": why}
+        case Kind.FOREIGN_OPERATOR:
+            copies = failure.detail.endswith(("copy", "copy_", "clone"))
+            return {"check": "foreign", "name": failure.detail, "copies": copies}
+        case Kind.WRONG_TYPE if finding.declaration.out and not failure.output:
+            return {"check": "handed_back"}
+        case Kind.ALIASES_INPUT:
+            own = [i for i, n in enumerate(finding.case.tensors) if n not in inplace]
+            return {"check": "aliases", "own": own}
+        case Kind.ALIASES_OUTPUT:
+            return {"check": "aliases", "own": None}
+        case Kind.SEED_DEPENDENT:
+            return {"check": "seeds"}
+        case Kind.SCALE_DEPENDENT | Kind.ORDER_DEPENDENT:
+            change = _change(finding) if comparable else None
+            return None if change is None else _value(finding) | change
+        case Kind.HANG | Kind.CRASH | Kind.DEVICE_FAULT:
+            shown = f"this call should show: {failure.kind} {failure.detail}"
+            return {"check": "ended", "shown": shown}
+        case Kind.WRONG_TYPE | Kind.WRONG_SHAPE | Kind.WRONG_DTYPE | Kind.WRONG_DEVICE:
+            wrong = _wrong_metadata(finding)
+            return {"check": "metadata", "pick": _picked(finding), "wrong": wrong}
+        case _:
+            return _value(finding) if comparable else None
+
+
+def _is_tuned(finding: Finding) -> bool:
+    """Whether an autotuner's choice decides, which kfuzz alone makes for it."""
+    return finding.failure.contract == "C-CMP-02" and not finding.declaration.configs
+
+
+def _filled_otherwise(finding: Finding) -> bool:
+    """Whether fresh memory held what torch's own switch does not fill it with."""
+    unwritten = finding.failure.kind is Kind.UNWRITTEN
+    return unwritten and finding.case.poison != "nan"
+
+
+def _guarded(finding: Finding) -> _Check | None:
+    """Return the check of a store outside an argument.
+
+    None where the memory concerned is not an argument's, or the store lies
+    farther away than a script can watch.
+    """
+    failure, case = finding.failure, finding.case
+    if failure.output not in (*case.tensors, *case.destinations):
+        return None
+    reach = [a.distance + a.count for a in failure.accesses if a.access != "load"]
+    guard = max([GUARD, *reach])
+    given = [d.spec() for d in case.destinations.values()]
+    every = (*case.tensors.values(), *given)
+    watched = sum(s.offset + s.span + 2 * guard for s in every)
+    return {"check": "guarded", "guard": guard} if watched <= MAX_WATCHED else None
+
+
+def _wrong_metadata(finding: Finding) -> str:
+    """Return the expression that says that a result is not what was asked for."""
+    kind, message = finding.failure.kind, finding.failure.message
+    if kind is not Kind.WRONG_TYPE:
+        # The message ends with what the operator asks for, as torch prints it.
+        return f"str({_METADATA[kind]}) != {message.rpartition('expected ')[2]!r}"
+    if count := _COUNT.search(message):
+        several = "not isinstance(result, (tuple, list))"
+        return f"{several} or len(result) != {int(count[1])}"
+    return "not isinstance(result, torch.Tensor) or result.layout is not torch.strided"
+
+
+def _value(finding: Finding) -> _Check:
+    """Return the check of one element against what is allowed."""
+    failure = finding.failure
+    index = failure.index or ()
+    return {
+        "check": "value",
+        "fills": False,
+        "told_otherwise": _filled_otherwise(finding),
+        "pick": _taken(finding),
+        "index": repr(tuple(index)),
+        "label": f"{failure.output}[{', '.join(map(str, index))}] =",
+        "expected": _literal(failure.expected),
+        "low": _literal(failure.low),
+        "high": _literal(failure.high),
+        # Where a zero fails against a zero, its sign is wrong.
+        "signed": failure.got == 0 == failure.expected,
+    }
+
+
+def _change(finding: Finding) -> _Check | None:
+    """Return how the data are changed for the failure to show, None if unknown."""
+    message, tensors = finding.failure.message, finding.case.tensors
+    names, scaling, order = list(tensors), read_scaling(message), read_order(message)
+    made: _Check
+    if scaling is not None:
+        arguments, exponent = scaling
+        made = {"places": [names.index(n) for n in arguments], "exponent": exponent}
+    elif order is not None:
+        axes = [
+            (names.index(n), tensors[n].axes.index(order.axis)) for n in order.arguments
+        ]
+        made = {"moved": axes, "order": _ORDERS[order.order]}
+    else:
+        return None
+    shift = read_shift(message)
+    return made if shift is None else made | {"check": "bits", "shift": shift}
+
+
+def _taken(finding: Finding) -> str:
+    """Return code that takes the result concerned, wherever the kernel left it."""
+    if finding.declaration.inplace:
+        names = list(finding.case.tensors)
+        place = names.index(finding.declaration.inplace[0])
+        return f"result = arguments[{place}] if result is None else result"
+    return _picked(finding) or "result = arguments[0] if result is None else result"
+
+
+def _picked(finding: Finding) -> str:
+    """Return code that takes the result concerned out of several, or ""."""
+    place = finding.failure.place
+    return "" if place is None else f"result = result[{place}]"
+
+
+def _literal(value: float | None) -> str:
+    return "nan" if value is None else repr(float(value))
+
+
+def _in_comment(text: str) -> str:
+    """Return a text on one line: what is not printable, as ends of lines, escaped."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _in_docstring(text: str) -> str:
+    """Return a text on one line that a string between three double quotes may hold."""
+    return _in_comment(text).replace("\\", "\\\\").replace('"', '\\"')
