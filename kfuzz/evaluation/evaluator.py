@@ -18,8 +18,8 @@ from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.destinations import given
 from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.gradients.charging import charged, in_force
-from kfuzz.contracts.judge import judge, mapped
-from kfuzz.contracts.language import SECOND_CALL_SHARE
+from kfuzz.contracts.judge import judge, mapped, suspected
+from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.notes import notes
 from kfuzz.contracts.reading import beyond_core, decided, miss_of, ratios, worst_ratio
 from kfuzz.contracts.suspicions import suspicions
@@ -29,17 +29,32 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
 from kfuzz.core.settled import config_of, settled
 from kfuzz.core.untrusted import KernelEnded
-from kfuzz.core.verdict import CaseReport, Failure, Suspicion
+from kfuzz.core.verdict import CaseReport, Suspicion
 from kfuzz.evaluation.baselines import Impostors
 from kfuzz.evaluation.calling import Caller, Memory
+from kfuzz.evaluation.case_calls import BesideCollective, CaseCalls, Step
 from kfuzz.evaluation.diagnosis import Diagnosing
 from kfuzz.evaluation.ended import ended_report, is_of_the_machine
 from kfuzz.evaluation.explaining import judge_explained
-from kfuzz.evaluation.further_calls import BesideCollective, FurtherCalls
 from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.large import LargeJudge
+from kfuzz.evaluation.probes import (
+    batches,
+    gradients,
+    measuring,
+    opchecking,
+    overlapping,
+    permuting,
+    repeating,
+    replaying,
+    scaling,
+    second_call,
+    shorter,
+    under_load,
+)
 from kfuzz.evaluation.probes.repeating import is_told
-from kfuzz.evaluation.probes.second_call import is_due
+from kfuzz.evaluation.probes.second_call import is_due, second_data
+from kfuzz.evaluation.probes.shorter import shortened
 from kfuzz.execution.device.devices import is_lost
 from kfuzz.execution.device.health import ailment
 from kfuzz.execution.device.surroundings import surroundings_of
@@ -52,6 +67,24 @@ from kfuzz.execution.values.fills import logical_values
 _SECOND_CALL: Final = frozenset(c.id for c in ATTRIBUTION if c.second_call)
 # The classes that calls on changed data bear on: a memo of the shapes breaks them too.
 _OF_CHANGED_DATA: Final = frozenset(c.id for c in ATTRIBUTION if c.changed_data)
+
+FURTHER: Final[tuple[tuple[Step, ...], ...]] = (
+    (second_call.STEP,),
+    (shorter.STEP,),
+    (opchecking.STEP,),
+    (gradients.STEP,),
+    (
+        under_load.STEP,
+        batches.STEP,
+        overlapping.STEP,
+        overlapping.COLLECTIVE,
+        measuring.STEP,
+    ),
+    (replaying.STEP,),
+    (scaling.STEP, permuting.STEP),
+)
+"""What a case that conforms is put to, in this order: the first on cases whose base run
+was held, the others on those that are compared. A case is judged after each group."""
 
 
 @dataclass(frozen=True)
@@ -219,44 +252,29 @@ class Bench:
         ):  # nothing on the device can be read
             verdicts, failure = judge(evidence, classes & {"K-LIV-01"})
             return CaseReport(verdicts, failure=failure, beside=evidence.base.beside)
-        further = FurtherCalls(
+        calls = CaseCalls(
             caller, diagnosis, derived, classes,
             thorough=depth is Depth.FULL or case.pinned,
             beside_collective=self.beside_collective,
         )  # fmt: skip
         if depth is not Depth.BASE:
-            evidence = further.with_repeats(evidence)
+            evidence = repeating.STEP(evidence, calls)
         evidence, verdicts, failure = judge_explained(evidence, classes)
-        if (
-            depth is Depth.FULL
-            and miss_of(evidence) is not None
-            and not is_told(failure)
-        ):
+        missed = miss_of(evidence) is not None
+        if depth is Depth.FULL and missed and not is_told(failure):
             evidence = diagnosis.of(evidence, derived)
             evidence, verdicts, failure = judge_explained(evidence, classes)
         # Only now: what shows in one call is charged alike whatever the share.
-        if failure is None and caller.held and evidence.acceptance:
-            evidence = further.with_second_call(evidence)
-            evidence, verdicts, failure = judge_explained(evidence, classes)
-        if failure is None and self._is_compared(evidence, depth):
-            steps = (
-                further.with_shorter,
-                further.with_opcheck,
-                further.with_graphs,
-                further.with_other_calls,
-                further.with_replays,
-                further.with_changed_data,
-            )
-            for step in steps:
-                grown = step(evidence)
-                if caller.lost:  # nothing of it can be read; what was judged stands
-                    break
-                if grown is evidence:
-                    continue
-                evidence = grown
-                evidence, verdicts, failure = judge_explained(evidence, classes)
-                if failure is not None:
-                    break
+        further = FURTHER if self._is_compared(evidence, depth) else FURTHER[:1]
+        for together in further:
+            if failure is not None or caller.lost:
+                break
+            grown = evidence
+            for step in together:
+                grown = step(grown, calls)
+            # Of a lost device nothing can be read; what was judged stands.
+            if grown is not evidence and not caller.lost:
+                evidence, verdicts, failure = judge_explained(grown, classes)
         if failure is not None and depth is not Depth.BASE and not caller.lost:
             failure = mapped(evidence, failure)
         tried: dict[str, bool] = {}
@@ -270,7 +288,7 @@ class Bench:
         suspicion = None
         unsettled = failure is None or failure.contract in _OF_CHANGED_DATA
         if unsettled and not caller.lost:
-            suspicion = self._suspicion(case, further.suspected(evidence))
+            suspicion = self._suspicion(evidence, calls)
         refusal, example, aspects = None, "", _aspects(evidence)
         if raised is not None and failure is None and not evidence.outside:
             refusal, example = _refusal(evidence), raised.message
@@ -292,13 +310,21 @@ class Bench:
             suspicion=suspicion,
         )
 
-    def _suspicion(
-        self, case: Case, found: tuple[Derived, Failure] | None
-    ) -> Suspicion | None:
+    def _suspicion(self, evidence: Evidence, calls: CaseCalls) -> Suspicion | None:
         """Return what a fresh process has to settle as a case of its own."""
+        found, operator = suspected(evidence, calls.classes), evidence.operator
         if found is None:
             return None
-        derived, failure = found
+        probe, failure = found
+        if probe is Probe.SECOND:
+            values = second_data(operator, calls.derived.values)
+            derived = replace(calls.derived, values=values)
+        else:
+            part = shortened(operator, evidence.declaration, calls.plain)
+            if part is None:
+                return None
+            derived = part
+        case = calls.derived.case
         made = replace(derived.case, poison=case.poison, config=case.config)
         return Suspicion(self._pinned(made, derived.values), failure)
 

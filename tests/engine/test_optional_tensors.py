@@ -25,8 +25,8 @@ from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind
 from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.record import Record
-from kfuzz.evaluation import further_calls
 from kfuzz.evaluation.prefilter import Screen
+from kfuzz.evaluation.probes import opchecking
 from tests.contracts.test_attribution import COUNTER, judged
 from tests.helpers.findings import finding
 from tests.helpers.kernel_draws import drawn
@@ -148,7 +148,7 @@ def test_refusing_none_is_a_refusal_that_is_told() -> None:
 
 
 def test_an_operator_of_a_library_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(further_calls, "is_child", lambda: True)  # opcheck too
+    monkeypatch.setattr(opchecking, "is_child", lambda: True)  # opcheck too
     report = judged(ops.layer_norm, NORM, without("bias"))
     assert report.failure is report.error is report.refusal is None
 

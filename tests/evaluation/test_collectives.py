@@ -125,7 +125,7 @@ def bench(name: str, said: Collected) -> Bench:
 
 
 def test_what_a_collective_saw_is_c_ord_03(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kfuzz.evaluation.further_calls.interpreting", lambda: False)
+    monkeypatch.setattr("kfuzz.evaluation.probes.measuring.interpreting", lambda: False)
     asked = replace(CASE, collective=True)
     made = bench("collective_torn", Collected(torn=TORN))
     report = made.judge(asked, Depth.SEARCH)

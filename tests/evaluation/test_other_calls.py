@@ -23,9 +23,9 @@ from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation import further_calls
 from kfuzz.evaluation.calling import Memory
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.probes import measuring
 from kfuzz.evaluation.probes.batches import batch_axis, taken
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.pages import NoAddressSpace
@@ -49,7 +49,7 @@ def judged(
 @pytest.fixture
 def natively(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judge as where Triton's interpreter runs nothing."""
-    monkeypatch.setattr(further_calls, "interpreting", lambda: False)
+    monkeypatch.setattr(measuring, "interpreting", lambda: False)
 
 
 # Batches ----------------------------------------------------------------------

@@ -22,16 +22,17 @@ from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, Verdict
 from kfuzz.evaluation import evaluator as bench_module
+from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.explaining import judge_explained
-from kfuzz.evaluation.further_calls import FurtherCalls
+from kfuzz.evaluation.probes import batches
 from kfuzz.evaluation.probes.under_load import (
     _COMPANY,
     ROUNDS,
     THOROUGH_ROUNDS,
     with_loads,
 )
-from kfuzz.execution.calls import run
+from kfuzz.execution.calls import environment, raised, run
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run, UncheckedLaunch
 
@@ -256,8 +257,8 @@ def benched(
     function: Callable[[Tensor], Tensor] = lambda x: torch.exp(x),
 ) -> Bench:
     """Return a bench on the CPU whose device has surroundings."""
-    monkeypatch.setattr(run, "surroundings_of", lambda device: met)
-    monkeypatch.setattr(bench_module, "surroundings_of", lambda device: met)
+    for module in (run, environment, raised, bench_module):
+        monkeypatch.setattr(module, "surroundings_of", lambda device: met)
     bound = kernel(ops.exp, name=f"exp_{next(_NUMBERS)}")(function)
     return Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
 
@@ -323,7 +324,7 @@ def test_a_device_lost_in_a_further_run_is_no_verdict(
 ) -> None:
     calls = itertools.count()
 
-    def lose(calls: FurtherCalls, view: Evidence) -> Evidence:
+    def lose(view: Evidence, calls: CaseCalls) -> Evidence:
         raise RuntimeError("CUDA error: an illegal memory access\nmore")
 
     def called(x: Tensor) -> Tensor:
@@ -331,7 +332,8 @@ def test_a_device_lost_in_a_further_run_is_no_verdict(
         return torch.exp(x)
 
     bench = benched(monkeypatch, Met(), called)
-    monkeypatch.setattr(FurtherCalls, "with_other_calls", lose)
+    lost = ((Step(batches.STEP.probes, lose),),)
+    monkeypatch.setattr(bench_module, "FURTHER", lost)
     with pytest.raises(RuntimeError):
         bench.judge(CASE, Depth.FULL)  # the device is well: kfuzz is at fault
     monkeypatch.setattr(bench_module, "is_lost", lambda device: True)

@@ -19,8 +19,8 @@ from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation import further_calls
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.probes import opchecking
 from tests.contracts.test_attribution import layer_norm_case, x_case
 from tests.e2e.project import Project
 
@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture
 def in_child(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have opcheck run here, as it does in a child."""
-    monkeypatch.setattr(further_calls, "is_child", lambda: True)
+    monkeypatch.setattr(opchecking, "is_child", lambda: True)
     return
 
 

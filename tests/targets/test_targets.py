@@ -20,8 +20,8 @@ from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation import further_calls
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.probes import opchecking
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.targets.identity import identity
 from kfuzz.targets.load import Source, load, load_all, target_of
@@ -223,7 +223,7 @@ def _(x: Tensor) -> Tensor:
 @pytest.fixture
 def in_child(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have opcheck run here, as it does in a child."""
-    monkeypatch.setattr(further_calls, "is_child", lambda: True)
+    monkeypatch.setattr(opchecking, "is_child", lambda: True)
     return
 
 

@@ -1,18 +1,19 @@
 """Batch invariance: the same rows in other batches, for kernels that declare it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Batches, Evidence, Rows
+from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.elements import as_integers
-from kfuzz.numerics.run import Run
 
 # Two rows are the fewest of which a batch can be a part.
 _FEWEST: Final = 2
@@ -20,37 +21,18 @@ _FEWEST: Final = 2
 _FEW: Final = (1, 2, 3, 5)
 
 
-class Calls(Protocol):
-    """Runs the kernel on a case."""
-
-    def __call__(
-        self, part: Derived, wanted: Mapping[str, Acceptance], apart: bool
-    ) -> Run:
-        """Run it where the case lay, or apart, in other memory."""
-
-
-def with_batches(
-    evidence: Evidence,
-    derived: Derived,
-    admit: Callable[[Derived], Mapping[str, Acceptance] | None],
-    call: Calls,
-) -> Evidence:
+def with_batches(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with the case twice, then parts: fewer rows, or reordered.
 
     Unchanged where that is not declared, or the case has no two rows along a leading
     axis. A part that the declaration excludes is left out.
-
-    Args:
-        evidence: a case whose base run conforms.
-        derived: the case with its values.
-        admit: the acceptance of other cases; None where it is undefined.
-        call: runs the kernel.
     """
     operator, claims, whole = (
         evidence.operator,
         evidence.declaration,
         evidence.acceptance,
     )
+    derived = calls.plain
     axis = batch_axis(operator, derived.case)
     if not claims.batch_invariant or axis is None or whole is None:
         return evidence
@@ -61,7 +43,7 @@ def with_batches(
         part = taken(derived, axis, rows)
         if not operator.admits(part.case, claims):
             continue
-        wanted = admit(part)
+        wanted = calls.accepted(part)
         if wanted is None:
             continue
         if len(rows) < n:
@@ -69,11 +51,11 @@ def with_batches(
             if axes is None:
                 return evidence
         if axes is not None:
-            found.append(Rows(rows, axes, call(part, wanted, apart=False)))
+            found.append(Rows(rows, axes, calls.on(part, wanted)))
     if axes is None or not found:
         return evidence
     everything = tuple(range(n))
-    twice = [Rows(everything, axes, call(derived, whole, apart=False)) for _ in "12"]
+    twice = [Rows(everything, axes, calls.on(derived, whole)) for _ in "12"]
     return evidence.knowing(Batches((*twice, *found)))
 
 
@@ -148,3 +130,6 @@ def _axes(
             return None
         axes[name] = differ[0]
     return axes
+
+
+STEP: Final = Step((Probe.SLICED,), with_batches)

@@ -14,9 +14,14 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.custom_ops import CustomOp
-from kfuzz.contracts.evidence import OpCheck
+from kfuzz.contracts.evidence import Evidence, OpCheck
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.oracle import expected_metadata
+from kfuzz.evaluation.case_calls import CaseCalls, Step
+from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.calls.occupied import by_kernel
+from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.values.randomness import SEED, seeded
 from kfuzz.numerics.footprints import Footprint
 from kfuzz.numerics.run import Expected
@@ -142,3 +147,25 @@ def _said(error: Exception) -> str:
 
 def _line(text: str) -> str:
     return text.strip().partition("\n")[0][:200]
+
+
+def with_opcheck(evidence: Evidence, calls: CaseCalls) -> Evidence:
+    """Return the evidence of a user's operator with what opcheck says of it."""
+    caller, kernel, derived = calls.caller, calls.caller.kernel, calls.derived
+    operator = kernel.function
+    if not isinstance(operator, CustomOp) or evidence.acceptance is None:
+        return evidence
+    caller.step()
+    expected = expected_metadata(evidence.acceptance)
+    told = opcheck(
+        operator,
+        [derived.values.get(name) for name in kernel.arguments.tensors],
+        keywords_of(kernel, derived.case, caller.config),
+        {name: expected[name] for name in kernel.arguments.destinations},
+        caller.memory.device,
+    )
+    return evidence.knowing(told)
+
+
+# In a child alone: it runs under modes of torch's, and imports much of it.
+STEP: Final = Step((Probe.OPCHECK,), with_opcheck, lambda evidence, calls: is_child())

@@ -1,17 +1,16 @@
 """Calls that overlap: each result against its own acceptance and its own call alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.reading import agree, conforms
-from kfuzz.evaluation.probes.batches import Calls
+from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.probes.second_call import turned
-from kfuzz.execution.calls.overlap import Overlapping, in_threads, on_side_stream
+from kfuzz.execution.calls.overlap import in_threads, on_side_stream
 from kfuzz.execution.memory.pages import NoAddressSpace
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Run
@@ -26,30 +25,16 @@ THOROUGH_ROUNDS: Final = 12
 """How often they are made where a finding hangs on it."""
 
 
-def with_overlap(
-    evidence: Evidence,
-    derived: Derived,
-    common: Overlapping,
-    admit: Callable[[Derived], Mapping[str, Acceptance] | None],
-    call: Calls,
-    *,
-    thorough: bool,
-) -> Evidence:
+def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with one of several overlapping calls: the first at fault.
 
     Nothing is added where the other data are not admitted, or a call on one of the
     two by itself leaves what is not.
-
-    Args:
-        evidence: a case whose base run conforms.
-        derived: the case with its values.
-        common: the kernel and the form of its arguments.
-        admit: the acceptance of other data; None where it is undefined.
-        call: runs the kernel by itself.
-        thorough: whether to repeat until next to nothing is left to chance.
     """
+    calls.caller.step()
+    derived, common = calls.plain, calls.overlapping(evidence)
     other = replace(derived, values=turned(evidence.operator, derived.values))
-    wanted = admit(other)
+    wanted = calls.accepted(other)
     if wanted is None or evidence.acceptance is None:
         return evidence
     if expected_metadata(wanted) != expected_metadata(evidence.acceptance):
@@ -57,13 +42,13 @@ def with_overlap(
     pairs = ((derived, evidence.acceptance), (other, wanted))
     alone = []
     for given, accepted in pairs:
-        single = call(given, accepted, apart=True)
+        single = calls.on(given, accepted, apart=True)
         alone.append(_grown(evidence, single, single, accepted))
         if not conforms(alone[-1], Probe.ALONE):
             return evidence
     data = [given.values for given, _ in pairs]
     if common.device.type == "cpu":
-        rounds = THOROUGH_ROUNDS if thorough else ROUNDS
+        rounds = THOROUGH_ROUNDS if calls.thorough else ROUNDS
         overlapped = in_threads(common, data * COPIES, rounds)
     else:  # nothing is left to chance there
         overlapped = on_side_stream(common, data, 1)
@@ -93,12 +78,25 @@ def _is_at_fault(evidence: Evidence) -> bool:
 def _grown(
     evidence: Evidence, single: Run, run: Run, accepted: Mapping[str, Acceptance]
 ) -> Evidence:
-    return replace(
-        evidence,
-        runs={**evidence.runs, Probe.ALONE: single, Probe.OVERLAPPED: run},
-        others={
-            **evidence.others,
-            Probe.ALONE: accepted,
-            Probe.OVERLAPPED: accepted,
-        },
-    )
+    others = dict.fromkeys((Probe.ALONE, Probe.OVERLAPPED), accepted)
+    return evidence.running({Probe.ALONE: single, Probe.OVERLAPPED: run}, others)
+
+
+def with_collective(evidence: Evidence, calls: CaseCalls) -> Evidence:
+    """Return the evidence with the kernel beside a collective."""
+    assert calls.beside_collective is not None
+    calls.caller.step()
+    return evidence.knowing(calls.beside_collective(evidence.case, calls.caller.step))
+
+
+def _beside_collective(evidence: Evidence, calls: CaseCalls) -> bool:
+    asked = evidence.case.collective and calls.beside_collective is not None
+    return asked and not evidence.base.programs
+
+
+_PROBES: Final = (Probe.ALONE, Probe.OVERLAPPED)
+# Where Triton interprets, one call runs at a time.
+STEP: Final = Step(
+    _PROBES, with_overlap, lambda evidence, calls: not evidence.base.programs
+)
+COLLECTIVE: Final = Step(_PROBES, with_collective, _beside_collective)

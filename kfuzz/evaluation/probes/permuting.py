@@ -5,15 +5,19 @@ results lie within the bound of the declared accumulation. Two results of one su
 differ by no more than twice the bound and one rounding of the store each.
 """
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
 from kfuzz.contracts.changed import ORDERS, Changed, Order
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Evidence, Permuted
+from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.reading import miss_of
 from kfuzz.core.recipe import Case
+from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.probes.relational import WORDS, Apart, told
 
 
@@ -51,14 +55,9 @@ def _raw(x: Tensor) -> Tensor:
     return x.contiguous().view(WORDS[x.element_size()])
 
 
-def with_orders(evidence: Evidence, given: Derived, apart: Apart) -> Evidence:
-    """Return the evidence of a conforming case with what other orders gave.
-
-    Args:
-        evidence: the case.
-        given: its values.
-        apart: runs changed cases.
-    """
+def with_orders(evidence: Evidence, calls: CaseCalls) -> Evidence:
+    """Return the evidence of a conforming case with what other orders gave."""
+    given, apart = calls.plain, Apart(calls)
     found: list[Changed] = []
     left = False
     for order in orders(evidence.operator, given.case):
@@ -74,3 +73,6 @@ def with_orders(evidence: Evidence, given: Derived, apart: Apart) -> Evidence:
         else:
             left = True
     return evidence.knowing(Permuted(told(found, left=left)))
+
+
+STEP: Final = Step((Probe.PERMUTED,), with_orders)

@@ -1,17 +1,22 @@
 """What protocols share that run a conforming case in a changed form."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import torch
 
 from kfuzz.contracts.changed import Changed
+from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Evidence
-from kfuzz.contracts.reading import decided
+from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose, stream
+from kfuzz.evaluation.case_calls import CaseCalls
+from kfuzz.evaluation.explaining import judge_explained
+from kfuzz.evaluation.probes import repeating
+from kfuzz.evaluation.probes.repeating import is_told
 
 T = TypeVar("T")
 
@@ -27,23 +32,19 @@ class Apart:
     """Runs changed forms of a case in memory that no recent call has met.
 
     Attributes:
-        fresh: returns a function that runs one case after the other in one memory,
-            None where it left nothing to judge.
-        blame: runs a case and returns the class that its failure is charged to, or
-            None if it does not fail.
+        calls: makes the calls of the case.
     """
 
-    fresh: Callable[[], Callable[[Derived], Evidence | None]]
-    blame: Callable[[Derived], str | None]
+    calls: CaseCalls
 
     def run(self, given: Derived) -> Evidence | None:
         """Return the evidence of a case; None where nothing of it could be judged."""
-        evidence = self.fresh()(given)
+        evidence = self.calls.caller.apart()(given)
         return None if evidence is None or not decided(evidence) else evidence
 
     def in_turn(self, cases: Sequence[Derived]) -> list[Evidence] | None:
         """Return the evidences of cases run in the same places of one memory."""
-        run, evidences = self.fresh(), []
+        run, evidences = self.calls.caller.apart(), []
         for given in cases:
             evidence = run(given)
             if evidence is None:
@@ -57,7 +58,16 @@ class Apart:
         What is a narrow accumulator there, or a tail, is that class's, and found
         under it where such a case is drawn.
         """
-        return self.blame(given) in PLAIN
+        evidence = self.calls.caller.apart()(given)
+        if evidence is None or miss_of(evidence) is None:
+            return False
+        calls = replace(self.calls, derived=given)
+        evidence = repeating.STEP(evidence, calls)
+        evidence, _, failure = judge_explained(evidence, CLASSES)
+        if not is_told(failure):
+            evidence = calls.diagnosis.of(evidence, given)
+            failure = judge_explained(evidence, CLASSES)[2]
+        return failure is not None and failure.contract in PLAIN
 
 
 def pick(case: Case, choices: Sequence[T]) -> list[T]:

@@ -16,8 +16,10 @@ from torch import Tensor
 from kfuzz.contracts.changed import Changed, Scaling
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Evidence, Miss, Scaled
+from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import miss_of
 from kfuzz.core.verdict import Kind
+from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.probes.relational import Apart, pick, told
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.accumulation import Accumulation
@@ -194,20 +196,11 @@ def scaled(given: Derived, scaling: Scaling) -> Derived | None:
     return Derived(given.case, values)
 
 
-def with_scaling(
-    evidence: Evidence, given: Derived, apart: Apart, *, everything: bool
-) -> Evidence:
-    """Return the evidence of a conforming case with what scaled data gave.
-
-    Args:
-        evidence: the case.
-        given: its values.
-        apart: runs changed cases.
-        everything: whether to scale each argument, not one that the case's seed
-            picks.
-    """
+def with_scaling(evidence: Evidence, calls: CaseCalls) -> Evidence:
+    """Return the evidence of a conforming case with what scaled data gave."""
+    given, apart = calls.plain, Apart(calls)
     tried = list(_scalings(evidence, given))
-    if not everything:
+    if not calls.thorough:
         chosen = pick(given.case, sorted({s.arguments for s, _ in tried}))
         tried = [t for t in tried if t[0].arguments in chosen]
     found: list[Changed] = []
@@ -313,3 +306,9 @@ def _tells(accepted: Acceptance, y: Tensor, wanted: Tensor, floor: int) -> Tenso
         within = (size >= _NEAR * fmt.min_normal) & (size <= fmt.max_finite / _NEAR)
         apart = apart & within
     return apart | (y == 0) if floor >= fmt.emin else apart
+
+
+STEP: Final = Step(
+    (Probe.SCALED, Probe.SCALED_REPEAT, Probe.UNSCALED, Probe.UNSCALED_REPEAT),
+    with_scaling,
+)

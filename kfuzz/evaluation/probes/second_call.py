@@ -4,9 +4,9 @@ It shows memos, buffers that two calls share, and state that a call leaves behin
 Most cases do without: it costs two calls and an oracle more.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -19,11 +19,10 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.reading import agree, conforms
 from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose, is_sampled, stream
+from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.execution.values.items import repeated_axes
 from kfuzz.execution.values.randomness import OTHER_SEED, SEED
-from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.elements import same_bits
-from kfuzz.numerics.run import Run
 
 # Roles of arguments whose sign means something.
 _ONE_SIDED: Final = frozenset({"variance", "mask"})
@@ -95,43 +94,21 @@ def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-class Calls(Protocol):
-    """Runs the kernel on data of the case's shapes."""
-
-    def __call__(self, values: Mapping[str, Tensor], *, apart: bool, seed: int) -> Run:
-        """Run it over the arguments of the base run, or apart, in other memory."""
-
-
-def with_second_call(
-    evidence: Evidence,
-    derived: Derived,
-    call: Calls,
-    accept: Callable[[Derived], Mapping[str, Acceptance] | None],
-    *,
-    thorough: bool = True,
-) -> Evidence:
-    """Return the evidence with what calls after the first one leave.
-
-    Args:
-        evidence: a case whose base run conforms and is held.
-        derived: the case with its values.
-        call: runs the kernel.
-        accept: the acceptance of other data; None where it is undefined.
-        thorough: whether to change each part of the data, and not one of them.
-    """
-    data = derived.values
+def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
+    """Return the evidence with what calls after the first one leave."""
+    derived, data = calls.derived, calls.derived.values
     runs, others = dict(evidence.runs), dict(evidence.others)
     within = evidence.operator.within or dict
     second = second_data(evidence.operator, data)
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
-        runs[probe] = call(values, apart=False, seed=seed)
+        runs[probe] = calls.held(values, evidence, seed, apart=False)
 
     def grown() -> Evidence:
         return replace(evidence, runs=dict(runs), others=dict(others))
 
     def admit(values: Mapping[str, Tensor], *probes: Probe) -> None:
-        wanted = accept(Derived(derived.case, values))
+        wanted = calls.accepted(Derived(derived.case, values))
         if wanted is None or evidence.acceptance is None:
             return
         if expected_metadata(wanted) == expected_metadata(evidence.acceptance):
@@ -145,14 +122,14 @@ def with_second_call(
         run(Probe.AFTERWARDS, data)
         run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
     if not conforms(evidence, Probe.SECOND):
-        runs[Probe.SECOND_ALONE] = call(second, apart=True, seed=SEED)
+        runs[Probe.SECOND_ALONE] = calls.held(second, evidence, SEED, apart=True)
         third = within(halved(data))
         admit(third, Probe.THIRD)
         run(Probe.THIRD, third)
         return grown()
     parts = partly_turned(evidence.operator, derived.case, data)
     asked = list(parts)
-    if not thorough:
+    if not calls.thorough:
         number = stream(derived.case.seed, Purpose.CHANGED_PART)
         asked = [asked[number % len(asked)]]
     for probe in asked:
@@ -170,3 +147,23 @@ def with_second_call(
             run(Probe.CHANGED_HALVED, control)
             break
     return grown()
+
+
+def _is_due(evidence: Evidence, calls: CaseCalls) -> bool:
+    return bool(calls.caller.held) and bool(evidence.acceptance)
+
+
+STEP: Final = Step(
+    (
+        Probe.SECOND,
+        Probe.AGAIN,
+        Probe.SECOND_ALONE,
+        Probe.THIRD,
+        *PARTLY,
+        Probe.CHANGED_HALVED,
+        Probe.AFTERWARDS,
+        Probe.AGAIN_REPEAT,
+    ),
+    with_second_call,
+    _is_due,
+)

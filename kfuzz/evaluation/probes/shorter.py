@@ -4,8 +4,9 @@ A buffer that is kept for the next call may be larger than that call needs, as o
 padded to whole blocks is. Beyond the call's own data it holds those of the call before.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from torch import Tensor
 
@@ -16,53 +17,34 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.reading import agree, comparable, conforms
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.probes.second_call import second_data
-from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.elements import as_integers
-from kfuzz.numerics.run import Run
-
-Call = Callable[[Derived, Mapping[str, Acceptance]], Run]
-"""Runs the kernel on a case, of which that is admitted."""
 
 
-def with_shorter(
-    evidence: Evidence,
-    derived: Derived,
-    admit: Callable[[Derived], Mapping[str, Acceptance] | None],
-    call: Call,
-) -> Evidence:
+def with_shorter(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with a shorter call after the first data and the second.
 
     Where the two differ, and one of them misses, the first is made once more in the
     same order: bits that differ by chance are no matter of what came before. Unchanged
     where the kernel promises no bits, where the second data do not conform, and where
     no shorter case is in the domain.
-
-    Args:
-        evidence: a case that conforms, and its second data with it.
-        derived: the case with its values.
-        admit: the acceptance of other cases; None where it is undefined.
-        call: runs the kernel.
     """
-    claims, whole = evidence.declaration, evidence.acceptance
+    claims, whole, derived = evidence.declaration, evidence.acceptance, calls.plain
     promised = claims.promises_bits and conforms(evidence, Probe.SECOND)
     if whole is None or not promised:
         return evidence
     part = shortened(evidence.operator, claims, derived)
-    wanted = None if part is None else admit(part)
+    wanted = None if part is None else calls.accepted(part)
     if part is None or wanted is None:
         return evidence
     second = replace(derived, values=second_data(evidence.operator, derived.values))
 
     def after(evidence: Evidence, before: Derived, probe: Probe) -> Evidence:
         # What is admitted of the second data has the same form.
-        call(before, whole)
-        run = call(part, wanted)
-        return replace(
-            evidence,
-            runs={**evidence.runs, probe: run},
-            others={**evidence.others, probe: wanted},
-        )
+        calls.on(before, whole)
+        run = calls.on(part, wanted)
+        return evidence.running({probe: run}, {probe: wanted})
 
     evidence = evidence.knowing(Shorter(_difference(part.case, derived.case)))
     evidence = after(evidence, derived, Probe.SHORTER)
@@ -142,3 +124,8 @@ def _cut(derived: Derived, sizes: Mapping[str, int]) -> Derived | None:
         )
     case = replace(derived.case, tensors=tensors, destinations={}, edge=None)
     return Derived(case, values)
+
+
+STEP: Final = Step(
+    (Probe.SHORTER, Probe.SHORTER_AGAIN, Probe.SHORTER_REPEAT), with_shorter
+)

@@ -1,12 +1,14 @@
 """Repeats on a GPU, idle and busy: what equal calls in equal memory give."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from kfuzz.contracts.classes.c_ord_02 import unrepeatable
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import Probe
+from kfuzz.contracts.reading import miss_of
+from kfuzz.evaluation.case_calls import CaseCalls, Step
+from kfuzz.execution.calls.run import Manner
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run
 
@@ -43,7 +45,31 @@ def with_loads(
                 continue
             if not run.comparable:  # for want of memory, or of the device
                 return grown
-            grown = replace(grown, runs={**grown.runs, probe: run})
+            grown = grown.running({probe: run})
             if unrepeatable(grown) is not None:
                 return grown
     return grown
+
+
+def loaded(evidence: Evidence, calls: CaseCalls, *, thorough: bool) -> Evidence:
+    """Return the evidence with repeats of the case beside other work."""
+
+    def repeat(company: Company) -> Run:
+        return calls.again(evidence, manner=Manner(company=company))
+
+    return with_loads(evidence, repeat, thorough=thorough)
+
+
+STEP: Final = Step(
+    tuple(_COMPANY),
+    lambda evidence, calls: loaded(evidence, calls, thorough=calls.thorough),
+    lambda evidence, calls: calls.on_gpu,
+)
+# Elsewhere what a call finds in free memory may differ from one to the next.
+ON_MISS: Final = Step(
+    tuple(_COMPANY),
+    lambda evidence, calls: loaded(evidence, calls, thorough=calls.derived.case.pinned),
+    lambda evidence, calls: (
+        calls.on_gpu and calls.caller.stale and miss_of(evidence) is not None
+    ),
+)

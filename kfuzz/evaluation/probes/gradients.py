@@ -1,16 +1,15 @@
 """The same gradients, asked of autograd in other ways; see `Way`."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.gradients.function import Backward, Way
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import miss_of
+from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.probes.relational import pick
 from kfuzz.numerics.run import Run
 
@@ -23,37 +22,25 @@ PROBES: Final = {
 }
 
 
-def with_ways(
-    evidence: Evidence,
-    kernel: BoundKernel,
-    call: Callable[[Callable[..., Any]], Run],
-    *,
-    thorough: bool,
-) -> Evidence:
+def with_ways(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence of conforming gradients with what other ways gave.
 
     The first way that shows a fault is the last one tried.
-
-    Args:
-        evidence: the case.
-        kernel: the gradients' kernel.
-        call: runs what it is given on the case, in place of the kernel.
-        thorough: whether each argument is asked for alone, not one that the case's
-            seed picks.
     """
-    function = kernel.function
+    function = calls.caller.kernel.function
     if not isinstance(function, Backward):
         return evidence
     wanted = function.wanted
-    alone = list(wanted) if thorough else pick(evidence.case, wanted)
+    alone = list(wanted) if calls.thorough else pick(evidence.case, wanted)
     asked = [(Way.ALONE, name) for name in alone if len(wanted) > 1]
     asked += [(way, "") for way in Way if way is not Way.ALONE]
     for way, argument in asked:
-        run = call(function.asked(way, argument))
+        instead = function.asked(way, argument)
+        run = calls.again(evidence, plain=True, instead=instead)
         if run.unreliable:
             continue
         shown = _comparable(evidence, run, way, f"d{argument}")
-        evidence = replace(evidence, runs={**evidence.runs, PROBES[way]: shown})
+        evidence = evidence.running({PROBES[way]: shown})
         if shown.raised or shown.metadata or miss_of(evidence, PROBES[way]) is not None:
             break
     return evidence
@@ -74,3 +61,10 @@ def _comparable(evidence: Evidence, run: Run, way: Way, output: str) -> Run:
             beyond = ~torch.isfinite(outputs[name]) & torch.isfinite(own)
             outputs[name] = torch.where(beyond, own, outputs[name])
     return replace(run, outputs=outputs)
+
+
+STEP: Final = Step(
+    tuple(PROBES.values()),
+    with_ways,
+    lambda evidence, calls: evidence.operator.forward is not None,
+)
