@@ -7,7 +7,6 @@ an operator has done so.
 import inspect
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, Final
 
 from kfuzz.core.errors import BindingError
@@ -69,20 +68,7 @@ def custom_op(given: Any) -> CustomOp | None:
     overload = _overload(given)
     if overload is None:
         return None
-    import_compiler()
     return CustomOp(overload)
-
-
-def import_compiler() -> None:
-    """Import torch's compiler if this is a child: it takes seconds.
-
-    Some operators import it in their first call, which would look like a hang, and
-    would be traced where the branches of a kernel are watched.
-    """
-    from kfuzz.execution.processes.interrupts import is_child
-
-    if is_child():
-        import_module("torch._dynamo")
 
 
 def _overload(given: Any) -> Any:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from kfuzz.contracts.custom_ops import import_compiler
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
+from kfuzz.execution.calls.compiling import import_compiler
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.store.cache import cache_folder
 from kfuzz.strategies import scalar, tensors

@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import Final, NoReturn
 
 from kfuzz.contracts.binding import MONITORED, REGISTRY, BoundKernel
+from kfuzz.contracts.custom_ops import CustomOp
+from kfuzz.contracts.gradients.function import Backward
 from kfuzz.core.errors import (
     BindingError,
     KfuzzError,
@@ -25,6 +27,7 @@ from kfuzz.core.errors import (
     suggestion,
 )
 from kfuzz.core.finding import Target
+from kfuzz.execution.calls.compiling import import_compiler
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.targets.homes import GRADIENTS
 
@@ -184,7 +187,16 @@ def load(source: Source, *, root: Path) -> list[LoadedKernel]:
                     f"no kernel {wanted!r}", where=_shown(where, root), fix=fix
                 )
         bound = [b for b in bound if b.name in source.only]
+    if any(_is_custom_op(b) for b in bound):
+        import_compiler()
     return [LoadedKernel(b, target_of(source, b, root), source) for b in bound]
+
+
+def _is_custom_op(bound: BoundKernel) -> bool:
+    """Whether a kernel, or what its gradients are of, is an operator of a library."""
+    function = bound.function
+    forward = function.forward if isinstance(function, Backward) else function
+    return isinstance(forward, CustomOp)
 
 
 def _gradients(source: Source, root: Path) -> list[LoadedKernel]:

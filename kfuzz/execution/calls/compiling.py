@@ -5,7 +5,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Final
+
+from kfuzz.execution.processes.interrupts import is_child
 
 LONGEST_SECONDS: Final = 120.0
 """As long as a first call may take: one compilation that takes longer is a hang."""
@@ -95,3 +98,13 @@ class _Beating:
         while time.monotonic() < self._until:
             self._beat()
             time.sleep(EVERY_SECONDS)
+
+
+def import_compiler() -> None:
+    """Import torch's compiler if this is a child: it takes seconds.
+
+    Some operators import it in their first call, which would look like a hang, and
+    would be traced where the branches of a kernel are watched.
+    """
+    if is_child():
+        import_module("torch._dynamo")
