@@ -106,7 +106,7 @@ def _row(nbytes: int, itemsize: int, device: torch.device, alignment: int) -> Ro
     slot = next_slot(
         memory.data_ptr(), 0, nbytes, guard, alignment=align, exact=align < EXACT_BELOW
     )
-    return Rows.one(memory, slot)
+    return Rows(memory, (slot,))
 
 
 def fill_stretches(

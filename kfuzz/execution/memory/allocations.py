@@ -293,7 +293,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._edges is not None:
             found = self._edges.take(len(self._allocations), nbytes, guard)
         block, slot = found or self._in_block(tensor.device, nbytes, guard)
-        rows = Rows.one(block, slot)
+        rows = Rows(block, (slot,))
         guarded = PoisonedSlot(rows, tensor.dtype, (self.poison,))
         storage = rows.storage(0, slot)
         if keep:

@@ -74,11 +74,19 @@ def region_of(tensor: Tensor) -> Region | None:
 
 @dataclass(frozen=True)
 class _Argument:
-    """What one argument needs of its memory."""
+    """What one argument needs of its memory.
+
+    Attributes:
+        form: its dtype, shape, strides and storage offset.
+        nbytes: of its storage.
+        guard: width of each zone.
+        align: of its storage.
+    """
 
     name: str
     spec: TensorSpec
     dtype: torch.dtype
+    form: tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
     nbytes: int
     guard: int
     align: int
@@ -97,7 +105,8 @@ class _Argument:
         span, reach = extent(name, spec)
         nbytes, guard = (spec.offset + span) * dtype.itemsize, reach * dtype.itemsize
         align = max(alignment, dtype.itemsize)
-        return cls(name, spec, dtype, nbytes, guard_bytes(guard), align)
+        form = dtype, spec.shape, spec.element_strides, spec.offset
+        return cls(name, spec, dtype, form, nbytes, guard_bytes(guard), align)
 
     @property
     def exact(self) -> bool:
@@ -108,17 +117,12 @@ class _Argument:
         """Bytes that it takes at most, guard zones included."""
         return slot_room(self.nbytes, self.guard, self.align)
 
-    @property
-    def form(self) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
-        """Its dtype, shape, strides and storage offset."""
-        spec = self.spec
-        return self.dtype, spec.shape, spec.element_strides, spec.offset
-
     def single(self, values: Tensor) -> Tensor:
         """Cut every stride-0 axis of [items, *shape] down to one element."""
-        for axis, n in enumerate(single_shape(self.spec)):
-            if n != self.spec.shape[axis]:
-                values = values.narrow(axis + 1, 0, 1)
+        if self.spec.strides is not None and 0 in self.spec.strides:
+            for axis, n in enumerate(single_shape(self.spec)):
+                if n != self.spec.shape[axis]:
+                    values = values.narrow(axis + 1, 0, 1)
         return values
 
     def changes(self, changed: Indices, slot: Slot) -> list[Touch]:
@@ -138,24 +142,29 @@ class _Dense:
         placed: Sequence[tuple[_Argument, Slot]],
         around: Poison,
         *,
+        items: int,
+        pitch: int,
         within: tuple[int, int],
     ) -> None:
         """Fill the rows with poison.
 
         Args:
-            memory: uint8 [rows, pitch].
+            memory: uint8, flat.
             snapshot: as large, to keep the state in.
             placed: the arguments and their slots in a row, by ascending offset.
             around: which poison.
+            items: how many rows.
+            pitch: bytes from one to the next.
             within: first byte of a row, and one past the last, that are filled and
                 compared.
         """
-        self.rows = Rows(memory, tuple(slot for _, slot in placed))
         self.placed = {argument.name: (argument, slot) for argument, slot in placed}
-        self._within = slice(*within)
-        self._was_rows = Rows(snapshot, self.rows.slots)
-        parts = memory[:, self._within], snapshot[:, self._within]
-        self._now, self._was = (part.view(torch.int64) for part in parts)
+        slots = tuple(slot for _, slot in placed)
+        self.rows = Rows(memory, slots, items, pitch)
+        self._snapshot = Rows(snapshot, slots, items, pitch)
+        self._first, self._last = within
+        self._now = self.rows.columns(*within, torch.int64)
+        self._was = self._snapshot.columns(*within, torch.int64)
         self._poison(around)
 
     def elements(self, name: str, *, was: bool = False) -> Tensor:
@@ -166,7 +175,7 @@ class _Dense:
             was: those of the snapshot.
         """
         argument, slot = self.placed[name]
-        rows = self._was_rows if was else self.rows
+        rows = self._snapshot if was else self.rows
         return argument.single(rows.every(slot, *argument.form))
 
     def snap(self) -> None:
@@ -179,19 +188,17 @@ class _Dense:
 
     def touched(self, free: Collection[str]) -> Tensor:
         """Return in which rows a byte has changed; see `Placement.touched`."""
-        for name in free:
-            if name in self.placed:
-                now, was = self.elements(name), self.elements(name, was=True)
-                bits_of(was).copy_(bits_of(now))
+        self._accept(free)
         if self._now.device.type == "cpu" and torch.equal(self._now, self._was):
             return torch.zeros(len(self._now), dtype=torch.bool)
         return (self._now != self._was).any(1)
 
     def touches(self, free: Collection[str]) -> list[Touch]:
         """Return what changed in the first row."""
-        if not self.touched(free).any():
+        self._accept(free)
+        if torch.equal(self._now, self._was):
             return []
-        first = self._within.start
+        first = self._first
         now = self._now[0].view(torch.uint8).cpu().numpy()
         was = self._was[0].view(torch.uint8).cpu().numpy()
         found: list[Touch] = []
@@ -205,18 +212,25 @@ class _Dense:
             found += argument.changes(changed + (start + first), slot)
         return found
 
+    def _accept(self, free: Collection[str]) -> None:
+        """Have elements count as placed as they are now."""
+        for name in free:
+            if name in self.placed:
+                now, was = self.elements(name), self.elements(name, was=True)
+                bits_of(was).copy_(bits_of(now))
+
     def _poison(self, around: Poison) -> None:
         """Fill all rows; neighbours that take the same word at once."""
-        first, last = self._within.start, self._within.stop
+        first = self._first
         stretches: list[tuple[int, torch.dtype, int]] = []
         for argument, slot in self.placed.values():
             word, value = poison_word(argument.dtype, around)
             if stretches and stretches[-1][1:] == (word, value):
                 stretches.pop()
             stretches.append((rounded(slot.end), word, value))
-        stretches[-1] = (last, *stretches[-1][1:])
+        stretches[-1] = (self._last, *stretches[-1][1:])
         for stop, word, value in stretches:
-            self.rows.memory[:, first:stop].view(word).fill_(value)
+            self.rows.columns(first, stop, word).fill_(value)
             first = stop
 
 
@@ -230,7 +244,7 @@ class _Sparse:
             device=arena.device,
         )  # fmt: skip
         slot = self._windows.slot
-        self.rows = Rows.one(self._windows.memory, slot)
+        self.rows = Rows(self._windows.memory, (slot,))
         self.placed = {argument.name: (argument, slot)}
 
     def elements(self, name: str) -> Tensor:
@@ -302,9 +316,9 @@ class Placement:
         parts: list[_Part] = []
         together: list[_Argument] = []
         for number, (name, spec) in enumerate(specs.items()):
-            if name not in unwritten:
-                _check_values(name, spec, values, items)
             argument = _Argument.of(name, spec, alignment)
+            if name not in unwritten:
+                _check_values(argument, values, items)
             if is_sparse(spec, argument.dtype.itemsize, arena.device):
                 parts.append(_Sparse(argument, around, arena))
             elif edge is not None and _is_at_edge(argument, edge, arena):
@@ -422,7 +436,7 @@ class Placement:
         argument, slot = part.placed[name]
         made = part.rows.tensors(isolated, slot, *argument.form)
         if self.items == 1 and not isinstance(part, _Sparse):
-            memory = part.rows.memory[0, slot.start : slot.end]
+            memory = part.rows.memory[slot.start : slot.end]
             _REGIONS[made[0]] = Region(
                 memory, slot.base - slot.start, slot.stop - slot.start
             )
@@ -520,12 +534,13 @@ def _side_by_side(
         )
         placed.append((a, slot))
         used = rounded(slot.end)
-    form = (items, pitch if items > 1 else -1)
-    whole = slice(items * pitch if items > 1 else None)
-    live, snapshot = (m[whole].view(form) for m in (arena.live, arena.snapshot))
-    # Nothing is filled or compared beyond what a single row holds.
-    within = 0, pitch if items > 1 else used
-    return _Dense(live, snapshot, placed, around, within=within)
+    # A single row is all of the block; it is filled and compared as far as it goes.
+    single = items == 1
+    return _Dense(
+        arena.live, arena.snapshot, placed, around, items=items,
+        pitch=arena.live.numel() if single else pitch,
+        within=(0, used if single else pitch),
+    )  # fmt: skip
 
 
 def _is_at_edge(argument: _Argument, edge: Edge, arena: Arena) -> bool:
@@ -548,22 +563,21 @@ def _at_edge(
         alignment=a.align,
     )  # fmt: skip
     within = slot.start // ROUND_BYTES * ROUND_BYTES, rounded(slot.end)
-    whole = buffer.memory.view(1, -1), buffer.snapshot.view(1, -1)
-    return _Dense(*whole, [(a, slot)], around, within=within)
+    return _Dense(
+        buffer.memory, buffer.snapshot, [(a, slot)], around, items=1,
+        pitch=buffer.memory.numel(), within=within,
+    )  # fmt: skip
 
 
 def _check_values(
-    name: str, spec: TensorSpec, values: Mapping[str, Tensor], items: int
+    argument: _Argument, values: Mapping[str, Tensor], items: int
 ) -> None:
-    given = values.get(name)
-    found = None if given is None else (tuple(given.shape[1:]), given.dtype)
-    wanted = spec.shape, getattr(torch, spec.dtype)
-    if given is None or found != wanted or len(given) != items:
-        what = (
-            f"values {found} do not fit shape {spec.shape} and dtype {spec.dtype}, "
-            f"{items} times"
-        )
-        raise HarnessError(what, where=name)
+    given = values.get(argument.name)
+    shape, dtype = (items, *argument.spec.shape), argument.dtype
+    if given is None or given.shape != shape or given.dtype is not dtype:
+        found = None if given is None else (tuple(given.shape), given.dtype)
+        what = f"values {found} do not fit shape {shape} and dtype {dtype}"
+        raise HarnessError(what, where=argument.name)
 
 
 def extent(name: str, spec: TensorSpec) -> tuple[int, int]:

@@ -299,7 +299,7 @@ class Prepared:
             slot = next_slot(
                 memory.data_ptr(), 0, nbytes, guard, alignment=align, exact=False
             )
-            rows = Rows(memory.view(-1, pitch), (slot,))
+            rows = Rows(memory, (slot,), need // pitch, pitch)
             self._guarded.append(PoisonedSlot(rows, made.dtype, poisons))
             form = made.dtype, made.shape, made.stride()
             tensors = rows.tensors(self._isolated, slot, *form)

@@ -16,43 +16,48 @@ from kfuzz.execution.memory.zones import Slot
 from kfuzz.numerics.run import Side
 
 
-@dataclass(frozen=True)
 class Rows:
     """Memory in which rows that are laid out alike follow one another.
 
     Attributes:
-        memory: uint8 [rows, pitch].
+        memory: uint8, flat; the rows begin with it.
         slots: where storages lie in each row, counted from its first byte.
+        count: how many rows.
+        pitch: bytes from one to the next.
+        low: address of the first byte.
+        high: address past the last byte of the last row.
     """
 
-    memory: Tensor
-    slots: tuple[Slot, ...]
-
-    @classmethod
-    def one(cls, memory: Tensor, slot: Slot) -> "Rows":
-        """Return a single row that is all of some flat memory."""
-        return cls(memory.view(1, -1), (slot,))
-
-    @property
-    def low(self) -> int:
-        """Address of the first byte."""
-        return self.memory.data_ptr()
-
-    @property
-    def high(self) -> int:
-        """Address past the last byte."""
-        return self.low + self.memory.numel()
-
-    @property
-    def pitch(self) -> int:
-        """Bytes from one row to the next."""
-        return self.memory.shape[1]
+    def __init__(
+        self,
+        memory: Tensor,
+        slots: tuple[Slot, ...],
+        count: int = 1,
+        pitch: int | None = None,
+    ) -> None:
+        """Describe some memory; without a pitch a single row is all of it."""
+        self.memory, self.slots, self.count = memory, slots, count
+        self.pitch = memory.numel() if pitch is None else pitch
+        self.low = memory.data_ptr()
+        self.high = self.low + count * self.pitch
 
     def holds(self, start: int, stop: int) -> bool:
         """Whether the bytes between two addresses are of one storage of one row."""
         first = (start - self.low) % self.pitch
         last = first + stop - start
         return any(slot.base <= first and last <= slot.stop for slot in self.slots)
+
+    def columns(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:
+        """Return the bytes from one place of every row to another, [rows, elements].
+
+        Args:
+            start: first byte, counted in the row.
+            stop: one past the last.
+            dtype: what they are read as.
+        """
+        typed, size = self.memory.view(dtype), dtype.itemsize
+        shape, strides = (self.count, (stop - start) // size), (self.pitch // size, 1)
+        return typed.as_strided(shape, strides, typed.storage_offset() + start // size)
 
     def every(
         self,
@@ -73,7 +78,7 @@ class Rows:
         """
         typed, size = self.memory.view(dtype), dtype.itemsize
         first = typed.storage_offset() + slot.base // size + offset
-        shape = (self.memory.shape[0], *shape)
+        shape = (self.count, *shape)
         return typed.as_strided(shape, (self.pitch // size, *strides), first)
 
     def isolated(
@@ -114,11 +119,10 @@ class Rows:
             offset: see there.
         """
         form = (slot, dtype, shape, strides, offset)
-        count = self.memory.shape[0]
-        shared = self.every(*form).unbind(0) if count > len(isolated) else ()
+        shared = self.every(*form).unbind(0) if self.count > len(isolated) else ()
         return [
             self.isolated(row, *form) if row in isolated else shared[row]
-            for row in range(count)
+            for row in range(self.count)
         ]
 
     def storage(self, row: int, slot: Slot) -> UntypedStorage:
@@ -206,7 +210,7 @@ class PoisonedSlot:
 
     def _words(self, start: int, stop: int) -> Tensor:
         word, _ = poison_word(self.dtype, self._poisons[0])
-        part = self.rows.memory[:, start:stop].view(word)
+        part = self.rows.columns(start, stop, word)
         each = len(self._poisons)
         return part.view(len(part) // each, each, part.shape[1])
 
