@@ -6,6 +6,8 @@ from kfuzz.contracts.evidence import Collected, Evidence, OpCheck
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import ORDERS, accesses, agree
 from kfuzz.core.verdict import Access
+from kfuzz.numerics.acceptance import tightened
+from kfuzz.numerics.comparator.compare import compare
 
 
 def notes(evidence: Evidence) -> tuple[str, ...]:
@@ -13,8 +15,13 @@ def notes(evidence: Evidence) -> tuple[str, ...]:
 
     Only what was put to the test is told: other poisons, another order of programs.
     """
-    told = evidence.of(OpCheck).notes
-    found = (*_unwritten(evidence), *_races(evidence), *_collectives(evidence), *told)
+    found = (
+        *_unwritten(evidence),
+        *_races(evidence),
+        *_collectives(evidence),
+        *evidence.of(OpCheck).notes,
+        *_beyond_bounds(evidence),
+    )
     return tuple(dict.fromkeys(found))
 
 
@@ -45,6 +52,26 @@ def _races(evidence: Evidence) -> Iterator[str]:
 def _collectives(evidence: Evidence) -> Iterator[str]:
     if reason := evidence.of(Collected).reason:
         yield f"not judged beside a collective: {reason}"
+
+
+def _beyond_bounds(evidence: Evidence) -> Iterator[str]:
+    """What the running-error shadow finds suspicious and does not charge.
+
+    An operator without an error rule leaves results undecided; a result beyond the
+    derived bound, and within the safety factor that only a violation exceeds, may be
+    another form of the same function, or a fault.
+    """
+    for name, accepted in (evidence.acceptance or {}).items():
+        for operator in accepted.unknown:
+            yield f"{name} is undecided: no error rule for {operator}"
+        if accepted.safety == 1 or not evidence.base.comparable:
+            continue
+        y = evidence.base.outputs[name].unsqueeze(0)
+        if bool(compare(y, tightened(accepted)).missed.any()):
+            yield (
+                f"{name} lies beyond the running-error bound, within "
+                f"{accepted.safety:g} times of it"
+            )
 
 
 def _memory(access: Access) -> str:

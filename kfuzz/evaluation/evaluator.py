@@ -22,7 +22,6 @@ from kfuzz.contracts.judge import judge, mapped, suspected
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.notes import notes
 from kfuzz.contracts.reading import beyond_core, decided, miss_of, ratios, worst_ratio
-from kfuzz.contracts.suspicions import suspicions
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.depth import Depth
 from kfuzz.core.dtypes import DTYPES
@@ -304,7 +303,7 @@ class Bench:
             ratio=worst_ratio(evidence),
             ratios=ratios(evidence) if len(ratios(evidence)) > 1 else {},
             friendly=evidence.of(Diagnosis).friendly,
-            notes=(*notes(evidence), *suspicions(evidence)) if failure is None else (),
+            notes=notes(evidence) if failure is None else (),
             beside=evidence.base.beside,
             impostors=tried,
             suspicion=suspicion,
