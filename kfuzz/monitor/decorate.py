@@ -147,6 +147,11 @@ class _Home:
     file: str
     package_module: str
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """What a kernel that is bound there is told of it."""
+        return {"module": self.module, "line": self.line, "top_level": self.top_level}
+
 
 def _module(
     module: torch.nn.Module, choices: Choices, options: Options, home: _Home
@@ -257,15 +262,11 @@ def _subject(
     claims = dict(choices.claims)
     declaration = reference_declaration(label, **claims)
     made = ReferenceSubject(
-        function,
-        contract,
-        declaration,
-        name=label,
-        outputs=choices.outputs,
-        explicit=frozenset(claims),
+        function, contract, declaration,
+        name=label, outputs=choices.outputs, explicit=frozenset(claims),
         arguments=choices.arguments,
-    )
-    made.bind(function, module=home.module, line=home.line, top_level=home.top_level)
+    )  # fmt: skip
+    made.bind(function, **home.place)
     _register(made.kernel, home)
     return made
 
@@ -281,14 +282,10 @@ def _of_kernel(
             fix="declare it where the kernel is bound",
         )
     return OperatorSubject(
-        function,
-        bound.operator,
-        bound.declaration,
-        name=bound.name,
-        kernel=bound,
-        explicit=bound.explicit,
+        function, bound.operator, bound.declaration,
+        name=bound.name, kernel=bound, explicit=bound.explicit,
         arguments=choices.arguments,
-    )
+    )  # fmt: skip
 
 
 def _of_operator(
@@ -301,21 +298,13 @@ def _of_operator(
     claims = dict(choices.claims)
     kernel = None
     if choices.arguments is None and not owner_of(function):
-        kernel = fit(
-            operator, function, claims,
-            name=name, module=home.module, line=home.line, top_level=home.top_level,
-        )  # fmt: skip
+        kernel = fit(operator, function, claims, name=name, **home.place)
         _register(kernel, home)
-    where = f"monitor of {name}"
     return OperatorSubject(
-        function,
-        operator,
-        declared(operator, claims, where),
-        name=name,
-        kernel=kernel,
-        explicit=frozenset(claims),
+        function, operator, declared(operator, claims, f"monitor of {name}"),
+        name=name, kernel=kernel, explicit=frozenset(claims),
         arguments=choices.arguments,
-    )
+    )  # fmt: skip
 
 
 def _register(kernel: BoundKernel | None, home: _Home) -> None:

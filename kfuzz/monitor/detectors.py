@@ -85,6 +85,49 @@ class NonFinite:
         return any(s.nonfinite for s in tensors)
 
 
+class Usual:
+    """Where calls usually lie, as points: an exponential running mean and deviation.
+
+    Attributes:
+        calls: how many so far.
+        centre: the mean, by coordinate.
+        square: the mean square deviation from it, likewise.
+    """
+
+    def __init__(self, decay: float) -> None:
+        self._decay = decay
+        self.calls = 0
+        self.centre: list[float] = []
+        self.square: list[float] = []
+
+    def moved(self, point: Sequence[float], *, unscaled: float) -> float:
+        """Return the squared distance of a point, which then moves the centre.
+
+        Args:
+            point: each coordinate counts in units of its deviation.
+            unscaled: distance where there was no deviation so far.
+        """
+        missing = [0.0] * (len(point) - len(self.centre))
+        self.centre += missing
+        self.square += missing
+        self.calls += 1
+        # The plain mean at first: one early call does not weigh as much as many.
+        weight = max(1.0 - self._decay, 1.0 / self.calls)
+        distance = 0.0
+        for i, x in enumerate(point):
+            away, square = x - self.centre[i], self.square[i]
+            if away:
+                distance += away * away / square if square > 0.0 else unscaled
+            self.centre[i] += weight * away
+            self.square[i] = (1.0 - weight) * (square + weight * away * away)
+        return distance
+
+
+def coordinates(s: Statistics, least: float) -> tuple[float, float, float]:
+    """Return a tensor as a point; magnitudes by their logarithm, `least` at least."""
+    return s.mean, math.log(max(s.rms, least)), math.log(max(s.greatest, least))
+
+
 # Distances of which the percentile is taken: of 1 % it is known to a tenth of itself.
 _WINDOW: Final = 4096
 # No call is flagged before as many distances are known as tell the percentile.
@@ -124,50 +167,27 @@ class Centroid:
         self.at_gate = at_gate
         self._share = share
         self._decay = decay
-        self._centre: list[float] = []
-        self._square: list[float] = []
-        self._calls = 0
+        self._usual = Usual(decay)
         self._recent: deque[float] = deque()
         self._sorted: list[float] = []
         self._lock = threading.Lock()
 
     def flags(self, tensors: Sequence[Statistics]) -> bool:
         """Whether a call lies far out; another number of arguments starts anew."""
-        point = [x for s in tensors for x in _coordinates(s)]
+        # Magnitudes of 0 lie far below all others.
+        point = [x for s in tensors for x in coordinates(s, 1e-45)]
         with self._lock:
-            if len(point) != len(self._centre):
-                self._begin(point)
-                return False
-            distance = self._distance(point)
-            self._move(point)
+            if len(point) != len(self._usual.centre):
+                self._usual = Usual(self._decay)
+                self._recent.clear()
+                self._sorted.clear()
+            distance = self._usual.moved(point, unscaled=math.inf)
             # The first points have no scale to be measured by.
-            if self._calls * (1.0 - self._decay) < 1.0:
+            if self._usual.calls * (1.0 - self._decay) < 1.0:
                 return False
             flagged = self._exceeds(distance)
             self._remember(distance)
             return flagged
-
-    def _begin(self, point: list[float]) -> None:
-        self._centre, self._square = list(point), [0.0] * len(point)
-        self._calls = 1
-        self._recent.clear()
-        self._sorted.clear()
-
-    def _distance(self, point: list[float]) -> float:
-        total = 0.0
-        for x, c, v in zip(point, self._centre, self._square, strict=True):
-            if x != c:
-                total += (x - c) ** 2 / v if v > 0.0 else math.inf
-        return total
-
-    def _move(self, point: list[float]) -> None:
-        self._calls += 1
-        # The plain mean at first: one early call does not weigh as much as many.
-        weight = max(1.0 - self._decay, 1.0 / self._calls)
-        for i, x in enumerate(point):
-            away = x - self._centre[i]
-            self._centre[i] += weight * away
-            self._square[i] = (1.0 - weight) * (self._square[i] + weight * away**2)
 
     def _exceeds(self, distance: float) -> bool:
         known = len(self._sorted)
@@ -182,9 +202,3 @@ class Centroid:
         if len(self._recent) > _WINDOW:
             oldest = self._recent.popleft()
             del self._sorted[bisect.bisect_left(self._sorted, oldest)]
-
-
-def _coordinates(s: Statistics) -> tuple[float, float, float]:
-    """Return a tensor as a point; magnitudes by their logarithm, 0 far below all."""
-    least = 1e-45
-    return s.mean, math.log(max(s.rms, least)), math.log(max(s.greatest, least))

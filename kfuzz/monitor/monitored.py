@@ -21,8 +21,7 @@ from kfuzz.monitor.gate.host import HostGate, Reason
 from kfuzz.monitor.records import Options, Pending, Record
 from kfuzz.monitor.runtime import log, runtime
 from kfuzz.monitor.seen import Call, Parts, Seen, parts_of
-from kfuzz.monitor.snapshot import can_copy, capturing, is_under_modes, take
-from kfuzz.monitor.subjects.comparison import Comparison
+from kfuzz.monitor.snapshot import Comparison, can_copy, capturing, is_under_modes, take
 from kfuzz.monitor.subjects.subject import Judged, Outside, Subject
 from kfuzz.monitor.violation import violation_of
 from kfuzz.numerics.footprints import Footprint
@@ -186,13 +185,23 @@ class Monitor:
             return None
         return Pending(call, before, number, why)
 
-    def call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """Return the arguments of a call; None where it cannot be looked at."""
+    def call_of(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, later: bool = False
+    ) -> Call | None:
+        """Return the arguments of a call; None where it cannot be looked at.
+
+        Args:
+            args: passed by position.
+            kwargs: passed by name.
+            later: whether the call was made by now, and these are other tensors.
+        """
         try:
-            if is_under_modes():
+            if is_under_modes() and not later:
                 self.tell("skipped", "not looked at", "a mode of torch is active")
                 return None
             call = self.subject.call(args, kwargs)
+            if later:
+                return call
             self._require_plain(call)
             if capturing([*call.tensors.values(), *call.written.values()]):
                 self.tell("skipped", "not looked at", "a CUDA graph is being captured")
@@ -235,10 +244,8 @@ class Monitor:
 
         Where results lie says nothing there.
         """
-        try:
-            pending.call = self.subject.call(args, kwargs)
-        except Exception as error:
-            self.tell("errors", "a call could not be looked at", str(error), error)
+        pending.call = self.call_of(args, kwargs, later=True)
+        if pending.call is None:
             self.give_up(pending)
             return
         places = tuple(pending.call.written.values())

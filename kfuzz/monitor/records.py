@@ -8,9 +8,8 @@ from kfuzz.monitor.detectors import Detector
 from kfuzz.monitor.gate.device import DeviceGate, Held
 from kfuzz.monitor.gate.host import Reason
 from kfuzz.monitor.seen import Call, Seen
-from kfuzz.monitor.snapshot import Snapshot
+from kfuzz.monitor.snapshot import Comparison, Snapshot
 from kfuzz.monitor.storing import Store
-from kfuzz.monitor.subjects.comparison import Comparison
 from kfuzz.monitor.violation import Keep, Violation
 from kfuzz.store.life import utc_now
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.monitor.checker import Checker
 from kfuzz.monitor.counts import Counts, ProcessCounts, append_counts
-from kfuzz.monitor.gate.device import poll_all
-from kfuzz.monitor.registry import Living
+from kfuzz.monitor.gate.device import Living, poll_all
 from kfuzz.monitor.snapshot import Rooms, Streams
 from kfuzz.store.life import utc_now
 

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kfuzz.monitor.snapshot import TensorCopy, can_copy
-from kfuzz.monitor.subjects.comparison import Change
+from kfuzz.monitor.snapshot import Change, TensorCopy, can_copy
 
 LEAF: Final = "*"
 """The structure of what is no structure."""

@@ -10,13 +10,10 @@ from torch import Tensor
 from kfuzz.core.recipe import Scalar
 from kfuzz.monitor.ring import rounded
 from kfuzz.monitor.seen import Returned, Seen
-from kfuzz.monitor.snapshot import TensorCopy
-from kfuzz.monitor.subjects.comparison import Change
+from kfuzz.monitor.snapshot import Change, TensorCopy
 from kfuzz.monitor.subjects.references import HOLE, Structure
-from kfuzz.monitor.subjects.subject import raw, scalar_of
+from kfuzz.monitor.subjects.subject import dtype_name, is_plain, raw, scalar_of
 from kfuzz.numerics.footprints import Footprint
-
-_PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
 
 def can_send(seen: Seen) -> bool:
@@ -26,7 +23,7 @@ def can_send(seen: Seen) -> bool:
     structure: Structure = seen.rest
     scalars = [x for x in structure.leaves if x is not HOLE]
     named = len(structure.leaves) == len(seen.tensors) + len(seen.scalars)
-    return named and all(type(x) in _PLAIN for x in scalars)
+    return named and all(map(is_plain, scalars))
 
 
 def room_for(seen: Seen) -> int:
@@ -74,7 +71,7 @@ class Writer:
             "shape": copy.shape,
             "strides": copy.strides,
             "offset": copy.offset,
-            "dtype": str(copy.dtype).removeprefix("torch."),
+            "dtype": dtype_name(copy.dtype),
             "device": str(copy.device),
             "address": copy.footprint.address,
         }

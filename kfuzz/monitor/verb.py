@@ -1,14 +1,25 @@
 """kfuzz monitor-report: what monitors have counted in running programs."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import FormatOption
 from kfuzz.cli.streams import print_report
-from kfuzz.monitor.counts import DEFAULT_PATH, read_counts, total
+from kfuzz.monitor.counts import (
+    DEFAULT_PATH,
+    FORMAT,
+    Counts,
+    ProcessCounts,
+    read_counts,
+    total,
+)
+from kfuzz.report.drawing import one_line
+from kfuzz.report.layout import table
 
 
 def monitor_report(
@@ -22,13 +33,50 @@ def monitor_report(
     format: FormatOption = "text",
 ) -> int:
     """Show what became of the calls of monitored functions; exit 1 on violations."""
-    from kfuzz.monitor import rendering
-
     processes = read_counts(Path(path))
     print_report(
         format,
-        lambda: rendering.monitor_document(processes),
-        lambda: rendering.monitor_lines(processes),
+        lambda: monitor_document(processes),
+        lambda: monitor_lines(processes),
     )
     violated = any(counts.violations for counts in total(processes))
     return ExitCode.VIOLATION if violated else ExitCode.OK
+
+
+# Shown where some function has any; the others always.
+_RARE = ("outliers", "skipped", "outside", "raised", "undecided", "errors")
+_ALWAYS = ("seen", "sampled", "dropped", "checked", "violations")
+
+
+def monitor_lines(processes: Sequence[ProcessCounts]) -> list[str]:
+    """Return a table of counts per function, summed over processes."""
+    functions = total(processes)
+    if not functions:
+        return ["no monitored function has been called"]
+    rare = [n for n in _RARE if any(getattr(c, n) for c in functions)]
+    columns = (*_ALWAYS, *rare)
+    rows = [("function", *columns)]
+    rows += [(one_line(c.function), *_numbers(c, columns)) for c in functions]
+    noun = "process" if len(processes) == 1 else "processes"
+    last = max(p.when for p in processes)
+    return [*table(rows), f"{len(processes)} {noun}, last written {one_line(last)}"]
+
+
+def _numbers(counts: Counts, columns: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(getattr(counts, name)) for name in columns)
+
+
+def monitor_document(processes: Sequence[ProcessCounts]) -> dict[str, Any]:
+    """Return the counts per function, summed and of each process."""
+    return {
+        "format": FORMAT,
+        "functions": [asdict(c) for c in total(processes)],
+        "processes": [
+            {
+                "process": p.process,
+                "when": p.when,
+                "functions": [asdict(c) for c in p.functions],
+            }
+            for p in processes
+        ],
+    }

@@ -14,7 +14,7 @@ from torch import Tensor
 import kfuzz
 from kfuzz.judge.sandbox.inside import triton_launches
 from kfuzz.monitor import DeviceGate, Violation
-from kfuzz.monitor.gate.usual import WARM
+from kfuzz.monitor.gate.device import WARM
 from tests.gpu.waits import raising_waits
 from tests.helpers import monitors
 from tests.helpers.monitors import settled

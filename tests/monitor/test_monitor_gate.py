@@ -16,7 +16,7 @@ from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.monitor import DeviceGate, Violation
 from kfuzz.monitor.detectors import Statistics, statistics_of
 from kfuzz.monitor.gate import gated
-from kfuzz.monitor.gate.usual import WARM, Running
+from kfuzz.monitor.gate.device import WARM, Running
 from kfuzz.monitor.seen import parts_of
 from tests.helpers import monitors
 from tests.helpers.monitors import settled
@@ -84,10 +84,10 @@ def test_the_statistic_is_that_of_numpy(dtype: torch.dtype) -> None:
         running.exceeds([statistics_of(x), statistics_of(w)])
     half = (1 - 13 % 2) * at.STATE.value  # written last
     state = call.lane._numbers[half : half + at.STATE.value]
-    assert state[at.CALLS.value] == running.calls == 13
+    assert state[at.CALLS.value] == running.usual.calls == 13
     assert float(state[at.THRESHOLD.value]) == pytest.approx(running.threshold, 1e-2)
     centres = state[at.CENTRES.value :][:6].tolist()
-    assert centres == pytest.approx(running._centres, rel=1e-4, abs=1e-5)
+    assert centres == pytest.approx(running.usual.centre, rel=1e-4, abs=1e-5)
     assert call.lane.news() is None
 
 

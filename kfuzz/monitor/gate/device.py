@@ -7,27 +7,83 @@ ordered on the caller's stream. The host enqueues them, learns later what came o
 and never waits. Without Triton, tensors on a GPU are not looked at here.
 """
 
+import math
 import random
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from kfuzz.core.errors import UsageError
-from kfuzz.monitor.detectors import statistics_of
+from kfuzz.monitor.detectors import Statistics, Usual, coordinates, statistics_of
 from kfuzz.monitor.gate.host import checked_rate
-from kfuzz.monitor.gate.usual import Running
-from kfuzz.monitor.registry import Living
 from kfuzz.monitor.seen import Parts
 
 if TYPE_CHECKING:
     from kfuzz.monitor.gate.lanes import Lane, Underway
 
+T = TypeVar("T")
 MEASURED: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
 """Dtypes of which statistics are made; others are copied only."""
+
+# See `gate_kernel`, whose numbers these are.
+WARM, FIRST, STEP = 100, 10, 0.5
+LEAST, MOST_DISTANT = 1e-30, 1e30
+START: Final = math.log(LEAST)
+
+
+class Living(Generic[T]):
+    """The objects added that something else still holds.
+
+    A `weakref.WeakSet` cannot be read while another thread adds to it, not even to make
+    a list of it. This needs no lock, which a fork would leave held.
+    """
+
+    def __init__(self) -> None:
+        self._by_id: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
+
+    def add(self, made: T) -> None:
+        """Hold an object as long as something else does."""
+        self._by_id[id(made)] = made
+
+    def all(self) -> list[T]:
+        """Return them, in the order in which they were added."""
+        # The references are listed in one step; only then is each followed.
+        found = (reference() for reference in self._by_id.valuerefs())
+        return [x for x in found if x is not None]
+
+
+class Running:
+    """Where calls usually lie, and how far out few of them do.
+
+    For calls on the CPU; the same arithmetic as `gate_kernel`'s for those on a GPU.
+
+    Attributes:
+        usual: the points of calls so far.
+        threshold: logarithm of the squared distance beyond which a call is flagged.
+    """
+
+    def __init__(self, share: float, decay: float) -> None:
+        self._share = share
+        self.usual = Usual(decay)
+        self.threshold = START
+
+    def exceeds(self, tensors: Sequence[Statistics]) -> bool:
+        """Whether a call lies beyond the threshold; moves both."""
+        calls = self.usual.calls
+        point = [x for s in tensors for x in coordinates(s, LEAST)]
+        total = self.usual.moved(point, unscaled=MOST_DISTANT)
+        distance = math.log(min(max(total, LEAST), MOST_DISTANT))
+        beyond = calls >= WARM and distance > self.threshold
+        if calls >= WARM:
+            self.threshold += STEP * (beyond - self._share)
+        elif calls >= FIRST:
+            self.threshold = max(self.threshold, distance)
+        return beyond
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,13 @@ from kfuzz.monitor.gate.host import Reason
 from kfuzz.monitor.records import Record
 from kfuzz.monitor.runtime import runtime
 from kfuzz.monitor.seen import Call, Seen, Settled
-from kfuzz.monitor.snapshot import PLAIN, TensorCopy, can_copy, is_under_modes
-from kfuzz.monitor.subjects.comparison import Comparison
-from kfuzz.monitor.subjects.subject import Outside
+from kfuzz.monitor.snapshot import (
+    PLAIN,
+    Comparison,
+    TensorCopy,
+    can_copy,
+    is_under_modes,
+)
 
 if TYPE_CHECKING:
     from kfuzz.monitor.gate.lanes import Underway
@@ -220,15 +224,8 @@ def _found(
     names = underway.names
     first = len(values) - len(names)
     args, kwargs = tuple(values[:first]), dict(zip(names, values[first:], strict=True))
-    try:
-        call = monitor.subject.call(args, kwargs)
-    except Outside as error:
-        monitor.tell("outside", "outside the contract", str(error))
-        return None
-    except Exception as error:
-        monitor.tell("errors", "a call could not be looked at", str(error), error)
-        return None
-    return _settled(call, [copy.values for copy in before])
+    call = monitor.call_of(args, kwargs, later=True)
+    return _settled(call, [copy.values for copy in before]) if call else None
 
 
 def _record(monitor: "Monitor", underway: "Underway", held: Held) -> Record | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from kfuzz.contracts.binding import Arguments as Taken
-from kfuzz.contracts.binding import BoundKernel, match_signature
+from kfuzz.contracts.binding import match_signature
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
@@ -16,15 +16,15 @@ from kfuzz.monitor.judged import judged
 from kfuzz.monitor.seen import Call, Seen
 from kfuzz.monitor.snapshot import can_copy
 from kfuzz.monitor.subjects.subject import (
-    Arguments,
     Judged,
     Outside,
     Subject,
     case_of,
+    is_plain,
     named,
     outside,
-    owner_of,
     scalar_of,
+    signature_of,
 )
 
 _EMPTY: Final = inspect.Parameter.empty
@@ -40,7 +40,6 @@ class OperatorSubject(Subject):
 
     Attributes:
         operator: what it is to compute.
-        explicit: names of the claims that were written down.
     """
 
     def __init__(
@@ -48,11 +47,7 @@ class OperatorSubject(Subject):
         function: Callable[..., Any],
         operator: Operator,
         declaration: Declaration,
-        *,
-        name: str,
-        kernel: BoundKernel | None,
-        explicit: frozenset[str],
-        arguments: Arguments | None,
+        **named: Any,
     ) -> None:
         """Find out how calls become those of the operator.
 
@@ -60,36 +55,23 @@ class OperatorSubject(Subject):
             function: what is called.
             operator: what it is to compute.
             declaration: what it claims.
-            name: its name.
-            kernel: what kfuzz calls to show a finding again; None for nothing.
-            explicit: names of the claims that were written down.
-            arguments: from the function's arguments to the operator's; None where
-                the signatures tell.
+            named: as for `Subject`: name, explicit, arguments and kernel.
 
         Raises:
             BindingError: if they do not.
         """
-        self.name = name
-        self.kernel = kernel
+        super().__init__(
+            function, declaration, operator_name=operator.name_in_contracts, **named
+        )
         self.operator = operator
-        self.operator_name = operator.name_in_contracts
-        self.explicit = explicit
-        self._claims = declaration
-        self._arguments = arguments
-        self._owner = "" if arguments else owner_of(function)
-        self.reads_objects = arguments is not None or bool(self._owner)
-        self._binder = None if arguments else _Binder(self, function, self._owner)
+        self.reads_objects = self.arguments is not None or bool(self.owner)
+        self._binder = None if self.arguments else _Binder(self, function)
         self._order = (*operator.tensors, *declaration.out, *operator.scalars)
-
-    @property
-    def declaration(self) -> Declaration:
-        """What the function claims."""
-        return self._claims
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Return the operator's arguments of a call; see `Subject.call`."""
-        if self._arguments is not None:
-            made = self._arguments(*args, **kwargs)
+        if self.arguments is not None:
+            made = self.arguments(*args, **kwargs)
             given = named(made, self._order, f"monitor of {self.name}")
         else:
             assert self._binder is not None
@@ -97,7 +79,7 @@ class OperatorSubject(Subject):
         return self._sorted(given)
 
     def _sorted(self, given: Mapping[str, Any]) -> Call:
-        operator, claims = self.operator, self._claims
+        operator, claims = self.operator, self.declaration
         tensors: dict[str, Tensor] = {}
         for name, parameter in operator.tensors.items():
             value = given.get(name)
@@ -130,7 +112,7 @@ class OperatorSubject(Subject):
 
     def judge(self, seen: Seen) -> Judged:
         """Judge a call by the operator's contract; see `Subject.judge`."""
-        operator, claims = self.operator, self._claims
+        operator, claims = self.operator, self.declaration
         scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
         whole: dict[str, Scalar] = {}
         for name in operator.scalars:
@@ -165,17 +147,14 @@ def _defaults(operator: Operator, scalars: Mapping[str, Scalar]) -> set[str]:
 class _Binder:
     """From a call's arguments to the operator's, by the function's signature."""
 
-    def __init__(
-        self, subject: OperatorSubject, function: Callable[..., Any], owner: str
-    ) -> None:
+    def __init__(self, subject: OperatorSubject, function: Callable[..., Any]) -> None:
         self._where = f"monitor of {subject.name}"
         self._operator = subject.operator
         self._claims = subject.declaration
-        self._owner = owner
+        self._owner = subject.owner
         self._rest: tuple[str, ...] = ()
-        try:
-            self._signature = inspect.signature(function)
-        except (TypeError, ValueError):
+        signature = signature_of(function)
+        if signature is None:
             # A builtin, torch.softmax for one: it takes what the operator takes.
             inputs = subject.operator.inputs
             self._signature = inspect.Signature(
@@ -183,10 +162,8 @@ class _Binder:
             )
             self._names = {n: n for n in inputs}
             return
-        if owner:
-            self._names = self._of_method()
-        else:
-            self._names = self._of_function(function)
+        self._signature = signature
+        self._names = self._of_method() if self._owner else self._of_function(function)
 
     def _of_function(self, function: Callable[..., Any]) -> dict[str, str]:
         """Return the operator's name of each parameter, as `kfuzz.kernel` passes it."""
@@ -281,7 +258,5 @@ class _Binder:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    if value is default:
-        return True
-    plain = (bool, int, float, str)
-    return type(value) is type(default) and type(value) in plain and value == default
+    alike = type(value) is type(default) and is_plain(value)
+    return value is default or (alike and bool(value == default))

@@ -2,9 +2,9 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, match_signature
@@ -27,14 +27,15 @@ from kfuzz.monitor.subjects.references import (
     static_inputs,
 )
 from kfuzz.monitor.subjects.subject import (
-    Arguments,
     Judged,
     Outside,
     Subject,
     case_of,
+    dtype_name,
+    is_plain,
     outside,
-    owner_of,
     scalar_of,
+    signature_of,
 )
 from kfuzz.numerics.formats import FORMATS
 
@@ -53,10 +54,8 @@ class ReferenceSubject(Subject):
         reference: Callable[..., Any],
         declaration: Declaration,
         *,
-        name: str,
         outputs: tuple[str, ...],
-        explicit: frozenset[str],
-        arguments: Arguments | None,
+        **named: Any,
     ) -> None:
         """Take a function and its reference.
 
@@ -66,39 +65,26 @@ class ReferenceSubject(Subject):
                 the destinations.
             declaration: what the function claims; `inplace` names parameters of the
                 reference, `out` of the function.
-            name: the function's.
             outputs: names of the results that are tensors.
-            explicit: names of the claims that were written down.
-            arguments: from the function's arguments to the reference's; None where
-                they are the same.
+            named: as for `Subject`: name, explicit and arguments.
         """
-        self.name = name
-        self.kernel: BoundKernel | None = None
-        self.operator_name = getattr(reference, "__name__", type(reference).__name__)
+        known_as = getattr(reference, "__name__", type(reference).__name__)
+        super().__init__(function, declaration, operator_name=known_as, **named)
         self._reference = reference
-        self._claims = declaration
         self._outputs = outputs
-        self._explicit = explicit
-        self._arguments = arguments
-        self._owner = "" if arguments else owner_of(function)
-        self.reads_objects = arguments is not None
-        self._signature = _signature_of(function)
-        self._wanted = _signature_of(reference)
+        self.reads_objects = self.arguments is not None
+        self._signature = signature_of(function)
+        self._wanted = signature_of(reference)
         if declaration.out and self._signature is None:
             raise BindingError(
-                "out= of a function without signature", where=f"monitor of {name}"
+                "out= of a function without signature", where=f"monitor of {self.name}"
             )
-
-    @property
-    def declaration(self) -> Declaration:
-        """What the function claims."""
-        return self._claims
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Return the arguments of a call; see `Subject.call`."""
         written = self._destinations(args, kwargs)
-        if self._arguments is not None:
-            made: Any = self._arguments(*args, **kwargs)
+        if self.arguments is not None:
+            made: Any = self.arguments(*args, **kwargs)
             if isinstance(made, Mapping):
                 args, kwargs = (), dict(made)
             else:
@@ -111,30 +97,30 @@ class ReferenceSubject(Subject):
             if not can_copy(x):
                 raise Outside(f"{name} is {type(x).__name__} of {x.dtype}")
         tensors = dict(zip(structure.names, found, strict=True))
-        for name in self._claims.inplace:
+        for name in self.declaration.inplace:
             if name not in tensors:
                 raise Outside(f"no tensor for {name}")
             written = {self._outputs[0]: tensors[name]}
-        scalars = {n: v for n, v in bound.items() if _is_plain(v)}
+        scalars = {n: v for n, v in bound.items() if is_plain(v)}
         return Call(
-            tensors, scalars, written, frozenset(self._claims.inplace), structure,
+            tensors, scalars, written, frozenset(self.declaration.inplace), structure,
             self.products() if on_gpu(found) else frozenset(),
         )  # fmt: skip
 
     def products(self) -> frozenset[str]:
         """Return what torch's flags allow, unless an accumulator is declared."""
-        return frozenset() if "accumulator" in self._explicit else tf32_allowed()
+        return frozenset() if "accumulator" in self.explicit else tf32_allowed()
 
     def _destinations(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Tensor]:
-        if not self._claims.out:
+        if not self.declaration.out:
             return {}
         assert self._signature is not None
         bound = self._signature.bind(*args, **kwargs)
         given = {**bound.arguments, **kwargs}
         found = {}
-        for output, name in zip(self._outputs, self._claims.out, strict=True):
+        for output, name in zip(self._outputs, self.declaration.out, strict=True):
             place = given.get(name)
             if not isinstance(place, Tensor) or not can_copy(place):
                 raise Outside(f"no tensor for {name}")
@@ -149,7 +135,7 @@ class ReferenceSubject(Subject):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return a call's arguments without the owner and the destinations."""
         places = [id(x) for x in written.values()]
-        rest = args[1:] if self._owner else args
+        rest = args[1:] if self.owner else args
         kept = tuple(x for x in rest if id(x) not in places)
         return kept, {n: x for n, x in kwargs.items() if id(x) not in places}
 
@@ -165,9 +151,7 @@ class ReferenceSubject(Subject):
         """Judge a call by the reference; see `Subject.judge`."""
         if seen.handed:
             raise Outside(seen.handed)
-        dtypes = {
-            n: str(c.dtype).removeprefix("torch.") for n, c in seen.tensors.items()
-        }
+        dtypes = {n: dtype_name(c.dtype) for n, c in seen.tensors.items()}
         main = main_dtype(dtypes)
         own = {n: "" if d == main else d for n, d in dtypes.items()}
         scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
@@ -175,26 +159,24 @@ class ReferenceSubject(Subject):
         count = sum(isinstance(x, TensorCopy) for x in seen.returned.leaves)
         values = [logical(c) for c in seen.tensors.values()]
         structure: Structure = seen.rest
-        made = self._as_operator(own, scalars, structure.rebuild, count, seen.tf32)
+        as_operator = partial(
+            self._as_operator, own, scalars, structure.rebuild, seen.tf32
+        )
+        made = as_operator(count)
         native = made.native(values, {})
         metadata = None
         if native is not None:
             self._require_pure(native, tuple(own))
-            made = self._as_operator(
-                own, scalars, structure.rebuild, len(native.tensors), seen.tf32
-            )
+            made = as_operator(len(native.tensors))
             metadata = misfit(seen, native, made.operator.outputs)
             if metadata is None and self._is_exact(seen, native):
-                made = self._as_operator(
-                    own, scalars, structure.rebuild, len(native.tensors), seen.tf32,
-                    known=native.tensors,
-                )  # fmt: skip
+                made = as_operator(len(native.tensors), native.tensors)
         operator = made.operator
         case = case_of(operator, seen, scalars, by_size=True)
-        if why := outside(operator, self._claims, case):
+        if why := outside(operator, self.declaration, case):
             raise Outside(why)
         report = judged(
-            operator, self._claims, self._explicit, case, numbers_of(seen),
+            operator, self.declaration, self.explicit, case, numbers_of(seen),
             without=WITHOUT, metadata=metadata,
         )  # fmt: skip
         return Judged(case, report, self._takes(own, scalars, native))
@@ -204,8 +186,8 @@ class ReferenceSubject(Subject):
         dtypes: Mapping[str, str],
         scalars: Mapping[str, Scalar],
         rebuild: Any,
-        results: int,
         tf32: frozenset[str],
+        results: int,
         known: Sequence[Tensor] | None = None,
     ) -> Reference:
         names = self._outputs
@@ -220,7 +202,7 @@ class ReferenceSubject(Subject):
             scalars=scalars,
             rebuild=rebuild,
             outputs=names,
-            declaration=self._claims,
+            declaration=self.declaration,
             tf32=tf32,
             known=known,
         )
@@ -230,8 +212,8 @@ class ReferenceSubject(Subject):
 
         It then needs no bound, which costs many passes over the data.
         """
-        names = {str(x.dtype).removeprefix("torch.") for x in native.tensors}
-        asks_more = not self._explicit <= _NO_ARITHMETIC
+        names = {dtype_name(x.dtype) for x in native.tensors}
+        asks_more = not self.explicit <= _NO_ARITHMETIC
         return not asks_more and names <= FORMATS.keys() and is_same(seen, native)
 
     def _require_pure(self, native: Outcome, names: Sequence[str]) -> None:
@@ -255,17 +237,15 @@ class ReferenceSubject(Subject):
         plain = all(x.is_floating_point() for x in native.tensors)
         return fits and plain and len(operator.outputs) == len(native.tensors)
 
-    def bind(
-        self,
-        function: Callable[..., Any],
-        *,
-        module: str,
-        line: int,
-        top_level: bool,
-    ) -> None:
-        """Make a kernel that kfuzz calls by itself, where the signatures tell how."""
+    def bind(self, function: Callable[..., Any], **place: Any) -> None:
+        """Make a kernel that kfuzz calls by itself, where the signatures tell how.
+
+        Args:
+            function: the monitored one.
+            place: module, line and top_level, as of `BoundKernel`.
+        """
         known = static_inputs(self._reference)
-        if known is None or self._owner or self._arguments or self._claims.out:
+        if known is None or self.owner or self.arguments or self.declaration.out:
             return
         tensors, scalars = known
         if not tensors:
@@ -276,10 +256,8 @@ class ReferenceSubject(Subject):
         ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             passed = {**dict(zip(tensors, given, strict=False)), **named}
             assert self._wanted is not None
-            bound = inspect.BoundArguments(self._wanted, {})
-            bound.arguments.update(
-                {n: passed[n] for n in self._wanted.parameters if n in passed}
-            )
+            kept = {n: passed[n] for n in self._wanted.parameters if n in passed}
+            bound = inspect.BoundArguments(self._wanted, kept)
             return bound.args, bound.kwargs
 
         reference = Reference(
@@ -289,7 +267,7 @@ class ReferenceSubject(Subject):
             scalars=scalars,
             rebuild=rebuild,
             outputs=self._outputs,
-            declaration=self._claims,
+            declaration=self.declaration,
         )
         try:
             arguments = match_signature(
@@ -301,12 +279,10 @@ class ReferenceSubject(Subject):
             function,
             name=self.name,
             operator=reference.operator,
-            declaration=self._claims,
-            explicit=self._explicit,
+            declaration=self.declaration,
+            explicit=self.explicit,
             arguments=arguments,
-            module=module,
-            line=line,
-            top_level=top_level,
+            **place,
         )
 
 
@@ -330,15 +306,3 @@ def reference_declaration(name: str, **claims: Any) -> Declaration:
 def on_gpu(tensors: Sequence[Tensor]) -> bool:
     """Whether some tensors lie on a GPU."""
     return any(x.is_cuda for x in tensors)
-
-
-def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    try:
-        return inspect.signature(function)
-    except (TypeError, ValueError):
-        return None
-
-
-def _is_plain(value: Any) -> bool:
-    plain = (bool, int, float, str, type(None), torch.dtype)
-    return type(value) in plain

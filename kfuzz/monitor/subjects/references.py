@@ -6,7 +6,6 @@ four times the bound that its own steps give in the function's arithmetic; see
 `kfuzz/numerics/README.md`.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from kfuzz.core.verdict import Kind
 from kfuzz.monitor.seen import LEAF, Returned, Seen, flattened
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.monitor.subjects.arithmetic import OwnDraws, Recurrences
-from kfuzz.monitor.subjects.subject import Outside
+from kfuzz.monitor.subjects.subject import Outside, dtype_name, is_plain, signature_of
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.run import Metadata
@@ -263,7 +262,7 @@ class Reference:
             return {
                 name: around(
                     problem, x[None].to(torch.float64), 0.0,
-                    output=FORMATS[str(x.dtype).removeprefix("torch.")],
+                    output=FORMATS[dtype_name(x.dtype)],
                 )
                 for name, x in zip(self.operator.outputs, self._known, strict=True)
             }  # fmt: skip
@@ -273,7 +272,7 @@ class Reference:
         names = self.operator.outputs
         formats = [problem.output.name] * len(names)
         if native is not None and len(native.tensors) == len(names):
-            given = [str(x.dtype).removeprefix("torch.") for x in native.tensors]
+            given = [dtype_name(x.dtype) for x in native.tensors]
             formats = [f if f in FORMATS else problem.output.name for f in given]
         tf32 = self._tf32
         if "recurrence" in tf32 and (native is None or native.recurs):
@@ -392,18 +391,17 @@ def static_inputs(
     Those without default, or annotated as tensors; the others are scalars with their
     defaults. None where that cannot be told.
     """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
+    signature = signature_of(function)
+    if signature is None:
         return None
     tensors: list[str] = []
     scalars: dict[str, Scalar] = {}
-    for p in parameters:
+    for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             return None
         if "Tensor" in str(p.annotation) or p.default is p.empty:
             tensors.append(p.name)
-        elif p.default is None or type(p.default) in (bool, int, float, str):
+        elif is_plain(p.default) and not isinstance(p.default, torch.dtype):
             scalars[p.name] = p.default
         else:
             return None

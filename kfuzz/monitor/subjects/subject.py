@@ -75,18 +75,37 @@ class Subject(ABC):
 
     Attributes:
         name: the function's.
-        kernel: it as a bound kernel, where kfuzz can call it by itself; None else.
         operator_name: of what it is to compute.
+        declaration: what the function claims.
+        explicit: names of the claims that were written down.
+        arguments: from the function's arguments to the contract's; None where the
+            signatures tell.
+        owner: the parameter for what the function belongs to, "" if it has none.
+        kernel: it as a bound kernel, where kfuzz can call it by itself; None else.
         target: where the kernel is found again, for findings.
         reads_objects: whether a call's arguments are found in objects, which may be
             others after it: a method's owner, or what `arguments=` takes.
     """
 
-    reads_objects: bool = False
+    reads_objects: bool
     target: Target
-    name: str
-    kernel: BoundKernel | None
-    operator_name: str
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        declaration: Declaration,
+        *,
+        name: str,
+        operator_name: str,
+        explicit: frozenset[str],
+        arguments: Arguments | None,
+        kernel: BoundKernel | None = None,
+    ) -> None:
+        """Take a function; see the attributes."""
+        self.name, self.operator_name = name, operator_name
+        self.declaration, self.explicit = declaration, explicit
+        self.arguments, self.kernel = arguments, kernel
+        self.owner = "" if arguments else owner_of(function)
 
     @abstractmethod
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -114,22 +133,23 @@ class Subject(ABC):
         """Return what of a returned object the contract speaks of: all of it."""
         return returned
 
-    @property
-    @abstractmethod
-    def declaration(self) -> Declaration:
-        """What the function claims."""
-
 
 def owner_of(function: Callable[..., Any]) -> str:
     """Return the parameter for what a function belongs to; "" if it has none.
 
     A bound method has been given it already.
     """
+    signature = signature_of(function)
+    first = next(iter(signature.parameters), "") if signature else ""
+    return first if first in OWNERS else ""
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return a function's signature; None for builtins that have none."""
     try:
-        names = list(inspect.signature(function).parameters)
+        return inspect.signature(function)
     except (TypeError, ValueError):
-        return ""
-    return names[0] if names and names[0] in OWNERS else ""
+        return None
 
 
 def scalar_of(value: Any, name: str) -> Scalar:
@@ -139,10 +159,20 @@ def scalar_of(value: Any, name: str) -> Scalar:
         Outside: if it is none that a recipe can hold.
     """
     if isinstance(value, torch.dtype):
-        return str(value).removeprefix("torch.")
-    if value is None or type(value) in (bool, int, float, str):
+        return dtype_name(value)
+    if is_plain(value):
         return value  # type: ignore[no-any-return]
     raise Outside(f"{name} is {type(value).__name__}, no plain scalar")
+
+
+def is_plain(value: Any) -> bool:
+    """Whether an argument is a scalar as recipes hold it, or a dtype."""
+    return type(value) in (bool, int, float, str, type(None), torch.dtype)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return torch's name of a dtype without the prefix."""
+    return str(dtype).removeprefix("torch.")
 
 
 def spec_of(copy: TensorCopy, axes: tuple[str, ...], *, below: str = "") -> TensorSpec:
@@ -152,7 +182,7 @@ def spec_of(copy: TensorCopy, axes: tuple[str, ...], *, below: str = "") -> Tens
     return TensorSpec(
         copy.shape,
         axes,
-        str(copy.dtype).removeprefix("torch."),
+        dtype_name(copy.dtype),
         None if contiguous else copy.strides,
         copy.offset,
         values=data,
