@@ -29,6 +29,8 @@ LAYERS = [
     {"mark", "core"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+# The folders of the engine, likewise: a case goes down, its report comes back up.
+ENGINE = ["search", "replay", "confirm", "reduce", "workers", "config"]
 VERBS = {"doctor", "judge", "monitor", "grade", "probe"}
 HEAVY = {
     "numerics", "contracts", "execution", "targets", "evaluation", "judge", "monitor",
@@ -135,6 +137,18 @@ def test_imports_point_down() -> None:
         for fault in faults(
             module, path.read_text(), package=path.name == "__init__.py"
         )
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_imports_point_down_within_the_engine() -> None:
+    found = [
+        f"{module}:{line}: imports {name}"
+        for module, path in modules().items()
+        if module.startswith("kfuzz.engine.")
+        for line, name in imports(path.read_text(), module, package=False)
+        if name.startswith("kfuzz.engine.")
+        and ENGINE.index(name.split(".")[2]) < ENGINE.index(module.split(".")[2])
     ]
     assert not found, "\n".join(found)
 

@@ -152,7 +152,7 @@ def shrink(
         opener=context.obj,
     )
 
-    from kfuzz.engine.reduce import shrink as engine
+    from kfuzz.engine.replay import shrink as engine
     from kfuzz.report.terminal import TerminalReport
 
     with (

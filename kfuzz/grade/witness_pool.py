@@ -16,11 +16,10 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.confirm.deaths import is_fault
-from kfuzz.engine.confirm.faults import charged
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.faults import charged, is_fault
 from kfuzz.engine.workers.processors import processors
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import LOOK_SECONDS, Stopped

@@ -18,8 +18,8 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Signature
 from kfuzz.engine.config import ReplayConfig
-from kfuzz.engine.confirm.deaths import is_hang
 from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.faults import is_hang
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.device.devices import resolve_device

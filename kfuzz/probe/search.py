@@ -24,8 +24,8 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.probed import KernelReadings, Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
-from kfuzz.engine.confirm.found import first_finding, taken_to_minimum
-from kfuzz.engine.search.name_collisions import require_own_entries
+from kfuzz.engine.search.found import first_finding, taken_to_minimum
+from kfuzz.engine.search.preconditions import require_own_entries
 from kfuzz.engine.search.progress import outside_notices, outside_of
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelTurns, Round

@@ -3,7 +3,7 @@
 import pytest
 
 from kfuzz.core.verdict import Kind
-from kfuzz.engine.confirm.deaths import hang_report, is_hang
+from kfuzz.engine.workers.faults import hang_report, is_hang
 
 STACK = 'Thread 0x1 (most recent call first):\n  File "{}", line 7 in {}\n'
 

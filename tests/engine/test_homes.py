@@ -17,10 +17,10 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
-from kfuzz.engine.reduce.shrink import shrink
 from kfuzz.engine.replay.replayer import locate, replay
 from kfuzz.engine.replay.script import script
-from kfuzz.engine.search.name_collisions import require_own_entries
+from kfuzz.engine.replay.shrink import shrink
+from kfuzz.engine.search.preconditions import require_own_entries
 from kfuzz.judge.loading import candidate_name
 from kfuzz.judge.opener import opener
 from kfuzz.store.corpus import Corpus, Stored

@@ -22,8 +22,7 @@ from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.tiles import edges
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.confirm.explain import explain
-from kfuzz.engine.confirm.outcome import Fate
+from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.reduce.slices import kept
 from kfuzz.engine.search.drawing import strategy_of

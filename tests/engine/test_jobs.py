@@ -12,10 +12,10 @@ import pytest
 from kfuzz.core.finding import Target
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.replay import replayer as replay
-from kfuzz.engine.search.jobs import Halt, in_order, streamed
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelTurns
 from kfuzz.engine.search.scheduler import Turns
+from kfuzz.engine.workers.jobs import Halt, in_order, streamed
 from kfuzz.engine.workers.processors import processors
 from kfuzz.targets.load import LoadedKernel, Source
 

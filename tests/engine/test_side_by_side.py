@@ -261,7 +261,7 @@ def test_what_the_disk_refuses_is_told_all_the_same(
     def refuse(corpus: Any, finding: Any) -> None:
         raise StorageError("cannot be written: No space left on device", where="corpus")
 
-    monkeypatch.setattr("kfuzz.engine.confirm.found.FiledFinding", refuse)
+    monkeypatch.setattr("kfuzz.engine.search.found.FiledFinding", refuse)
     words = ["run", "mine.py", "--device", "cpu", "--max-cases", "9", "--seed", "1"]
     assert main([*words, "--format", "json", "--report", "markdown=r.md"]) == 3
     told = capsys.readouterr()

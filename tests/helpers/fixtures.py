@@ -17,7 +17,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     parts = {
         "engine.search.campaign": SimpleNamespace(run=fake.run),
         "engine.replay.replayer": SimpleNamespace(replay=fake.replay),
-        "engine.reduce.shrink": SimpleNamespace(shrink=fake.shrink),
+        "engine.replay.shrink": SimpleNamespace(shrink=fake.shrink),
         "fuzz.source": SimpleNamespace(GUIDES=None),
         "engine.replay.script": SimpleNamespace(
             script=lambda found, _: f"# {found.id}\n"

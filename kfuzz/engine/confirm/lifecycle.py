@@ -11,10 +11,9 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Explanation, Finding, Reduction
 from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
-from kfuzz.engine.confirm.explain import explain
-from kfuzz.engine.confirm.faults import is_beside_page, is_flush
-from kfuzz.engine.confirm.outcome import Fate
+from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.reduce.reducer import reduce_case
+from kfuzz.engine.workers.faults import is_beside_page, is_flush
 from kfuzz.engine.workers.runner import ENDS_CHILD, Runner
 from kfuzz.store.life import enter
 

@@ -8,9 +8,8 @@ from typing import Final
 
 from kfuzz.core.recipe import Case
 from kfuzz.engine.reduce.descent import Descent
-from kfuzz.engine.reduce.simplify import numbers
 from kfuzz.engine.reduce.slices import kept, merged
-from kfuzz.engine.reduce.values import with_digits
+from kfuzz.engine.reduce.values import numbers, with_digits
 
 # Tile sizes whose remainders are tried first.
 TILES: Final = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16)

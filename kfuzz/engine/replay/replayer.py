@@ -14,11 +14,11 @@ from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
-from kfuzz.engine.confirm.faults import is_beside_page
 from kfuzz.engine.confirm.lifecycle import is_by_chance
-from kfuzz.engine.search.jobs import Halt, in_order
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.faults import is_beside_page
+from kfuzz.engine.workers.jobs import Halt, in_order
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.device.devices import resolve_device

@@ -32,19 +32,18 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.confirm.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.batches import screen_round
-from kfuzz.engine.search.demands import (
+from kfuzz.engine.search.drawing import round_seed, search_round, settle, strategy_of
+from kfuzz.engine.search.found import first_finding, taken_to_minimum
+from kfuzz.engine.search.guidance import is_climbed
+from kfuzz.engine.search.guide import NO_GUIDES, Guide, GuidedSearch, Guides
+from kfuzz.engine.search.preconditions import (
     jobs_of,
     no_fences,
     require_device,
+    require_own_entries,
     require_processes,
 )
-from kfuzz.engine.search.drawing import round_seed, search_round, settle, strategy_of
-from kfuzz.engine.search.guidance import is_climbed
-from kfuzz.engine.search.guide import NO_GUIDES, Guide, GuidedSearch, Guides
-from kfuzz.engine.search.jobs import Halt, streamed
-from kfuzz.engine.search.name_collisions import require_own_entries
 from kfuzz.engine.search.progress import (
     finished_of,
     line_of,
@@ -61,6 +60,7 @@ from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.jobs import Halt, streamed
 from kfuzz.engine.workers.runner import HANG_SECONDS, runner_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.processes import Child

@@ -20,13 +20,12 @@ from kfuzz.core.verdict import (
     State,
     Verdict,
 )
-from kfuzz.engine.confirm.deaths import is_fault
-from kfuzz.engine.confirm.faults import charged
 from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.engine.search.coverage import Breadth
 from kfuzz.engine.search.guidance import Discovery
-from kfuzz.engine.search.jobs import Halt
 from kfuzz.engine.search.record import Record
+from kfuzz.engine.workers.faults import charged, is_fault
+from kfuzz.engine.workers.jobs import Halt
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.calls.branches import source_of

@@ -10,7 +10,7 @@ from typing import Final
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BackendError, BindingError, HarnessError, KfuzzError
-from kfuzz.engine.confirm.faults import CONTRACT
+from kfuzz.engine.workers.faults import CONTRACT
 from kfuzz.engine.workers.served import Served, new_pulse, path_of
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.worker import Worker

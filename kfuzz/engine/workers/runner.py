@@ -21,15 +21,15 @@ from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
-from kfuzz.engine.confirm import faults
-from kfuzz.engine.confirm.deaths import (
+from kfuzz.engine.workers import faults
+from kfuzz.engine.workers.children import OPEN_SECONDS, Children, Place
+from kfuzz.engine.workers.faults import (
     death_report,
     hang_report,
     is_fault,
     is_hang,
     lost_memory,
 )
-from kfuzz.engine.workers.children import OPEN_SECONDS, Children, Place
 from kfuzz.engine.workers.served import Served
 from kfuzz.execution.device.machine import versions
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
