@@ -510,14 +510,6 @@ def as_batch(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: given.unsqueeze(0) for name, given in values.items()}
 
 
-def row_bytes(specs: Mapping[str, TensorSpec], alignment: int) -> int:
-    """Return the bytes that the arguments of one item take, guard zones included.
-
-    Twice as many are used: all rows are kept to compare with.
-    """
-    return sum(_Argument.of(*given, alignment).room for given in specs.items())
-
-
 def _side_by_side(
     arena: Arena,
     arguments: Sequence[_Argument],
