@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -59,6 +58,10 @@ class Subject:
         half: the whole computation in float16 (bfloat16 for bfloat16 data).
         half_setup: sizes at which its errors show.
         half_families: families on which it is refused.
+        half_dtypes: data types in which it is wrong.
+        of_units: further correct ones for operands of 16 bits, as matrix units have.
+        of_blas: whether the oracle's own BLAS may skip 0 * Inf where nothing is summed.
+        has_ends: whether what lies beyond an end of the admitted range is a number.
         families: families on which impostors are tried.
         right: impostors that are no impostors here: "zeros", "uniform", "identity",
             "stale" or "shuffled".
@@ -78,6 +81,10 @@ class Subject:
     half: Algorithm | None = None
     half_setup: Setup | None = None
     half_families: tuple[str, ...] = ("randn",)
+    half_dtypes: tuple[str, ...] = DTYPES
+    of_units: Mapping[str, Algorithm] = field(default_factory=dict)
+    of_blas: bool = False
+    has_ends: bool = True
     families: tuple[str, ...] = ORDINARY
     right: frozenset[str] = frozenset()
     claims: tuple[tuple[str, Any], ...] = ()
@@ -378,43 +385,6 @@ def _narrow(case: Posed, dtype: str) -> Posed:
 
 
 # --- the same tests for every table -------------------------------------------
-
-
-def checks_of(subjects: Mapping[str, Subject]) -> dict[str, Callable[..., None]]:
-    """Return the tests of a table of subjects by name, for a module's globals.
-
-    Half precision is tried where a subject has such a run.
-    """
-    every = [(name, dtype) for name, s in subjects.items() for dtype in s.dtypes]
-    half = [(name, dtype) for name, dtype in every if subjects[name].half]
-
-    def held_to(
-        check: Callable[[Subject, str], None], pairs: list[tuple[str, str]]
-    ) -> Callable[..., None]:
-        @pytest.mark.parametrize(("name", "dtype"), pairs)
-        def test(name: str, dtype: str) -> None:
-            check(subjects[name], dtype)
-
-        return test
-
-    return {
-        "test_correct_algorithms_are_admitted_on_every_family": held_to(
-            check_correct, every
-        ),
-        "test_the_reference_is_the_plain_oracle_in_float64": held_to(
-            check_reference, every
-        ),
-        "test_impostors_are_refused": held_to(check_constant_impostors, every),
-        "test_one_value_beyond_either_end_is_a_miss": held_to(
-            check_one_value_beyond, every
-        ),
-        "test_a_missing_nan_or_a_wrong_infinity_is_a_miss": held_to(
-            check_missing_specials, every
-        ),
-        "test_half_precision_is_refused_where_float32_is_declared": held_to(
-            check_half_precision, half
-        ),
-    }
 
 
 def is_refused(
