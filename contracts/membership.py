@@ -19,7 +19,7 @@ from kfuzz.numerics.models.elementwise import Elementwise
 _OWN: Final = (
     "kfuzz.contracts.operators.",
     "kfuzz.contracts.gradients.bounds",
-    "kfuzz.contracts.gradients.reductions",
+    "kfuzz.contracts.gradients.rules.reductions",
 )
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.language import Structure as Structure
+from kfuzz.contracts.language import Tolerance as Tolerance
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.shape_class import ShapeClass
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 AcceptFunction = Callable[["Problem"], "dict[str, Acceptance]"]
 RelationFunction = Callable[["Problem", "Mapping[str, Tensor]"], "Mapping[str, Tensor]"]
 
+# What operators that only move or select elements start from, and hold for.
+MOVES: Final = Declaration(subnormals="preserve")
+EVERY_DTYPE: Final = ("float64", "float32", "float16", "bfloat16", *FLOAT8)
 # No operator that people write kernels for takes tensors of higher rank here.
 MAX_RANK: Final = 4
 

@@ -66,10 +66,7 @@ class Backward:
             given: the tensors, then the gradients of the outputs.
             scalars: the scalars and keywords of the implementation.
         """
-        arguments, grads = self._split(given)
-        leaves = self._leaves(arguments, self.wanted)
-        results = self._results(leaves, scalars)
-        return self._returned(self._pulled(results, leaves, grads), leaves, given)
+        return self._alone(self.wanted, *given, **scalars)
 
     def asked(self, way: str, argument: str = "") -> Callable[..., Any]:
         """Return a callable that gives the same gradients in another way.
@@ -80,7 +77,7 @@ class Backward:
                 others are 0.
         """
         ways: dict[str, Callable[..., Any]] = {
-            Way.ALONE: functools.partial(self._alone, argument),
+            Way.ALONE: functools.partial(self._alone, (argument,)),
             Way.TWICE: self._twice,
             Way.LATER: self._later,
             Way.AGAIN: self._again,
@@ -88,28 +85,21 @@ class Backward:
         }
         return ways[way]
 
-    def _alone(self, argument: str, *given: "Tensor", **scalars: Any) -> Any:
-        arguments, grads = self._split(given)
-        leaves = self._leaves(arguments, (argument,))
-        results = self._results(leaves, scalars)
+    def _alone(self, wanted: Sequence[str], *given: "Tensor", **scalars: Any) -> Any:
+        leaves, results, grads = self._called(given, scalars, wanted)
         return self._returned(self._pulled(results, leaves, grads), leaves, given)
 
     def _twice(self, *given: "Tensor", **scalars: Any) -> Any:
-        arguments, grads = self._split(given)
-        leaves = self._leaves(arguments, self.wanted)
-        results = self._results(leaves, scalars) + self._results(leaves, scalars)
+        leaves, results, grads = self._called(given, scalars, self.wanted)
+        results = results + self._results(leaves, scalars)
         found = self._pulled(results, leaves, (*grads, *grads))
         halves = {n: None if g is None else g * 0.5 for n, g in found.items()}
         return self._returned(halves, leaves, given)
 
     def _later(self, *given: "Tensor", **scalars: Any) -> Any:
-        arguments, grads = self._split(given)
-        leaves = self._leaves(arguments, self.wanted)
-        results = self._results(leaves, scalars)
-        others = [
-            self._turned(name, x)
-            for name, x in zip(self.tensors, arguments, strict=True)
-        ]
+        leaves, results, grads = self._called(given, scalars, self.wanted)
+        named = zip(self.tensors, given, strict=False)
+        others = [self._turned(name, x) for name, x in named]
         kept = self._results(self._leaves(others, self.wanted), scalars)
         found = self._pulled(results, leaves, grads)
         del kept  # alive until here: its memory is not the first call's
@@ -122,18 +112,14 @@ class Backward:
         return -other if signed else other
 
     def _again(self, *given: "Tensor", **scalars: Any) -> Any:
-        arguments, grads = self._split(given)
-        leaves = self._leaves(arguments, self.wanted)
-        results = self._results(leaves, scalars)
+        leaves, results, grads = self._called(given, scalars, self.wanted)
         self._pulled(results, leaves, grads, keep=True)
         return self._returned(self._pulled(results, leaves, grads), leaves, given)
 
     def _overwritten(self, *given: "Tensor", **scalars: Any) -> Any:
         import torch
 
-        arguments, grads = self._split(given)
-        leaves = self._leaves(arguments, self.wanted)
-        results = self._results(leaves, scalars)
+        leaves, results, grads = self._called(given, scalars, self.wanted)
         owned = {_memory(x) for x in given}
         try:
             with torch.no_grad():
@@ -145,11 +131,13 @@ class Backward:
             return self(*given, **scalars)
         return self._returned(found, leaves, given)
 
-    def _split(
-        self, given: "Sequence[Tensor]"
-    ) -> "tuple[Sequence[Tensor], Sequence[Tensor]]":
+    def _called(
+        self, given: "Sequence[Tensor]", scalars: dict[str, Any], wanted: Sequence[str]
+    ) -> "tuple[dict[str, Tensor], tuple[Tensor, ...], Sequence[Tensor]]":
+        """Return the leaves, the results of one forward call, and their gradients."""
         n = len(self.tensors)
-        return given[:n], given[n:]
+        leaves = self._leaves(given[:n], wanted)
+        return leaves, self._results(leaves, scalars), given[n:]
 
     def _leaves(
         self, arguments: "Sequence[Tensor]", wanted: Sequence[str]

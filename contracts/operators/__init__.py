@@ -1,186 +1,85 @@
-"""The operators: what kernels compute, each with oracle and error model."""
+"""The operators: what kernels compute, each with oracle and error model.
+
+Each is a file of its own; a line here gives it its name for editors and type checkers.
+"""
 
 from typing import Final
 
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.operators.elementwise.add import add
-from kfuzz.contracts.operators.elementwise.cast import cast
-from kfuzz.contracts.operators.elementwise.clamp import clamp
-from kfuzz.contracts.operators.elementwise.copy import copy
-from kfuzz.contracts.operators.elementwise.elu import elu
-from kfuzz.contracts.operators.elementwise.exp import exp
-from kfuzz.contracts.operators.elementwise.geglu import geglu
-from kfuzz.contracts.operators.elementwise.gelu import gelu
-from kfuzz.contracts.operators.elementwise.gelu_tanh import gelu_tanh
-from kfuzz.contracts.operators.elementwise.leaky_relu import leaky_relu
-from kfuzz.contracts.operators.elementwise.log import log
-from kfuzz.contracts.operators.elementwise.mul import mul
-from kfuzz.contracts.operators.elementwise.relu import relu
-from kfuzz.contracts.operators.elementwise.rope import rope
-from kfuzz.contracts.operators.elementwise.sigmoid import sigmoid
-from kfuzz.contracts.operators.elementwise.silu import silu
-from kfuzz.contracts.operators.elementwise.softplus import softplus
-from kfuzz.contracts.operators.elementwise.swiglu import swiglu
-from kfuzz.contracts.operators.elementwise.tanh import tanh
-from kfuzz.contracts.operators.elementwise.transpose import transpose
-from kfuzz.contracts.operators.elementwise.where import where
-from kfuzz.contracts.operators.indexing.embedding import embedding
-from kfuzz.contracts.operators.indexing.gather import gather
-from kfuzz.contracts.operators.indexing.index_add import index_add
-from kfuzz.contracts.operators.indexing.index_select import index_select
-from kfuzz.contracts.operators.indexing.scatter_add import scatter_add
-from kfuzz.contracts.operators.normalisation.add_rms_norm import add_rms_norm
-from kfuzz.contracts.operators.normalisation.batch_norm import batch_norm
-from kfuzz.contracts.operators.normalisation.group_norm import group_norm
-from kfuzz.contracts.operators.normalisation.l2_normalize import l2_normalize
-from kfuzz.contracts.operators.normalisation.layer_norm import layer_norm
-from kfuzz.contracts.operators.normalisation.rms_norm import rms_norm
-from kfuzz.contracts.operators.products.attention import attention
-from kfuzz.contracts.operators.products.bmm import bmm
-from kfuzz.contracts.operators.products.conv2d import conv2d
-from kfuzz.contracts.operators.products.linear import linear
-from kfuzz.contracts.operators.products.linear_gelu import linear_gelu
-from kfuzz.contracts.operators.products.linear_relu import linear_relu
-from kfuzz.contracts.operators.products.matmul import matmul
-from kfuzz.contracts.operators.quantization.dequantize_fp8 import dequantize_fp8
-from kfuzz.contracts.operators.quantization.dequantize_int8 import dequantize_int8
-from kfuzz.contracts.operators.quantization.quantize_fp8 import quantize_fp8
-from kfuzz.contracts.operators.quantization.quantize_int8 import quantize_int8
-from kfuzz.contracts.operators.reductions.amax import amax
-from kfuzz.contracts.operators.reductions.amin import amin
-from kfuzz.contracts.operators.reductions.argmax import argmax
-from kfuzz.contracts.operators.reductions.cross_entropy import cross_entropy
-from kfuzz.contracts.operators.reductions.cumsum import cumsum
-from kfuzz.contracts.operators.reductions.log_softmax import log_softmax
-from kfuzz.contracts.operators.reductions.logsumexp import logsumexp
-from kfuzz.contracts.operators.reductions.mean import mean
-from kfuzz.contracts.operators.reductions.prod import prod
-from kfuzz.contracts.operators.reductions.softmax import softmax
-from kfuzz.contracts.operators.reductions.sort import sort
-from kfuzz.contracts.operators.reductions.sum import sum_ as sum
-from kfuzz.contracts.operators.reductions.topk import topk
-from kfuzz.contracts.operators.reductions.var import var
-
-__all__ = [
-    "OPERATORS",
-    "add",
-    "add_rms_norm",
-    "amax",
-    "amin",
-    "argmax",
-    "attention",
-    "batch_norm",
-    "bmm",
-    "cast",
-    "clamp",
-    "conv2d",
-    "copy",
-    "cross_entropy",
-    "cumsum",
-    "dequantize_fp8",
-    "dequantize_int8",
-    "elu",
-    "embedding",
-    "exp",
-    "gather",
-    "geglu",
-    "gelu",
-    "gelu_tanh",
-    "group_norm",
-    "index_add",
-    "index_select",
-    "l2_normalize",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "linear_gelu",
-    "linear_relu",
-    "log",
-    "log_softmax",
-    "logsumexp",
-    "matmul",
-    "mean",
-    "mul",
-    "prod",
-    "quantize_fp8",
-    "quantize_int8",
-    "relu",
-    "rms_norm",
-    "rope",
-    "scatter_add",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softplus",
-    "sort",
-    "sum",
-    "swiglu",
-    "tanh",
-    "topk",
-    "transpose",
-    "var",
-    "where",
-]
+from kfuzz.contracts.operators.elementwise.add import add as add
+from kfuzz.contracts.operators.elementwise.cast import cast as cast
+from kfuzz.contracts.operators.elementwise.clamp import clamp as clamp
+from kfuzz.contracts.operators.elementwise.copy import copy as copy
+from kfuzz.contracts.operators.elementwise.elu import elu as elu
+from kfuzz.contracts.operators.elementwise.exp import exp as exp
+from kfuzz.contracts.operators.elementwise.geglu import geglu as geglu
+from kfuzz.contracts.operators.elementwise.gelu import gelu as gelu
+from kfuzz.contracts.operators.elementwise.gelu_tanh import gelu_tanh as gelu_tanh
+from kfuzz.contracts.operators.elementwise.leaky_relu import leaky_relu as leaky_relu
+from kfuzz.contracts.operators.elementwise.log import log as log
+from kfuzz.contracts.operators.elementwise.mul import mul as mul
+from kfuzz.contracts.operators.elementwise.relu import relu as relu
+from kfuzz.contracts.operators.elementwise.rope import rope as rope
+from kfuzz.contracts.operators.elementwise.sigmoid import sigmoid as sigmoid
+from kfuzz.contracts.operators.elementwise.silu import silu as silu
+from kfuzz.contracts.operators.elementwise.softplus import softplus as softplus
+from kfuzz.contracts.operators.elementwise.swiglu import swiglu as swiglu
+from kfuzz.contracts.operators.elementwise.tanh import tanh as tanh
+from kfuzz.contracts.operators.elementwise.transpose import transpose as transpose
+from kfuzz.contracts.operators.elementwise.where import where as where
+from kfuzz.contracts.operators.indexing.embedding import embedding as embedding
+from kfuzz.contracts.operators.indexing.gather import gather as gather
+from kfuzz.contracts.operators.indexing.index_add import index_add as index_add
+from kfuzz.contracts.operators.indexing.index_select import index_select as index_select
+from kfuzz.contracts.operators.indexing.scatter_add import scatter_add as scatter_add
+from kfuzz.contracts.operators.normalisation.add_rms_norm import (
+    add_rms_norm as add_rms_norm,
+)
+from kfuzz.contracts.operators.normalisation.batch_norm import batch_norm as batch_norm
+from kfuzz.contracts.operators.normalisation.group_norm import group_norm as group_norm
+from kfuzz.contracts.operators.normalisation.l2_normalize import (
+    l2_normalize as l2_normalize,
+)
+from kfuzz.contracts.operators.normalisation.layer_norm import layer_norm as layer_norm
+from kfuzz.contracts.operators.normalisation.rms_norm import rms_norm as rms_norm
+from kfuzz.contracts.operators.products.attention import attention as attention
+from kfuzz.contracts.operators.products.bmm import bmm as bmm
+from kfuzz.contracts.operators.products.conv2d import conv2d as conv2d
+from kfuzz.contracts.operators.products.linear import linear as linear
+from kfuzz.contracts.operators.products.linear_gelu import linear_gelu as linear_gelu
+from kfuzz.contracts.operators.products.linear_relu import linear_relu as linear_relu
+from kfuzz.contracts.operators.products.matmul import matmul as matmul
+from kfuzz.contracts.operators.quantization.dequantize_fp8 import (
+    dequantize_fp8 as dequantize_fp8,
+)
+from kfuzz.contracts.operators.quantization.dequantize_int8 import (
+    dequantize_int8 as dequantize_int8,
+)
+from kfuzz.contracts.operators.quantization.quantize_fp8 import (
+    quantize_fp8 as quantize_fp8,
+)
+from kfuzz.contracts.operators.quantization.quantize_int8 import (
+    quantize_int8 as quantize_int8,
+)
+from kfuzz.contracts.operators.reductions.amax import amax as amax
+from kfuzz.contracts.operators.reductions.amin import amin as amin
+from kfuzz.contracts.operators.reductions.argmax import argmax as argmax
+from kfuzz.contracts.operators.reductions.cross_entropy import (
+    cross_entropy as cross_entropy,
+)
+from kfuzz.contracts.operators.reductions.cumsum import cumsum as cumsum
+from kfuzz.contracts.operators.reductions.log_softmax import log_softmax as log_softmax
+from kfuzz.contracts.operators.reductions.logsumexp import logsumexp as logsumexp
+from kfuzz.contracts.operators.reductions.mean import mean as mean
+from kfuzz.contracts.operators.reductions.prod import prod as prod
+from kfuzz.contracts.operators.reductions.softmax import softmax as softmax
+from kfuzz.contracts.operators.reductions.sort import sort as sort
+from kfuzz.contracts.operators.reductions.sum import sum as sum
+from kfuzz.contracts.operators.reductions.topk import topk as topk
+from kfuzz.contracts.operators.reductions.var import var as var
 
 OPERATORS: Final[dict[str, Operator]] = {
-    o.name: o
-    for o in (
-        add,
-        add_rms_norm,
-        amax,
-        amin,
-        argmax,
-        attention,
-        batch_norm,
-        bmm,
-        cast,
-        clamp,
-        conv2d,
-        copy,
-        cross_entropy,
-        cumsum,
-        dequantize_fp8,
-        dequantize_int8,
-        elu,
-        embedding,
-        exp,
-        gather,
-        geglu,
-        gelu,
-        gelu_tanh,
-        group_norm,
-        index_add,
-        index_select,
-        l2_normalize,
-        layer_norm,
-        leaky_relu,
-        linear,
-        linear_gelu,
-        linear_relu,
-        log,
-        log_softmax,
-        logsumexp,
-        matmul,
-        mean,
-        mul,
-        prod,
-        quantize_fp8,
-        quantize_int8,
-        relu,
-        rms_norm,
-        rope,
-        scatter_add,
-        sigmoid,
-        silu,
-        softmax,
-        softplus,
-        sort,
-        sum,
-        swiglu,
-        tanh,
-        topk,
-        transpose,
-        var,
-        where,
-    )
+    name: found
+    for name, found in sorted(globals().items())
+    if isinstance(found, Operator)
 }

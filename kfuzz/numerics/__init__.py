@@ -1,5 +1,19 @@
-"""Formats, error bounds, acceptance and the comparator."""
+"""Formats, error bounds, acceptance and the comparator.
 
-from kfuzz.numerics.models.elementwise import elementwise
+What error models are written with are attributes of the package (`modelling.py`),
+imported at their first use: the file of an operator names them without importing torch.
+"""
 
-__all__ = ["elementwise"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kfuzz.numerics.modelling import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("__"):
+        made = vars(import_module("kfuzz.numerics.modelling"))
+        if name in made:
+            return made[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
+from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.elements import code, is_finite, zero
 from kfuzz.numerics.formats import FORMATS, Format
 
@@ -43,6 +44,17 @@ class Problem:
     output: Format
     declaration: Declaration
     attribution: bool = False
+
+    @property
+    def accumulation(self) -> Accumulation:
+        """How sums are kept, as declared."""
+        claims = self.declaration
+        return Accumulation.declared(claims, attribution=self.attribution)
+
+    @property
+    def flushes(self) -> bool:
+        """Whether subnormal numbers may be taken for, or become, 0."""
+        return self.declaration.subnormals != "preserve"
 
     def number(self, name: str) -> float:
         """Return a scalar argument as float."""
@@ -216,7 +228,7 @@ def between(
         overflow=d.overflow,
         store=d.store,
         # No integer is subnormal.
-        flush=d.subnormals != "preserve" and not stored.integral,
+        flush=problem.flushes and not stored.integral,
         flushed=d.subnormals == "flush",
     )
 

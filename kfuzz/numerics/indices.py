@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.acceptance import Problem
+from kfuzz.numerics.acceptance import Acceptance, Problem, moved
 
 
 def out_of_bounds(index: Tensor, bound: int) -> Tensor:
@@ -28,3 +28,14 @@ def resolved(problem: Problem, name: str, bound: int) -> tuple[Tensor, Tensor]:
     if problem.declaration.out_of_bounds == "zero":
         zero = out_of_bounds(index, bound)
     return index.clamp(0, max(bound - 1, 0)), zero
+
+
+def selected(problem: Problem, values: Tensor, zero: Tensor) -> Acceptance:
+    """Return the acceptance of copied elements, 0 where a mask, see `resolved`, holds.
+
+    Args:
+        problem: the inputs and the declaration.
+        values: what the indices name.
+        zero: bool, broadcastable to it.
+    """
+    return moved(problem, torch.where(zero, torch.zeros_like(values), values))

@@ -136,7 +136,7 @@ class Arithmetic:
             format=fmt,
             data=problem.format,
             output=problem.output,
-            flush=claims.subnormals != "preserve",
+            flush=problem.flushes,
             fast=claims.approx,
         )
 
@@ -234,6 +234,23 @@ class Arithmetic:
             classes=classes,
             ambiguous=ambiguous,
         )
+
+
+def enclosed(
+    problem: Problem,
+    function: Callable[[Tensor], Tensor],
+    bounds: Callable[[Interval, Arithmetic], Interval],
+) -> Acceptance:
+    """Return the acceptance of a function of `x`.
+
+    Args:
+        problem: with the tensor `x`.
+        function: in float64, special values included.
+        bounds: what a kernel may hold for it, in an arithmetic.
+    """
+    x, arithmetic = problem.tensors["x"], Arithmetic.declared(problem)
+    made = bounds(arithmetic.read(x), arithmetic)
+    return arithmetic.accepted(problem, function(x), made)
 
 
 def product_classes(a: Tensor, seen_a: Interval, b: Tensor, seen_b: Interval) -> Tensor:

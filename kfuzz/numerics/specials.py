@@ -1,5 +1,7 @@
 """Classes of sums with special terms, decided without doing the arithmetic."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +12,9 @@ from kfuzz.numerics.acceptance import (
     NAN,
     NEGATIVE_INF,
     POSITIVE_INF,
+    Acceptance,
     Problem,
+    around,
 )
 from kfuzz.numerics.elements import code, infinity, not_a_number, zero
 from kfuzz.numerics.formats import FORMATS
@@ -31,6 +35,30 @@ class SumClasses:
     reference: Tensor
     finite: Tensor
     ambiguous: Tensor
+
+    def accepted(self, problem: Problem, value: Tensor, error: Tensor) -> Acceptance:
+        """Return the acceptance of sums, of the value and error of the finite ones."""
+        return around(
+            problem,
+            torch.where(self.finite, value, self.reference),
+            error,
+            classes=self.admitted,
+            ambiguous=self.ambiguous,
+        )
+
+
+def terms_classes(
+    x: Tensor, some: Callable[[Tensor], Tensor], may_overflow: Tensor
+) -> SumClasses:
+    """Return the classes of sums of x.
+
+    Args:
+        x: the terms.
+        some: of a bool tensor like x, for each sum whether it holds of some term.
+        may_overflow: as in `sum_classes`.
+    """
+    nan, plus, minus = (some(t) for t in (x.isnan(), x == math.inf, x == -math.inf))
+    return sum_classes(nan, plus, minus, may_overflow)
 
 
 def sum_classes(

@@ -1,13 +1,10 @@
 """add(a, b): the sum, elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(a: Any, b: Any) -> Any:
@@ -15,15 +12,13 @@ def reference(a: Any, b: Any) -> Any:
     return a + b
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the correctly rounded sum, of operands that may be flushed.
 
     The float64 sum, rounded once more, is the correctly rounded one (53 >= 2 p + 2,
     Figueroa 1995); directed rounding needs its own error on top.
     """
-    from kfuzz.numerics.intervals import Arithmetic
-
-    arithmetic = Arithmetic.declared(problem)
+    arithmetic = nm.Arithmetic.declared(problem)
     a, b = problem.tensors["a"], problem.tensors["b"]
     seen_a, seen_b = arithmetic.read(a), arithmetic.read(b)
     total = seen_a + seen_b

@@ -1,15 +1,12 @@
 """cast(x, dtype): the nearest values of another floating format."""
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 def reference(x: Any, *, dtype: str) -> Any:
@@ -17,24 +14,19 @@ def reference(x: Any, *, dtype: str) -> Any:
     return x.clone()
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x itself: the store is the one rounding, and its overflow the declared.
 
     Between formats of which one holds the other nothing rounds. Rounding first to a
     third format and then again is another function. Where subnormal numbers may be
     flushed, one of either format may become 0.
     """
-    from dataclasses import replace
-
-    from kfuzz.numerics.acceptance import between
-    from kfuzz.numerics.intervals import Interval
-
     x = problem.tensors["x"]
-    seen = Interval.exact(x)
-    if problem.declaration.subnormals != "preserve":
+    seen = nm.Interval.exact(x)
+    if problem.flushes:
         seen = seen.or_zero(problem.format.min_normal)
     stored = problem.format_of("dtype")
-    y = between(problem, x, seen.low, seen.high, output=stored)
+    y = nm.between(problem, x, seen.low, seen.high, output=stored)
     return {"y": replace(y, signed_zeros=True)}
 
 
@@ -47,8 +39,8 @@ cast = Operator(
     oracle=reference,
     error_model=accept,
     ranks=range(5),
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     tolerance=Tolerance(
         Structure.EXACT,
         "y == RNE(x), and -0 stays -0",

@@ -1,14 +1,10 @@
 """clamp(x, min, max): x held between two numbers, elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import MOVES, Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, min: float, max: float) -> Any:
@@ -18,23 +14,20 @@ def reference(x: Any, *, min: float, max: float) -> Any:
     return torch.clamp(x, min, max)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x between bounds that may be rounded to the arithmetic's format."""
     import torch
-
-    from kfuzz.numerics.acceptance import around, between
-    from kfuzz.numerics.intervals import Arithmetic
 
     x = problem.tensors["x"]
     least, most = problem.number("min"), problem.number("max")
     exact = reference(x, min=least, max=most)
     if problem.format.name == "float64":
-        return {"y": around(problem, exact, 0.0)}
-    arithmetic = Arithmetic.declared(problem)
+        return {"y": nm.around(problem, exact, 0.0)}
+    arithmetic = nm.Arithmetic.declared(problem)
     lower, upper = arithmetic.constant(least, x), arithmetic.constant(most, x)
     low = torch.minimum(torch.maximum(x, lower.low), upper.low)
     high = torch.minimum(torch.maximum(x, lower.high), upper.high)
-    return {"y": between(problem, exact, low, high)}
+    return {"y": nm.between(problem, exact, low, high)}
 
 
 clamp = Operator(
@@ -47,7 +40,7 @@ clamp = Operator(
     oracle=reference,
     error_model=accept,
     ranks=range(5),
-    defaults=Declaration(subnormals="preserve"),
+    defaults=MOVES,
     dtypes=("float64", "float32", "float16", "bfloat16"),
     tolerance=Tolerance(
         Structure.EXACT,

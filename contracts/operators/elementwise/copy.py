@@ -1,15 +1,10 @@
 """copy(x): the same elements in other memory."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
 def reference(x: Any) -> Any:
@@ -17,11 +12,9 @@ def reference(x: Any) -> Any:
     return x.clone()
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the exact acceptance, signs of zeros included."""
-    from kfuzz.numerics.acceptance import moved
-
-    return {"y": moved(problem, reference(problem.tensors["x"]))}
+    return {"y": nm.moved(problem, reference(problem.tensors["x"]))}
 
 
 copy = Operator(
@@ -31,8 +24,8 @@ copy = Operator(
     homogeneous={"x": 1},
     error_model=accept,
     ranks=range(5),
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     tolerance=Tolerance(
         Structure.EXACT, "y == x, and -0 stays -0", "a copy only moves bits"
     ),

@@ -1,13 +1,10 @@
 """elu(x, alpha): x where x > 0, else alpha (exp(x) - 1)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, alpha: float) -> Any:
@@ -17,22 +14,19 @@ def reference(x: Any, *, alpha: float) -> Any:
     return torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0)))
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x, or alpha times the union of expm1(x) and exp(x) - 1.
 
     exp(x) - 1 cancels near 0: its error is absolute, 5 u exp(x). With
     algorithm="expm1" only the relative error of expm1 is admitted.
     """
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.functions import exp, expm1
-
-    arithmetic = Arithmetic.declared(problem)
+    arithmetic = nm.Arithmetic.declared(problem)
     x, alpha = problem.tensors["x"], problem.number("alpha")
     seen = arithmetic.read(x)
     below = arithmetic.read(x.clamp(max=0))
-    made = expm1(below, arithmetic)
+    made = nm.expm1(below, arithmetic)
     if problem.declaration.algorithm != "expm1":
-        made = made.union(arithmetic.rounded(exp(below, arithmetic) + -1.0))
+        made = made.union(arithmetic.rounded(nm.exp(below, arithmetic) + -1.0))
     made = arithmetic.rounded(made * arithmetic.constant(alpha, x))
     made = seen.where(x > 0, made)
     return {"y": arithmetic.accepted(problem, reference(x, alpha=alpha), made)}

@@ -1,13 +1,10 @@
 """exp(x): the exponential, elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any) -> Any:
@@ -17,15 +14,9 @@ def reference(x: Any) -> Any:
     return torch.exp(x)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return exp(x -/+ (4 u |x| + 5 u)): exp itself, or exp2(x log2 e)."""
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.functions import exp as bounds
-
-    arithmetic = Arithmetic.declared(problem)
-    x = problem.tensors["x"]
-    made = bounds(arithmetic.read(x), arithmetic)
-    return {"y": arithmetic.accepted(problem, reference(x), made)}
+    return {"y": nm.enclosed(problem, reference, nm.exp)}
 
 
 exp = Operator(

@@ -1,15 +1,12 @@
 """geglu(gate, up): gelu(gate) up, the gate first, as in a gated feed-forward layer."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 from kfuzz.contracts.operators.elementwise.gelu import reference as gelu
 from kfuzz.contracts.operators.elementwise.gelu_tanh import reference as gelu_tanh
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 def reference(gate: Any, up: Any) -> Any:
@@ -17,23 +14,14 @@ def reference(gate: Any, up: Any) -> Any:
     return gelu(gate) * up
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return gelu's interval times up, in either order of the products.
 
     With algorithm="tanh_form", the tanh approximation's.
     """
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.activations import gated
-    from kfuzz.numerics.models.activations import gelu as by_erf
-    from kfuzz.numerics.models.activations import gelu_tanh as by_tanh
-
-    arithmetic = Arithmetic.declared(problem)
-    gate = problem.tensors["gate"]
-    bounds, activation = by_erf, gelu
     if problem.declaration.algorithm == "tanh_form":
-        bounds, activation = by_tanh, gelu_tanh
-    made = bounds(arithmetic.read(gate), arithmetic)
-    return {"y": gated(problem, activation(gate), made, arithmetic, growth=2)}
+        return {"y": nm.gated(problem, gelu_tanh, nm.gelu_tanh, growth=2)}
+    return {"y": nm.gated(problem, gelu, nm.gelu, growth=2)}
 
 
 geglu = Operator(

@@ -1,43 +1,29 @@
 """gelu(x): x Phi(x), Phi the normal distribution function, elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 from kfuzz.contracts.operators.elementwise.gelu_tanh import accept as approximation
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 def reference(x: Any) -> Any:
     """The product x / 2 * erfc(-x / sqrt(2)): x Phi(x); 0 at -Inf."""
     import torch
 
-    from kfuzz.numerics.models.activations import at_the_limit
-
-    return at_the_limit(x, 0.5 * x * torch.erfc(x * -(0.5**0.5)))
+    return nm.at_the_limit(x, 0.5 * x * torch.erfc(x * -(0.5**0.5)))
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x / 2 (1 + erf(x / sqrt 2)), whose error below 0 is absolute.
 
     With algorithm="tanh_form" the kernel claims the tanh approximation: that
     function's acceptance, up to 4.7e-4 away.
     """
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.activations import activated, doubling_overflows
-    from kfuzz.numerics.models.activations import gelu as bounds
-
     if problem.declaration.algorithm == "tanh_form":
         return approximation(problem)
-    arithmetic = Arithmetic.declared(problem)
-    x = problem.tensors["x"]
-    made = bounds(arithmetic.read(x), arithmetic)
-    doubled = doubling_overflows(x, arithmetic)
-    y = activated(problem, reference(x), made, arithmetic, ambiguous=doubled)
-    return {"y": y}
+    return {"y": nm.activated(problem, reference, nm.gelu, doubles=True)}
 
 
 gelu = Operator(

@@ -1,36 +1,22 @@
 """gelu_tanh(x): the tanh approximation of gelu, elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any) -> Any:
     """The product x * sigmoid(2 t), which is x / 2 * (1 + tanh t); 0 at -Inf."""
     import torch
 
-    from kfuzz.numerics.models.activations import at_the_limit, gelu_tanh_argument
-
-    return at_the_limit(x, x * torch.sigmoid(2 * gelu_tanh_argument(x)))
+    return nm.at_the_limit(x, x * torch.sigmoid(2 * nm.gelu_tanh_argument(x)))
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x / 2 (1 + tanh t), whose error below 0 is absolute."""
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.activations import activated, doubling_overflows
-    from kfuzz.numerics.models.activations import gelu_tanh as bounds
-
-    arithmetic = Arithmetic.declared(problem)
-    x = problem.tensors["x"]
-    made = bounds(arithmetic.read(x), arithmetic)
-    doubled = doubling_overflows(x, arithmetic)
-    y = activated(problem, reference(x), made, arithmetic, ambiguous=doubled)
-    return {"y": y}
+    return {"y": nm.activated(problem, reference, nm.gelu_tanh, doubles=True)}
 
 
 gelu_tanh = Operator(

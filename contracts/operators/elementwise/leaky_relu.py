@@ -1,13 +1,10 @@
 """leaky_relu(x, negative_slope): x where x > 0, else x times a slope."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, negative_slope: float) -> Any:
@@ -17,14 +14,12 @@ def reference(x: Any, *, negative_slope: float) -> Any:
     return torch.nn.functional.leaky_relu(x, negative_slope)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x, or x s with the slope and the product rounded once each.
 
     A product in the output's own format is rounded by the store alone.
     """
-    from kfuzz.numerics.intervals import Arithmetic
-
-    arithmetic = Arithmetic.declared(problem)
+    arithmetic = nm.Arithmetic.declared(problem)
     x = problem.tensors["x"]
     slope = problem.number("negative_slope")
     seen = arithmetic.read(x)

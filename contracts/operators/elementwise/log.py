@@ -1,13 +1,10 @@
 """log(x): the natural logarithm, elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any) -> Any:
@@ -17,24 +14,20 @@ def reference(x: Any) -> Any:
     return torch.log(x)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return log(x) -/+ 5 u |log x|; a subnormal that is flushed gives -Inf."""
     import torch
 
-    from kfuzz.numerics.acceptance import NEGATIVE_INF, classes_of
-    from kfuzz.numerics.intervals import Arithmetic, Interval
-    from kfuzz.numerics.models.functions import log as bounds
-
-    arithmetic = Arithmetic.declared(problem)
+    arithmetic = nm.Arithmetic.declared(problem)
     x = problem.tensors["x"]
     y = reference(x)
     seen = arithmetic.read(x)
     vanishes = torch.isfinite(x) & (x != 0) & (seen.low <= 0) & (seen.high >= 0)
-    classes = classes_of(y)
-    classes = torch.where(vanishes, classes | NEGATIVE_INF, classes).to(torch.uint8)
+    classes = nm.classes_of(y)
+    classes = torch.where(vanishes, classes | nm.NEGATIVE_INF, classes).to(torch.uint8)
     # Where x may vanish the finite results are those of x itself.
-    own = Interval.exact(x)
-    made = bounds(own.where(vanishes | ~torch.isfinite(x), seen), arithmetic)
+    own = nm.Interval.exact(x)
+    made = nm.log(own.where(vanishes | ~torch.isfinite(x), seen), arithmetic)
     return {"y": arithmetic.accepted(problem, y, made, classes=classes)}
 
 

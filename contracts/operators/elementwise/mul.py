@@ -1,13 +1,10 @@
 """mul(a, b): the product, elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(a: Any, b: Any) -> Any:
@@ -15,18 +12,16 @@ def reference(a: Any, b: Any) -> Any:
     return a * b
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the correctly rounded product, of operands that may be flushed.
 
     Products of float32 numbers are exact in float64.
     """
-    from kfuzz.numerics.intervals import Arithmetic, product_classes
-
-    arithmetic = Arithmetic.declared(problem)
+    arithmetic = nm.Arithmetic.declared(problem)
     a, b = problem.tensors["a"], problem.tensors["b"]
     seen_a, seen_b = arithmetic.read(a), arithmetic.read(b)
     made = arithmetic.single(seen_a * seen_b)
-    classes = product_classes(a, seen_a, b, seen_b)
+    classes = nm.product_classes(a, seen_a, b, seen_b)
     y = arithmetic.accepted(problem, reference(a, b), made, classes=classes)
     return {"y": y}
 

@@ -1,15 +1,10 @@
 """relu(x): max(x, 0), elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
 def reference(x: Any) -> Any:
@@ -19,11 +14,9 @@ def reference(x: Any) -> Any:
     return torch.relu(x)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the exact acceptance: relu only selects."""
-    from kfuzz.numerics.acceptance import around
-
-    return {"y": around(problem, reference(problem.tensors["x"]), 0.0)}
+    return {"y": nm.around(problem, reference(problem.tensors["x"]), 0.0)}
 
 
 relu = Operator(
@@ -33,8 +26,8 @@ relu = Operator(
     homogeneous={"x": 1},
     error_model=accept,
     ranks=range(5),
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     tolerance=Tolerance(
         Structure.EXACT,
         "y == max(x, 0)",

@@ -1,14 +1,11 @@
 """rope(x, cos, sin, interleaved, repeats): pairs of columns turned by given angles."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, cos: Any, sin: Any, *, interleaved: bool, repeats: int) -> Any:
@@ -40,7 +37,7 @@ def tables(cos: Any, sin: Any, *, interleaved: bool, repeats: int) -> tuple[Any,
     return spread[0].unsqueeze(-2), spread[1].unsqueeze(-2)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the sum of two products, each rounded or fused with the addition.
 
     The error is absolute in |x cos| + |x' sin|: where they cancel, that of either
@@ -48,10 +45,8 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.intervals import Arithmetic, added_classes, product_classes
-
     t, interleaved = problem.tensors, bool(problem.scalars["interleaved"])
-    arithmetic = Arithmetic.declared(problem)
+    arithmetic = nm.Arithmetic.declared(problem)
     x, other = t["x"], turned(t["x"], interleaved=interleaved)
     cos, sin = (
         table.unsqueeze(1)
@@ -66,14 +61,14 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         term = arithmetic.rounded(seen_a * seen_b)
         size = torch.maximum(-term.low, term.high)
         terms.append(term)
-        classes.append(product_classes(a, seen_a, b, seen_b))
+        classes.append(nm.product_classes(a, seen_a, b, seen_b))
         overflows.append((size > arithmetic.format.max_finite) & torch.isfinite(a * b))
     y = arithmetic.accepted(
         # The tables as they lie beside x.
         replace(problem, tensors={"x": x, "cos": cos, "sin": sin}),
         x * cos + other * sin,
         arithmetic.last(terms[0] + terms[1]),
-        classes=added_classes(*classes),
+        classes=nm.added_classes(*classes),
         ambiguous=overflows[0] | overflows[1],
     )
     return {"y": y}

@@ -1,13 +1,10 @@
 """sigmoid(x): 1 / (1 + exp(-x)), elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any) -> Any:
@@ -17,20 +14,14 @@ def reference(x: Any) -> Any:
     return torch.sigmoid(x)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return sigmoid(x -/+ (4 u |x| + 5 u)) (1 -/+ 6 u), 0 where exp(-x) overflows.
 
     With algorithm="tanh_form": 0.5 + 0.5 tanh(x / 2), whose error is absolute.
     """
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.functions import sigmoid as bounds
-    from kfuzz.numerics.models.functions import sigmoid_by_tanh
-
-    arithmetic = Arithmetic.declared(problem)
-    x = problem.tensors["x"]
     by_tanh = problem.declaration.algorithm == "tanh_form"
-    made = (sigmoid_by_tanh if by_tanh else bounds)(arithmetic.read(x), arithmetic)
-    return {"y": arithmetic.accepted(problem, reference(x), made)}
+    bounds = nm.sigmoid_by_tanh if by_tanh else nm.sigmoid
+    return {"y": nm.enclosed(problem, reference, bounds)}
 
 
 sigmoid = Operator(

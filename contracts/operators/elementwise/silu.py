@@ -1,38 +1,27 @@
 """silu(x): x sigmoid(x), elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any) -> Any:
     """The product x * torch.sigmoid(x); 0 at -Inf."""
     import torch
 
-    from kfuzz.numerics.models.activations import at_the_limit
-
-    return at_the_limit(x, x * torch.sigmoid(x))
+    return nm.at_the_limit(x, x * torch.sigmoid(x))
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x times the sigmoid's interval, the product rounded.
 
     With algorithm="tanh_form": x (0.5 + 0.5 tanh(x / 2)), whose error is absolute.
     """
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.activations import activated
-    from kfuzz.numerics.models.activations import silu as bounds
-
-    arithmetic = Arithmetic.declared(problem)
-    x = problem.tensors["x"]
     by_tanh = problem.declaration.algorithm == "tanh_form"
-    made = bounds(arithmetic.read(x), arithmetic, by_tanh=by_tanh)
-    return {"y": activated(problem, reference(x), made, arithmetic)}
+    bounds = nm.silu_by_tanh if by_tanh else nm.silu
+    return {"y": nm.activated(problem, reference, bounds)}
 
 
 silu = Operator(

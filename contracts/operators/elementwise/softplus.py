@@ -1,13 +1,10 @@
 """softplus(x, beta, threshold): log(1 + exp(beta x)) / beta, x beyond a threshold."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, beta: float, threshold: float) -> Any:
@@ -19,16 +16,13 @@ def reference(x: Any, *, beta: float, threshold: float) -> Any:
     return torch.where(z > threshold, x, soft)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return log(1 + exp(z)) / beta for z = beta x, or x, or both at the threshold.
 
     The relative errors of exp and of log1p; besides, one absolute unit where
     1 + exp(z) is rounded, unless algorithm="log1p" is declared.
     """
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.functions import DIVISION_ERROR, log1p_exp
-
-    arithmetic = Arithmetic.declared(problem)
+    arithmetic = nm.Arithmetic.declared(problem)
     x = problem.tensors["x"]
     beta, threshold = problem.number("beta"), problem.number("threshold")
     seen = arithmetic.read(x)
@@ -37,9 +31,9 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     if beta != 1:
         z = arithmetic.rounded(z)
     accurate = problem.declaration.algorithm == "log1p"
-    made = log1p_exp(z, arithmetic, accurate=accurate).scaled(1 / beta)
+    made = nm.log1p_exp(z, arithmetic, accurate=accurate).scaled(1 / beta)
     if beta != 1:
-        made = arithmetic.rounded(made, 1 + DIVISION_ERROR)
+        made = arithmetic.rounded(made, 1 + nm.DIVISION_ERROR)
     linear = (z.high > threshold) | (x == float("inf"))
     curved = z.low <= threshold
     # Within rounding of the threshold either branch is right.

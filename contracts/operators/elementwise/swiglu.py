@@ -1,14 +1,11 @@
 """swiglu(gate, up): silu(gate) up, the gate first, as in a gated feed-forward layer."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 from kfuzz.contracts.operators.elementwise.silu import reference as silu
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 def reference(gate: Any, up: Any) -> Any:
@@ -16,17 +13,11 @@ def reference(gate: Any, up: Any) -> Any:
     return silu(gate) * up
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return silu's interval times up, in either order of the products."""
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.activations import gated
-    from kfuzz.numerics.models.activations import silu as bounds
-
-    arithmetic = Arithmetic.declared(problem)
-    gate = problem.tensors["gate"]
     by_tanh = problem.declaration.algorithm == "tanh_form"
-    made = bounds(arithmetic.read(gate), arithmetic, by_tanh=by_tanh)
-    return {"y": gated(problem, silu(gate), made, arithmetic, growth=1)}
+    bounds = nm.silu_by_tanh if by_tanh else nm.silu
+    return {"y": nm.gated(problem, silu, bounds, growth=1)}
 
 
 swiglu = Operator(

@@ -1,13 +1,10 @@
 """tanh(x): the hyperbolic tangent, elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any) -> Any:
@@ -17,21 +14,15 @@ def reference(x: Any) -> Any:
     return torch.tanh(x)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return tanh(x) (1 -/+ 5 u), exactly 1 where it saturates.
 
     With algorithm="exp_form": 2 sigmoid(2x) - 1 or (1 - e) / (1 + e), which cancel
     near 0.
     """
-    from kfuzz.numerics.intervals import Arithmetic
-    from kfuzz.numerics.models.functions import tanh as bounds
-    from kfuzz.numerics.models.functions import tanh_by_exp
-
-    arithmetic = Arithmetic.declared(problem)
-    x = problem.tensors["x"]
     by_exp = problem.declaration.algorithm == "exp_form"
-    made = (tanh_by_exp if by_exp else bounds)(arithmetic.read(x), arithmetic)
-    return {"y": arithmetic.accepted(problem, reference(x), made)}
+    bounds = nm.tanh_by_exp if by_exp else nm.tanh
+    return {"y": nm.enclosed(problem, reference, bounds)}
 
 
 tanh = Operator(

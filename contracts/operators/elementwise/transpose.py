@@ -1,15 +1,10 @@
 """transpose(x): the last two axes exchanged, in other memory."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
 def reference(x: Any) -> Any:
@@ -17,11 +12,9 @@ def reference(x: Any) -> Any:
     return x.transpose(-1, -2)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the exact acceptance, signs of zeros included."""
-    from kfuzz.numerics.acceptance import moved
-
-    return {"y": moved(problem, reference(problem.tensors["x"]).contiguous())}
+    return {"y": nm.moved(problem, reference(problem.tensors["x"]).contiguous())}
 
 
 transpose = Operator(
@@ -30,8 +23,8 @@ transpose = Operator(
     oracle=reference,
     homogeneous={"x": 1},
     error_model=accept,
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     tolerance=Tolerance(
         Structure.EXACT,
         "y[..., j, i] == x[..., i, j], and -0 stays -0",

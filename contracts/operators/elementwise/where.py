@@ -1,15 +1,10 @@
 """where(mask, x, y): x where the mask is true, else y, elementwise."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
 def reference(mask: Any, x: Any, y: Any) -> Any:
@@ -19,14 +14,12 @@ def reference(mask: Any, x: Any, y: Any) -> Any:
     return torch.where(mask, x, y)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the exact acceptance, signs of zeros included.
 
     What is not selected has no part in it: neither its NaN nor its infinity.
     """
-    from kfuzz.numerics.acceptance import moved
-
-    return {"y": moved(problem, reference(**problem.tensors))}
+    return {"y": nm.moved(problem, reference(**problem.tensors))}
 
 
 where = Operator(
@@ -36,8 +29,8 @@ where = Operator(
     homogeneous={"x y": 1},
     error_model=accept,
     ranks=range(5),
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     tolerance=Tolerance(
         Structure.EXACT,
         "the bits of x or of y, and -0 stays -0",

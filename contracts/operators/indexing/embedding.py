@@ -1,15 +1,10 @@
 """embedding(weight, indices): rows of a table."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
 def reference(weight: Any, indices: Any) -> Any:
@@ -17,20 +12,14 @@ def reference(weight: Any, indices: Any) -> Any:
     return weight[indices]
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the exact acceptance, signs of zeros included: rows are copied."""
-    import torch
-
-    from kfuzz.numerics.acceptance import moved
-    from kfuzz.numerics.indices import resolved
-
     weight = problem.tensors["weight"]
-    index, zero = resolved(problem, "indices", weight.shape[1])
+    index, zero = nm.resolved(problem, "indices", weight.shape[1])
     width = weight.shape[-1]
     rows = index.reshape(index.shape[0], -1, 1).expand(-1, -1, width)
     y = weight.gather(1, rows).reshape(*index.shape, width)
-    y = torch.where(zero.unsqueeze(-1), torch.zeros_like(y), y)
-    return {"y": moved(problem, y)}
+    return {"y": nm.selected(problem, y, zero.unsqueeze(-1))}
 
 
 embedding = Operator(
@@ -43,8 +32,8 @@ embedding = Operator(
     homogeneous={"weight": 1},
     error_model=accept,
     ranks=range(4),
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
     tolerance=Tolerance(
         Structure.EXACT,

@@ -1,15 +1,10 @@
 """gather(x, index): elements selected along the last dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
 def reference(x: Any, index: Any) -> Any:
@@ -19,17 +14,11 @@ def reference(x: Any, index: Any) -> Any:
     return torch.gather(x, -1, index)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the exact acceptance, signs of zeros included: elements are copied."""
-    import torch
-
-    from kfuzz.numerics.acceptance import moved
-    from kfuzz.numerics.indices import resolved
-
     x = problem.tensors["x"]
-    index, zero = resolved(problem, "index", x.shape[-1])
-    y = reference(x, index)
-    return {"y": moved(problem, torch.where(zero, torch.zeros_like(y), y))}
+    index, zero = nm.resolved(problem, "index", x.shape[-1])
+    return {"y": nm.selected(problem, reference(x, index), zero)}
 
 
 gather = Operator(
@@ -39,8 +28,8 @@ gather = Operator(
     homogeneous={"x": 1},
     error_model=accept,
     batch="N",
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
     tolerance=Tolerance(
         Structure.EXACT,

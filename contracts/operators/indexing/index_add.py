@@ -1,13 +1,10 @@
 """index_add(x, index, src, *, alpha): rows, times alpha, added to indexed rows."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, index: Any, src: Any, *, alpha: float) -> Any:
@@ -15,16 +12,13 @@ def reference(x: Any, index: Any, src: Any, *, alpha: float) -> Any:
     return x.index_add(0, index, src, alpha=alpha)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the acceptance of the sums in each column; see `scattered_sums`."""
-    from kfuzz.numerics.indices import resolved
-    from kfuzz.numerics.models.scattered import scattered_sums
-
     x, src = problem.tensors["x"], problem.tensors["src"]
-    rows, _ = resolved(problem, "index", x.shape[1])
+    rows, _ = nm.resolved(problem, "index", x.shape[1])
     index = rows.unsqueeze(-1).expand_as(src)
     alpha = problem.number("alpha")
-    return {"y": scattered_sums(problem, x, index, src, dim=1, scale=alpha)}
+    return {"y": nm.scattered_sums(problem, x, index, src, dim=1, scale=alpha)}
 
 
 index_add = Operator(

@@ -1,15 +1,10 @@
 """index_select(x, index): rows selected by a list of indices."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
 def reference(x: Any, index: Any) -> Any:
@@ -17,18 +12,12 @@ def reference(x: Any, index: Any) -> Any:
     return x.index_select(0, index)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the exact acceptance, signs of zeros included: rows are copied."""
-    import torch
-
-    from kfuzz.numerics.acceptance import moved
-    from kfuzz.numerics.indices import resolved
-
     x = problem.tensors["x"]
-    index, zero = resolved(problem, "index", x.shape[1])
+    index, zero = nm.resolved(problem, "index", x.shape[1])
     y = x.gather(1, index.unsqueeze(-1).expand(*index.shape, x.shape[-1]))
-    y = torch.where(zero.unsqueeze(-1), torch.zeros_like(y), y)
-    return {"y": moved(problem, y)}
+    return {"y": nm.selected(problem, y, zero.unsqueeze(-1))}
 
 
 index_select = Operator(
@@ -39,8 +28,8 @@ index_select = Operator(
     error_model=accept,
     batch="K",
     workspaces=("K D",),
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
     tolerance=Tolerance(
         Structure.EXACT,

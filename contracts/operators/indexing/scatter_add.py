@@ -1,13 +1,10 @@
 """scatter_add(x, index, src): elements added where indices along the last axis say."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, index: Any, src: Any) -> Any:
@@ -15,14 +12,11 @@ def reference(x: Any, index: Any, src: Any) -> Any:
     return x.scatter_add(-1, index, src)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return sums +- gamma(c) (|x| + sum|src|) for c sources; see `scattered_sums`."""
-    from kfuzz.numerics.indices import resolved
-    from kfuzz.numerics.models.scattered import scattered_sums
-
     x, src = problem.tensors["x"], problem.tensors["src"]
-    index, _ = resolved(problem, "index", x.shape[-1])
-    return {"y": scattered_sums(problem, x, index, src)}
+    index, _ = nm.resolved(problem, "index", x.shape[-1])
+    return {"y": nm.scattered_sums(problem, x, index, src)}
 
 
 scatter_add = Operator(

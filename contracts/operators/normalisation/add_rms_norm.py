@@ -1,13 +1,11 @@
 """add_rms_norm(x, residual, weight, eps): a residual addition and its RMS norm."""
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, residual: Any, weight: Any, *, eps: float) -> Any:
@@ -16,7 +14,7 @@ def reference(x: Any, residual: Any, weight: Any, *, eps: float) -> Any:
     return h / ((h * h).mean(-1, keepdim=True) + eps).sqrt() * weight, h
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return y as the RMS norm of h or of the h that is stored, and h exactly.
 
     h is one rounding of the exact sum: an addition in float32 and the store round as
@@ -24,40 +22,29 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     normalise what they hold in registers or what they have stored, and some take the
     mean square of one and scale the other: all lie in the hull of both.
     """
-    from dataclasses import replace
-
     import torch
 
-    from kfuzz.numerics.acceptance import around, classes_of
-    from kfuzz.numerics.elements import finite_or_zero
-    from kfuzz.numerics.formats import round_to
-    from kfuzz.numerics.models.normalisation import (
-        RowArithmetic,
-        row_parameter,
-    )
-    from kfuzz.numerics.models.rms import Rows, rms_scaled
-
     x, residual = problem.tensors["x"], problem.tensors["residual"]
-    weight = row_parameter(problem, "weight", x, default=1.0)
+    weight = nm.row_parameter(problem, "weight", x, default=1.0)
     h = x + residual
-    arithmetic = RowArithmetic.declared(problem)
+    arithmetic = nm.RowArithmetic.declared(problem)
     least = arithmetic.acc.format.min_normal
     lost = torch.zeros_like(h)
     for t in (x, residual, h) if arithmetic.flush else ():
         lost = lost + torch.where(t.abs() < least, t.abs(), 0.0)
     store = problem.declaration.store
     modes = ("rd", "ru") if store == "stochastic" else (store,)
-    stored = [round_to(h, problem.output, mode) for mode in modes]
-    held = torch.stack([finite_or_zero(t) for t in (h, *stored)])
-    rows = Rows(h, held.amin(0) - lost, held.amax(0) + lost)
-    y = rms_scaled(problem, rows, weight)
+    stored = [nm.round_to(h, problem.output, mode) for mode in modes]
+    held = torch.stack([nm.finite_or_zero(t) for t in (h, *stored)])
+    rows = nm.rms.Rows(h, held.amin(0) - lost, held.amax(0) + lost)
+    y = nm.rms.rms_scaled(problem, rows, weight)
     # A sum that is finite and stored as an infinity spoils the row of some kernels.
     overflows = torch.stack([torch.isinf(t) for t in stored]).any(0)
     beyond = (overflows & torch.isfinite(h)).any(-1, True)
     beyond = beyond & ~y.reference.isnan()
     return {
         "y": replace(y, ambiguous=y.ambiguous | beyond),
-        "h": around(problem, h, lost, classes=classes_of(h)),
+        "h": nm.around(problem, h, lost, classes=nm.classes_of(h)),
     }
 
 

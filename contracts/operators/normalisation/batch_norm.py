@@ -1,13 +1,10 @@
 """batch_norm(x, mean, var, weight, bias, eps): with given statistics (inference)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(
@@ -18,7 +15,7 @@ def reference(
     return centred / (var + eps).sqrt()[:, None] * weight[:, None] + bias[:, None]
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the affine step with r = (var + eps)^-1/2 as an interval.
 
     Either form, (x - mu) r g + b and x (r g) + (b - mu r g), is admitted; eps is a
@@ -26,17 +23,9 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.acceptance import NAN, around, classes_of
-    from kfuzz.numerics.elements import finite_or_zero
-    from kfuzz.numerics.models.normalisation import (
-        RowArithmetic,
-        affine,
-        inverse_root,
-    )
-
     x, eps = problem.tensors["x"], problem.number("eps")
     if x.numel() == 0:
-        return {"y": around(problem, x, 0.0)}
+        return {"y": nm.around(problem, x, 0.0)}
 
     def per_channel(name: str, default: float) -> torch.Tensor:
         given = problem.tensors.get(name)
@@ -46,29 +35,29 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
 
     mean, var = per_channel("mean", 0.0), per_channel("var", 1.0)
     g, b = per_channel("weight", 1.0), per_channel("bias", 0.0)
-    a = RowArithmetic.declared(problem)
+    a = nm.RowArithmetic.declared(problem)
     # The sum var + eps is rounded, and a subnormal variance may be flushed.
     doubt = 2 * a.unit * (var.abs() + eps) + 2 * a.eta
     s = var + eps
-    root = inverse_root(
+    root = nm.inverse_root(
         torch.where(s > 0, var, torch.zeros_like(var)),
         torch.where(s > doubt, var - doubt, torch.zeros_like(var)),
         torch.where(s > doubt, var + doubt, torch.zeros_like(var)),
         eps,
         a,
     )
-    step = affine(
-        finite_or_zero(x), finite_or_zero(mean), 0.0, root,
-        finite_or_zero(g), finite_or_zero(b), a,
+    step = nm.affine(
+        nm.finite_or_zero(x), nm.finite_or_zero(mean), 0.0, root,
+        nm.finite_or_zero(g), nm.finite_or_zero(b), a,
     )  # fmt: skip
     y = (x - mean) * torch.where(s < 0, float("nan"), root.exact) * g + b
-    classes = torch.where(y.isnan(), NAN, classes_of(y)).to(torch.uint8)
+    classes = torch.where(y.isnan(), nm.NAN, nm.classes_of(y)).to(torch.uint8)
     held = a.held.max_finite
-    far = 2 * (finite_or_zero(x).abs() + finite_or_zero(mean).abs())
+    far = 2 * (nm.finite_or_zero(x).abs() + nm.finite_or_zero(mean).abs())
     ambiguous = (step.reach > held) | (2 * root.high > held) | (far > held)
     # The differences scaled by one of the two factors.
     ambiguous = ambiguous | (far * root.high > held)
-    ambiguous = ambiguous | (far * finite_or_zero(g).abs() > held)
+    ambiguous = ambiguous | (far * nm.finite_or_zero(g).abs() > held)
     # A scale that vanishes on the way turns an infinity into NaN.
     vanishing = (root.low * g.abs() < 2 * a.eta) | (g.abs() < 2 * a.eta)
     ambiguous = ambiguous | (torch.isinf(x) & vanishing)
@@ -76,7 +65,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     unclear = (s.abs() <= doubt) | torch.isinf(g) | torch.isinf(var)
     unclear = unclear | (torch.isinf(mean) & torch.isinf(b))
     return {
-        "y": around(
+        "y": nm.around(
             problem, y, step.error,
             classes=classes,
             ambiguous=ambiguous.expand_as(y),

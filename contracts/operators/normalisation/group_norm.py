@@ -1,13 +1,10 @@
 """group_norm(x, weight, bias, num_groups, eps): normalisation of channel groups."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, weight: Any, bias: Any, *, num_groups: int, eps: float) -> Any:
@@ -19,20 +16,17 @@ def reference(x: Any, weight: Any, bias: Any, *, num_groups: int, eps: float) ->
     return y * weight[:, None] + bias[:, None]
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the interval of layer_norm over the n = C / num_groups * L of a group.
 
     See `kfuzz.numerics.models.normalisation`.
     """
     import torch
 
-    from kfuzz.numerics.acceptance import around, reshaped
-    from kfuzz.numerics.models.normalisation import normalised
-
     x = problem.tensors["x"]
     members, batch, channels, length = x.shape
     if x.numel() == 0:
-        return {"y": around(problem, x, 0.0)}
+        return {"y": nm.around(problem, x, 0.0)}
     groups = problem.axis("num_groups")
 
     def per_element(name: str, default: float) -> torch.Tensor:
@@ -44,7 +38,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
 
     rows = x.reshape(members, batch, groups, -1)
     weight, bias = per_element("weight", 1.0), per_element("bias", 0.0)
-    return {"y": reshaped(normalised(problem, rows, weight, bias), x.shape)}
+    return {"y": nm.reshaped(nm.normalised(problem, rows, weight, bias), x.shape)}
 
 
 group_norm = Operator(

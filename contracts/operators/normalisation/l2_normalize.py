@@ -1,13 +1,10 @@
 """l2_normalize(x, dim, eps): x / max(|x|_2, eps) along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, dim: int, eps: float) -> Any:
@@ -15,7 +12,7 @@ def reference(x: Any, *, dim: int, eps: float) -> Any:
     return x / (x * x).sum(dim, keepdim=True).sqrt().clamp(min=eps)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x / D (1 -/+ 10u) for every denominator D that may be computed.
 
     The sum of squares lies within gamma(n+1) of itself and 2n eta; D is the greater
@@ -24,20 +21,15 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.acceptance import NAN, between, classes_of
-    from kfuzz.numerics.bounds import U64, gamma
-    from kfuzz.numerics.elements import finite_or_zero
-    from kfuzz.numerics.models.normalisation import RowArithmetic
-
     x, dim, eps = problem.tensors["x"], problem.axis(), problem.number("eps")
     n = x.shape[dim]
     if x.numel() == 0:
-        return {"y": between(problem, x, x, x)}
-    arithmetic = RowArithmetic.declared(problem)
+        return {"y": nm.between(problem, x, x, x)}
+    arithmetic = nm.RowArithmetic.declared(problem)
     acc, unit, eta = arithmetic.acc, arithmetic.unit, arithmetic.eta
-    safe = finite_or_zero(x)
+    safe = nm.finite_or_zero(x)
     squares = (safe * safe).sum(dim, keepdim=True)
-    margin = acc.coefficient(n + 1) + gamma(n + 4, U64) + 2 * arithmetic.coarse
+    margin = acc.coefficient(n + 1) + nm.gamma(n + 4, nm.U64) + 2 * arithmetic.coarse
     least = (squares * (1 - margin) - 2 * n * eta).clamp(min=0).sqrt()
     most = (squares * (1 + margin) + 2 * n * eta).sqrt()
     least_eps = eps * (1 - 2 * unit) - (eta if arithmetic.coarse else 0.0)
@@ -61,7 +53,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         torch.where(nothing, torch.zeros_like(t), t) for t in (low, high, y)
     )
     y = torch.where(spoiled, torch.full_like(y, float("nan")), y)
-    classes = torch.where(spoiled, NAN, classes_of(y)).to(torch.uint8)
+    classes = torch.where(spoiled, nm.NAN, nm.classes_of(y)).to(torch.uint8)
     ambiguous = squares * (1 + margin) > acc.limit
     held = arithmetic.held.max_finite
     if arithmetic.coarse:
@@ -69,7 +61,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     # The reciprocal of a small denominator may overflow before it is used.
     ambiguous = ambiguous | (2 / narrow > held)
     return {
-        "y": between(
+        "y": nm.between(
             problem, y, low, high,
             classes=classes,
             ambiguous=ambiguous.expand_as(y) & ~spoiled,

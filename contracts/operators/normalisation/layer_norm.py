@@ -1,13 +1,10 @@
 """layer_norm(x, weight, bias, eps): normalisation over the last dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
@@ -18,7 +15,7 @@ def reference(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
     return centred / (variance + eps).sqrt() * weight + bias
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the interval for the class of Welford's method.
 
     Emu = gamma(n + 2 + 2 ln(n+1)) mean|x|;
@@ -26,12 +23,10 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     then r = (v + eps)^-1/2 as an interval, and the affine step in either of its
     usual forms, (x - mu) r g + b and x (r g) + (b - mu r g).
     """
-    from kfuzz.numerics.models.normalisation import normalised, row_parameter
-
     x = problem.tensors["x"]
-    weight = row_parameter(problem, "weight", x, default=1.0)
-    bias = row_parameter(problem, "bias", x, default=0.0)
-    return {"y": normalised(problem, x, weight, bias)}
+    weight = nm.row_parameter(problem, "weight", x, default=1.0)
+    bias = nm.row_parameter(problem, "bias", x, default=0.0)
+    return {"y": nm.normalised(problem, x, weight, bias)}
 
 
 layer_norm = Operator(

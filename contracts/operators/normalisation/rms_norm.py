@@ -1,13 +1,10 @@
 """rms_norm(x, weight, eps): rows divided by their root mean square."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 CAST_FIRST: Final = "cast_before_weight"
 
@@ -17,20 +14,17 @@ def reference(x: Any, weight: Any, *, eps: float) -> Any:
     return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x r g with r = (mean x^2 + eps)^-1/2 as an interval.
 
     See `kfuzz.numerics.models.rms`. Where it is declared that x r is rounded to the
     data's format before it meets the weight, as in Llama's reference model, that
     rounding is admitted too.
     """
-    from kfuzz.numerics.models.normalisation import row_parameter
-    from kfuzz.numerics.models.rms import Rows, rms_scaled
-
     x = problem.tensors["x"]
-    weight = row_parameter(problem, "weight", x, default=1.0)
+    weight = nm.row_parameter(problem, "weight", x, default=1.0)
     stored = problem.declaration.algorithm == CAST_FIRST
-    return {"y": rms_scaled(problem, Rows.of(x), weight, stored=stored)}
+    return {"y": nm.rms.rms_scaled(problem, nm.rms.Rows.of(x), weight, stored=stored)}
 
 
 rms_norm = Operator(

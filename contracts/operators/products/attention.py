@@ -1,15 +1,12 @@
 """attention(q, k, v, mask, causal, scale): softmax(scale q k^T + mask) v per head."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 from kfuzz.core.declaration import Declaration
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 def reference(
@@ -43,15 +40,13 @@ def reference(
     return torch.softmax(scores, -1).masked_fill(void, 0.0) @ v
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return O +- ((A + |O| r) / (1 - r) + R p|v| + 6u |O|), A = p rho |v|.
 
     rho bounds the relative error of a weight, r that of their sum; the formula
     and its terms stand in `kfuzz.numerics.models.attention`.
     """
-    from kfuzz.numerics.models.attention import attend
-
-    return {"y": attend(problem)}
+    return {"y": nm.attend(problem)}
 
 
 attention = Operator(

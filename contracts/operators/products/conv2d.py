@@ -1,13 +1,10 @@
 """conv2d(x, weight, bias, stride, padding, dilation, groups): cross-correlation."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 WINOGRAD: Final = "winograd"
 
@@ -30,7 +27,7 @@ def reference(
     )
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the matrix product of weights and columns, its bound and classes.
 
     K = I R S products per element, I the channels of one group, S the convolution of
@@ -38,9 +35,6 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     beside a weight that is not finite both results are admitted.
     """
     import torch
-
-    from kfuzz.numerics.models.dots import dots, rounded_before
-    from kfuzz.numerics.models.winograd import widened
 
     groups = problem.axis("groups")
     # Groups as a dimension of their own: [members, N, groups, I, H, W].
@@ -74,7 +68,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     addend = None
     if bias is not None:
         addend = torch.unflatten(bias, 1, (groups, -1))[:, None, ..., None]
-    made = dots(
+    made = nm.dots(
         problem,
         weight.flatten(3).unsqueeze(1),
         columns(x),
@@ -82,11 +76,11 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         present=present,
     )
     if addend is not None:
-        made = rounded_before(problem, made, addend)
+        made = nm.rounded_before(problem, made, addend)
     by_tiles = problem.declaration.algorithm == WINOGRAD
     if by_tiles and (r, s, stride, dilation) == (3, 3, 1, 1):
         made = made.reshaped(members, batch, groups, out, *places)
-        made = widened(problem, made, x, weight, padding=padding)
+        made = nm.widened(problem, made, x, weight, padding=padding)
     made = made.reshaped(members, batch, groups * out, *places)
     return {"y": made.accepted(problem)}
 

@@ -1,14 +1,11 @@
 """linear(x, weight, bias): x weight^T + bias, also with a fused activation."""
 
-from typing import TYPE_CHECKING, Any, Final
+import math
+from typing import Any, Final
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
-    from kfuzz.numerics.models.dots import Dots
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 INPUTS: Final = {
     "x": ks.tensors("* K"),
@@ -32,28 +29,20 @@ def reference(x: Any, weight: Any, bias: Any = None) -> Any:
     return made if bias is None else made + bias
 
 
-def products(problem: "Problem") -> "Dots":
+def products(problem: "nm.Problem") -> "nm.Dots":
     """Return x weight^T + bias before the store, [members, *, N]."""
-    from kfuzz.numerics.models.dots import dots, rounded_before
-
     x, weight = problem.tensors["x"], problem.tensors["weight"]
     bias = problem.tensors.get("bias")
     members, n, inner = weight.shape
-    rows = 1
-    for size in x.shape[1:-1]:
-        rows *= size
-    made = dots(
-        problem,
-        x.reshape(members, rows, inner),
-        weight.transpose(-1, -2),
-        addend=None if bias is None else bias.unsqueeze(-2),
-    )
-    if bias is not None:
-        made = rounded_before(problem, made, bias.unsqueeze(-2))
+    flat = x.reshape(members, math.prod(x.shape[1:-1]), inner)
+    addend = None if bias is None else bias.unsqueeze(-2)
+    made = nm.dots(problem, flat, weight.transpose(-1, -2), addend=addend)
+    if addend is not None:
+        made = nm.rounded_before(problem, made, addend)
     return made.reshaped(*x.shape[:-1], n)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return x W^T + b +- R (|x||W|^T + |b|), the bias as one more term."""
     return {"y": products(problem).accepted(problem)}
 

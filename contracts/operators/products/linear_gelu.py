@@ -1,9 +1,9 @@
 """linear_gelu(x, weight, bias): gelu(x weight^T + bias), fused."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz import numerics as nm
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 from kfuzz.contracts.operators.elementwise.gelu import reference as gelu
 from kfuzz.contracts.operators.products.linear import (
     BOUND,
@@ -13,16 +13,13 @@ from kfuzz.contracts.operators.products.linear import (
 )
 from kfuzz.contracts.operators.products.linear import reference as linear
 
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
-
 
 def reference(x: Any, weight: Any, bias: Any = None) -> Any:
     """torch.nn.functional.gelu(torch.nn.functional.linear(x, weight, bias))."""
     return gelu(linear(x, weight, bias))
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return what gelu makes of linear's interval, with gelu's own error.
 
     With intermediates="output" that interval is rounded to the output first; with
@@ -30,38 +27,29 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.acceptance import NAN, between
-    from kfuzz.numerics.intervals import Arithmetic, Interval
-    from kfuzz.numerics.models.activations import (
-        doubling_overflows,
-        gelu_tanh,
-        limit_classes,
-    )
-    from kfuzz.numerics.models.activations import gelu as by_erf
-
     made = products(problem)
-    arithmetic = Arithmetic.declared(problem)
-    before = Interval(made.value - made.error, made.value + made.error)
+    arithmetic = nm.Arithmetic.declared(problem)
+    before = nm.Interval(made.value - made.error, made.value + made.error)
     if problem.declaration.intermediates == "output":
         before = arithmetic.rounded(before)
     approximate = problem.declaration.algorithm == "tanh_form"
-    bounds = (gelu_tanh if approximate else by_erf)(before, arithmetic)
+    bounds = (nm.gelu_tanh if approximate else nm.gelu)(before, arithmetic)
     z = made.reference
     y = torch.nn.functional.gelu(z, approximate="tanh") if approximate else gelu(z)
     lowest = z == float("-inf")
     zero = torch.zeros_like(z)
     y = torch.where(lowest, zero, y)
-    loose = (made.admitted & NAN) != 0
-    classes = limit_classes(z, y)
+    loose = (made.admitted & nm.NAN) != 0
+    classes = nm.limit_classes(z, y)
     top = made.value.abs() + made.error
     return {
-        "y": between(
+        "y": nm.between(
             problem,
             y,
             torch.where(lowest, zero, bounds.low),
             torch.where(lowest, zero, bounds.high),
-            classes=torch.where(loose, classes | NAN, classes).to(torch.uint8),
-            ambiguous=made.classes.ambiguous | doubling_overflows(top, arithmetic),
+            classes=torch.where(loose, classes | nm.NAN, classes).to(torch.uint8),
+            ambiguous=made.classes.ambiguous | nm.doubling_overflows(top, arithmetic),
         )
     }
 

@@ -1,9 +1,9 @@
 """linear_relu(x, weight, bias): max(x weight^T + bias, 0), fused."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz import numerics as nm
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 from kfuzz.contracts.operators.products.linear import (
     BOUND,
     DERIVATION,
@@ -11,9 +11,6 @@ from kfuzz.contracts.operators.products.linear import (
     products,
 )
 from kfuzz.contracts.operators.products.linear import reference as linear
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 def reference(x: Any, weight: Any, bias: Any = None) -> Any:
@@ -23,24 +20,22 @@ def reference(x: Any, weight: Any, bias: Any = None) -> Any:
     return torch.relu(linear(x, weight, bias))
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return linear's interval under max(., 0): monotone, and it rounds nothing."""
     import torch
 
-    from kfuzz.numerics.acceptance import FINITE, NEGATIVE_INF, between
-
     made = products(problem)
-    lowest = (made.admitted & NEGATIVE_INF) != 0
-    kept = made.admitted & ~NEGATIVE_INF
+    lowest = (made.admitted & nm.NEGATIVE_INF) != 0
+    kept = made.admitted & ~nm.NEGATIVE_INF
     high = made.value + made.error
     zero = torch.zeros_like(high)
     return {
-        "y": between(
+        "y": nm.between(
             problem,
             torch.relu(made.reference),
             torch.where(lowest, zero, (made.value - made.error).clamp(min=0)),
             torch.where(lowest, zero, high.clamp(min=0)),
-            classes=torch.where(lowest, kept | FINITE, kept).to(torch.uint8),
+            classes=torch.where(lowest, kept | nm.FINITE, kept).to(torch.uint8),
             ambiguous=made.classes.ambiguous,
         )
     }

@@ -1,13 +1,10 @@
 """matmul(a, b): the matrix product."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 # Shared with the other operators that are sums of products.
 TOLERANCE: Final = Tolerance(
@@ -32,16 +29,14 @@ def reference(a: Any, b: Any) -> Any:
     return torch.matmul(a, b)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return a b +- R (|a| |b|), R that of the declared accumulation.
 
     By default gamma(K+1, u) for float32 operands and the greater of it and
     2.5 (K + 4) u for 16-bit ones, whose products are exact and whose sums
     tensor cores truncate; 0 where the exactness test holds.
     """
-    from kfuzz.numerics.models.dots import dots
-
-    made = dots(problem, problem.tensors["a"], problem.tensors["b"])
+    made = nm.dots(problem, problem.tensors["a"], problem.tensors["b"])
     return {"y": made.accepted(problem)}
 
 

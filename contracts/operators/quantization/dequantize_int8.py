@@ -1,13 +1,10 @@
 """dequantize_int8(q, scale, dtype): rows of 8-bit integer codes as numbers."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(q: Any, scale: Any, *, dtype: str) -> Any:
@@ -15,11 +12,9 @@ def reference(q: Any, scale: Any, *, dtype: str) -> Any:
     return q * scale.unsqueeze(-1)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the product, rounded once and stored."""
-    from kfuzz.numerics.models.quantization import dequantized
-
-    return {"y": dequantized(problem)}
+    return {"y": nm.quantization.dequantized(problem)}
 
 
 dequantize_int8 = Operator(

@@ -1,70 +1,72 @@
 """quantize_int8(x, eps): symmetric 8-bit integer codes of rows, and their scales."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Acceptance, Problem
-
-PEAK: Final = 127.0
 # `eps`: the least max|x| that a scale is made of; what serving code has.
 EPS: Final = (1e-10, 1e-5)
 
 
-def reference(x: Any, *, eps: float) -> Any:
-    """(round(x / s), s) with s = max(max|x|, eps) / 127 over the last dimension."""
-    import torch
+def quantizer(name: str, codes: str, peak: int) -> Operator:
+    """Return the operator that gives rows codes on a scale of their own.
 
-    scale = x.abs().amax(-1).clamp(min=eps) / PEAK
-    safe = torch.where(scale > 0, scale, 1.0).unsqueeze(-1)
-    codes = (x / safe).nan_to_num(nan=0.0).clamp(-PEAK, PEAK)
-    return torch.round(codes), scale
+    Args:
+        name: its name.
+        codes: format of the codes.
+        peak: the greatest code.
+    """
+
+    def reference(x: Any, *, eps: float) -> Any:
+        import torch
+
+        scale = x.abs().amax(-1).clamp(min=eps) / peak
+        safe = torch.where(scale > 0, scale, 1.0).unsqueeze(-1)
+        held = (x / safe).nan_to_num(nan=0.0).clamp(-peak, peak)
+        if codes == "int8":
+            return torch.round(held), scale
+        return nm.round_to(held, nm.quantization.CODES[codes]), scale
+
+    def error(problem: "nm.Problem") -> "nm.Accepted":
+        """Return the scales and the codes that some admissible scale gives."""
+        return nm.quantization.quantized(problem, nm.quantization.CODES[codes], peak)
+
+    def accept(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+        """Codes are x / scale, with the scale returned, rounded as declared."""
+        made = nm.quantization.CODES[codes]
+        return nm.quantization.consistent(problem, outputs, made, peak)
+
+    reference.__doc__ = (
+        f"(round(x / s), s) with s = max(max|x|, eps) / {peak} over the last dimension."
+    )
+    return Operator(
+        name,
+        inputs={"x": ks.tensors("* N"), "eps": ks.scalar(0.0, EPS)},
+        oracle=reference,
+        integers=("q",) if codes == "int8" else (),
+        error_model=error,
+        relation=accept,
+        outputs=("q", "scale"),
+        reduced="N",
+        empty_reduction=False,
+        tolerance=Tolerance(
+            Structure.COMPOSITE,
+            f"scale == max(max|x|, eps) / {peak} (1 -/+ 10u); q == RNE(v) clamped to "
+            f"-{peak}..{peak} for some v in x / scale (1 -/+ 11u), with the scale "
+            "returned",
+            "a maximum rounds nothing; divisions within 2 ulp, of max|x| or of its "
+            "reciprocal; x times a reciprocal, of the scale or of max|x|; where "
+            f"max|x| is {peak} times a power of two all are exact, and ties go to "
+            "even, unless approx=True; with another store= than rne q is either "
+            "neighbour of v",
+        ),
+        special_values="a row of zeros has any scale and codes 0; NaN in a row makes "
+        "its scale NaN and leaves its codes undecided; one with an infinity has the "
+        "scale Inf and codes 0, those of infinities undecided; undecided where a scale "
+        "is so small that its reciprocal overflows",
+    )
 
 
-def error(problem: "Problem") -> "dict[str, Acceptance]":
-    """Return the scales and the codes that some admissible scale gives."""
-    from kfuzz.numerics.formats import INTEGERS
-    from kfuzz.numerics.models.quantization import quantized
-
-    return quantized(problem, INTEGERS["int8"], PEAK)
-
-
-def accept(problem: "Problem", outputs: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Codes are x / scale, with the scale returned, rounded as declared."""
-    from kfuzz.numerics.formats import INTEGERS
-    from kfuzz.numerics.models.quantization import consistent
-
-    return consistent(problem, outputs, INTEGERS["int8"], PEAK)
-
-
-quantize_int8 = Operator(
-    "quantize_int8",
-    inputs={"x": ks.tensors("* N"), "eps": ks.scalar(0.0, EPS)},
-    oracle=reference,
-    integers=("q",),
-    error_model=error,
-    relation=accept,
-    outputs=("q", "scale"),
-    reduced="N",
-    empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.COMPOSITE,
-        "scale == max(max|x|, eps) / 127 (1 -/+ 10u); q == RNE(v) clamped to -127..127 "
-        "for some v in x / scale (1 -/+ 11u), with the scale returned",
-        "a maximum rounds nothing; divisions within 2 ulp, of max|x| or of its "
-        "reciprocal; x times a reciprocal, of the scale or of max|x|; where max|x| is "
-        "127 times a power of two all are exact, and ties go to even, unless "
-        "approx=True; with another store= than rne q is either neighbour of v",
-    ),
-    special_values="a row of zeros has any scale and codes 0; NaN in a row makes its "
-    "scale NaN and leaves its codes undecided; one with an infinity has the scale Inf "
-    "and codes 0, those of infinities undecided; undecided where a scale is so small "
-    "that its reciprocal overflows",
-)
+quantize_int8 = quantizer("quantize_int8", "int8", 127)

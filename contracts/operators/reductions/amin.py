@@ -1,15 +1,10 @@
 """amin(x, dim): the least element along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -19,12 +14,10 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.amin(x, dim)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the exact acceptance: a minimum only selects."""
-    from kfuzz.numerics.acceptance import around
-
     x = problem.tensors["x"]
-    return {"y": around(problem, reference(x, dim=problem.axis()), 0.0)}
+    return {"y": nm.around(problem, reference(x, dim=problem.axis()), 0.0)}
 
 
 amin = Operator(
@@ -33,8 +26,8 @@ amin = Operator(
     oracle=reference,
     homogeneous={"x": 1},
     error_model=accept,
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     empty_reduction=False,
     tolerance=Tolerance(
         Structure.EXACT,

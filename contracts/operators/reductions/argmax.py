@@ -1,19 +1,10 @@
 """argmax(x, dim): the index of the greatest element along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -25,7 +16,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.where(found, index, x.shape[dim]).amin(dim)
 
 
-def _maxima(x: Any, dim: int) -> "tuple[Tensor, Tensor]":
+def _maxima(x: Any, dim: int) -> tuple[Any, Any]:
     """Return where a row's maximum is, or its NaNs, and the indices along it."""
     import torch
 
@@ -37,7 +28,7 @@ def _maxima(x: Any, dim: int) -> "tuple[Tensor, Tensor]":
     return found, torch.arange(x.shape[dim], device=x.device).reshape(shape)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the exact index, or from the first to the last where any may be named.
 
     Where subnormals may be flushed, a maximum below the least normal number ties
@@ -45,12 +36,9 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.acceptance import between
-    from kfuzz.numerics.formats import INTEGERS
-
     x, dim = problem.tensors["x"], problem.axis()
     undecidable = None
-    if problem.declaration.subnormals != "preserve":
+    if problem.flushes:
         top = x.amax(dim)
         undecidable = (top.abs() < problem.format.min_normal) & ~torch.isnan(top)
     first = reference(x, dim=dim).to(torch.float64)
@@ -59,16 +47,14 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         found, index = _maxima(x, dim)
         last = torch.where(found, index, -1).amax(dim).to(torch.float64)
     return {
-        "y": between(
+        "y": nm.between(
             problem, first, first, last,
-            undecidable=undecidable, output=INTEGERS["int64"],
+            undecidable=undecidable, output=nm.INTEGERS["int64"],
         )
     }  # fmt: skip
 
 
-def related(
-    problem: "Problem", outputs: "Mapping[str, Tensor]"
-) -> "Mapping[str, Tensor]":
+def related(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
     """The index names a maximum, or a NaN if there is one."""
     x, dim, y = problem.tensors["x"], problem.axis(), outputs["y"]
     n = x.shape[dim]
@@ -85,8 +71,8 @@ argmax = Operator(
     integers=("y",),
     error_model=accept,
     relation=related,
-    defaults=Declaration(subnormals="preserve"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
     empty_reduction=False,
     tolerance=Tolerance(
         Structure.EXACT,

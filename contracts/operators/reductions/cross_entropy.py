@@ -1,14 +1,11 @@
 """cross_entropy(logits, target, reduction): the loss of a classifier."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 from kfuzz.contracts.operators.reductions.log_softmax import LSE_FORM
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 # Roundings behind the log-probabilities: 1 - s and s / C, the two products, their
 # sum; with intermediates in the output's format also the sums over classes and
@@ -40,7 +37,7 @@ def reference(
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the interval of log-softmax losses, of their mean or of their sum.
 
     With d = x - max, S = sum exp(d), R the relative error of S and u the unit of the
@@ -55,23 +52,17 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.acceptance import FINITE, NAN, POSITIVE_INF, around
-    from kfuzz.numerics.bounds import Accumulation, gamma, growth
-    from kfuzz.numerics.formats import FORMATS
-    from kfuzz.numerics.indices import resolved
-    from kfuzz.numerics.specials import intermediate_unit
-
     x, s = problem.tensors["logits"], problem.number("label_smoothing")
     ignored = problem.axis("ignore_index")
     kept = problem.tensors["target"] != ignored
-    target = resolved(problem, "target", x.shape[-1])[0]
+    target = nm.resolved(problem, "target", x.shape[-1])[0]
     at = target.unsqueeze(-1)
     # A label that is clamped to the ignored one: nobody says which comes first.
     contested = kept & (target == ignored)
-    unit = intermediate_unit(problem)
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
+    unit = nm.intermediate_unit(problem)
+    acc = problem.accumulation
     coarse = unit > acc.format.unit
-    held = problem.output if coarse else FORMATS["float32"]
+    held = problem.output if coarse else nm.FORMATS["float32"]
 
     broken = ~(x.amax(-1) < float("inf")) | (x == float("-inf")).all(-1)
     safe = torch.where(broken.unsqueeze(-1), 0.0, x)
@@ -105,7 +96,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     if reduction != "none":
         count = kept.sum(-1)
         # Partial sums are intermediates too.
-        bound = growth if problem.attribution else gamma
+        bound = nm.growth if problem.attribution else nm.gamma
         rows = count.tolist()
         of_rows = {n: n + 2 if reduction == "mean" else n for n in set(rows)}
         known = {
@@ -126,32 +117,31 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
 
     y = torch.where(is_inf, float("inf"), total)
     y = torch.where(is_nan, float("nan"), y)
-    classes = torch.where(is_inf, POSITIVE_INF, torch.where(is_nan, NAN, FINITE))
-    classes = torch.where(is_inf & either, POSITIVE_INF | NAN, classes)
+    classes = torch.where(
+        is_inf, nm.POSITIVE_INF, torch.where(is_nan, nm.NAN, nm.FINITE)
+    )
+    classes = torch.where(is_inf & either, nm.POSITIVE_INF | nm.NAN, classes)
     classes = classes.to(torch.uint8)
-    return {"y": around(problem, y, total_e, classes=classes, ambiguous=ambiguous)}
+    return {"y": nm.around(problem, y, total_e, classes=classes, ambiguous=ambiguous)}
 
 
-def _log_softmax(problem: "Problem", x: Any) -> tuple[Any, Any, Any]:
+def _log_softmax(problem: "nm.Problem", x: Any) -> tuple[Any, Any, Any]:
     """Return log-probabilities of finite rows, their error, and where S overflows.
 
     A row may hold -Inf, but not throughout.
     """
     import torch
 
-    from kfuzz.numerics.bounds import EXP_ARGUMENT, U64
-    from kfuzz.numerics.models.log_sum_exp import exponentials
-
     if x.numel() == 0:
         return x, x, torch.zeros_like(x[..., 0], dtype=torch.bool)
-    e = exponentials(problem, x, -1)
+    e = nm.exponentials(problem, x, -1)
     masked = torch.isinf(e.depth)
     depth = torch.where(masked, 0.0, e.depth.abs())
     log_p = e.depth - e.log_total
     error = (
-        (EXP_ARGUMENT * e.unit + 8 * U64) * depth
+        (nm.EXP_ARGUMENT * e.unit + 8 * nm.U64) * depth
         + e.error
-        + (2 * e.unit + 8 * U64) * (depth + e.log_total)
+        + (2 * e.unit + 8 * nm.U64) * (depth + e.log_total)
         + 3 * e.flushed  # x or its maximum, the difference, the result
     )
     if problem.declaration.algorithm == LSE_FORM:

@@ -1,13 +1,10 @@
 """cumsum(x, dim): the sums of all prefixes along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -17,7 +14,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.cumsum(x, dim)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return s_i +- gamma(i) sum_{j<=i} |x_j|, 0 where the prefix sums exactly.
 
     Element i, counted from 0, takes i additions in any tree over the leaves 0 to i
@@ -25,31 +22,19 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.acceptance import around
-    from kfuzz.numerics.bounds import (
-        U64,
-        Accumulation,
-        can_overflow,
-        fits_exactly,
-        gamma,
-    )
-    from kfuzz.numerics.elements import finite_or_zero
-    from kfuzz.numerics.formats import lowest_bit_exponent
-    from kfuzz.numerics.specials import sum_classes
-
     dim = problem.axis()
     x = problem.tensors["x"].movedim(dim, -1)
     n = x.shape[-1]
     if x.numel() == 0:
-        return {"y": around(problem, problem.tensors["x"], 0.0)}
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
-    flush = problem.declaration.subnormals != "preserve"
-    finite = finite_or_zero(x)
+        return {"y": nm.around(problem, problem.tensors["x"], 0.0)}
+    acc, flush = problem.accumulation, problem.flushes
+    finite = nm.finite_or_zero(x)
     total, magnitude = finite.cumsum(-1), finite.abs().cumsum(-1)
     # Data that the accumulator cannot hold is rounded on the way in.
     data, narrow = problem.format, problem.format.precision > acc.format.precision
     growth = [
-        acc.summation(i, extra=int(narrow)) + gamma(i - 1, U64) for i in range(1, n + 1)
+        acc.summation(i, extra=int(narrow)) + nm.gamma(i - 1, nm.U64)
+        for i in range(1, n + 1)
     ]
     coefficient = torch.tensor(growth, dtype=torch.float64, device=x.device)
     coarse = acc.operand_error(data, operands=1)
@@ -61,8 +46,8 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         small = torch.where(finite.abs() < least, finite.abs(), 0.0)
         count = torch.arange(1, n + 1, device=x.device)
         error = error + small.cumsum(-1) + count * acc.lost(1, flush=flush)
-    lowest = lowest_bit_exponent(finite).cummin(-1).values
-    exact = fits_exactly(magnitude, lowest, acc, flush=flush)
+    lowest = nm.lowest_bit_exponent(finite).cummin(-1).values
+    exact = nm.fits_exactly(magnitude, lowest, acc, flush=flush)
     if not coarse:
         error = torch.where(exact, torch.zeros_like(error), error)
 
@@ -70,16 +55,12 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
         return flags.to(torch.float64).cumsum(-1) > 0
 
     positive = finite.clamp(min=0).cumsum(-1)
-    classes = sum_classes(
-        so_far(x.isnan()),
-        so_far(x == float("inf")),
-        so_far(x == float("-inf")),
-        can_overflow(positive, magnitude - positive, n, acc),
-    )
+    overflows = nm.can_overflow(positive, magnitude - positive, n, acc)
+    classes = nm.terms_classes(x, so_far, overflows)
     sums = torch.where(classes.finite, total, classes.reference)
     parts = (sums, error, classes.admitted, classes.ambiguous)
     y, width, admitted, ambiguous = (t.movedim(-1, dim) for t in parts)
-    return {"y": around(problem, y, width, classes=admitted, ambiguous=ambiguous)}
+    return {"y": nm.around(problem, y, width, classes=admitted, ambiguous=ambiguous)}
 
 
 cumsum = Operator(

@@ -1,13 +1,10 @@
 """log_softmax(x, dim): x_i - log sum exp(x_j) along a dimension."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 LSE_FORM: Final = "lse_form"
 
@@ -19,7 +16,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.log_softmax(x, dim)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return d - log S +- (u |d| + R + 6u log S + u |ref|), d = x - max.
 
     R bounds the relative error of S, and log costs 6 u of its result, held
@@ -28,30 +25,26 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.acceptance import FINITE, NAN, NEGATIVE_INF, between
-    from kfuzz.numerics.bounds import U64
-    from kfuzz.numerics.models.log_sum_exp import exponentials
-
     x, dim = problem.tensors["x"], problem.axis()
     if x.numel() == 0:
-        return {"y": between(problem, x, x, x)}
-    e = exponentials(problem, x, dim)
+        return {"y": nm.between(problem, x, x, x)}
+    e = nm.exponentials(problem, x, dim)
     unit = e.unit
     masked = torch.isinf(e.depth)
     depth = torch.where(masked, torch.zeros_like(x), e.depth)
     y = depth - e.log_total
-    error = e.error + unit * depth.abs() + (unit + 8 * U64) * y.abs()
+    error = e.error + unit * depth.abs() + (unit + 8 * nm.U64) * y.abs()
     if problem.declaration.algorithm == LSE_FORM:
         error = error + 2 * unit * (e.top.abs() + e.log_total)
-    if problem.declaration.subnormals != "preserve":
+    if problem.flushes:
         error = error + 3 * e.flushed  # x or its maximum, the difference, the result
     spoiled = ~e.plain.expand_as(x)
     result = torch.where(masked, torch.full_like(x, float("-inf")), y)
     result = torch.where(spoiled, torch.full_like(x, float("nan")), result)
-    classes = torch.where(masked, NEGATIVE_INF, FINITE)
-    classes = torch.where(spoiled, NAN, classes).to(torch.uint8)
+    classes = torch.where(masked, nm.NEGATIVE_INF, nm.FINITE)
+    classes = torch.where(spoiled, nm.NAN, classes).to(torch.uint8)
     return {
-        "y": between(
+        "y": nm.between(
             problem, result, y - error, y + error,
             classes=classes, ambiguous=e.ambiguous.expand_as(x),
         )

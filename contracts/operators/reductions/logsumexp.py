@@ -1,13 +1,10 @@
 """logsumexp(x, dim): log sum exp(x_j) along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -17,7 +14,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.logsumexp(x, dim)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return m + log S +- (R + 6u log S + u |m| + u |ref|).
 
     R bounds the relative error of S, and log costs 6 u of its result, held
@@ -25,26 +22,22 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.acceptance import around
-    from kfuzz.numerics.bounds import U64
-    from kfuzz.numerics.models.log_sum_exp import exponentials
-
     x, dim = problem.tensors["x"], problem.axis()
     inf = float("inf")
     if x.shape[dim] == 0:
         nothing = torch.full_like(x.sum(dim), -inf)
-        return {"y": around(problem, nothing, 0.0)}
-    e = exponentials(problem, x, dim)
+        return {"y": nm.around(problem, nothing, 0.0)}
+    e = nm.exponentials(problem, x, dim)
     unit = e.unit
     finite = e.top + e.log_total
-    error = e.error + unit * e.top.abs() + (unit + 8 * U64) * finite.abs()
-    if problem.declaration.subnormals != "preserve":
+    error = e.error + unit * e.top.abs() + (unit + 8 * nm.U64) * finite.abs()
+    if problem.flushes:
         error = error + 2 * e.flushed  # the maximum, and the sum of the two terms
     y = torch.where(e.void, torch.full_like(finite, -inf), finite)
     y = torch.where(e.plus, torch.full_like(finite, inf), y)
     y = torch.where(e.nan, torch.full_like(finite, float("nan")), y)
     return {
-        "y": around(
+        "y": nm.around(
             problem, y.squeeze(dim), error.squeeze(dim),
             ambiguous=e.ambiguous.squeeze(dim),
         )

@@ -1,13 +1,10 @@
 """mean(x, dim): the arithmetic mean along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -17,7 +14,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.mean(x, dim)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return s/n +- (gamma(n-1) + 6u) sum|x| / n, 0 where every form is exact.
 
     n - 1 additions and a division within 2 ulp (5 u), or a product with 1/n rounded,
@@ -27,57 +24,30 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     """
     import torch
 
-    from kfuzz.numerics.acceptance import around
-    from kfuzz.numerics.bounds import (
-        U64,
-        fits_exactly,
-        overflow_in_some_order,
-        sum_error,
-    )
-    from kfuzz.numerics.elements import finite_or_zero
-    from kfuzz.numerics.formats import lowest_bit_exponent
-    from kfuzz.numerics.models.functions import DIVISION_ERROR
-    from kfuzz.numerics.models.normalisation import RowArithmetic
-    from kfuzz.numerics.specials import sum_classes
-
     x, dim = problem.tensors["x"], problem.axis()
     n = x.shape[dim]
-    arithmetic = RowArithmetic.declared(problem)
+    arithmetic = nm.RowArithmetic.declared(problem)
     acc, coarse, flush = arithmetic.acc, arithmetic.coarse, arithmetic.flush
-    finite = finite_or_zero(x)
+    finite = nm.finite_or_zero(x)
     if n == 0:
         nothing = torch.full_like(finite.sum(dim), float("nan"))
-        return {"y": around(problem, nothing, 0.0)}
-    total, magnitude = finite.sum(dim), finite.abs().sum(dim)
-    mean = total / n
-    of_sum = sum_error(finite, dim, acc, flush=flush, data=problem.format)
+        return {"y": nm.around(problem, nothing, 0.0)}
+    mean, magnitude = finite.sum(dim) / n, finite.abs().sum(dim)
+    of_sum = nm.sum_error(finite, dim, acc, flush=flush, data=problem.format)
     # The division by n, or each product with 1/n, and their second-order terms.
-    relative = (DIVISION_ERROR + 1) * acc.format.unit + U64
+    relative = (nm.DIVISION_ERROR + 1) * acc.format.unit + nm.U64
     # Where the sum is rounded on the way the store rounds a second time.
     twice = 2 * coarse * mean.abs()
     error = of_sum / n + relative * magnitude / n + twice + (n + 1) * arithmetic.eta
     if n & (n - 1) == 0:
-        scaled = lowest_bit_exponent(finite).amin(dim) - (n.bit_length() - 1)
-        exact = fits_exactly(magnitude / n, scaled, acc, flush=flush) & (of_sum == 0)
+        scaled = nm.lowest_bit_exponent(finite).amin(dim) - (n.bit_length() - 1)
+        exact = nm.fits_exactly(magnitude / n, scaled, acc, flush=flush) & (of_sum == 0)
         error = torch.where(exact, twice, error)
-    overflow = overflow_in_some_order(finite, dim, acc)
+    overflow = nm.overflow_in_some_order(finite, dim, acc)
     if coarse:
         overflow = overflow | (magnitude * 2 > arithmetic.held.max_finite)
-    classes = sum_classes(
-        x.isnan().any(dim),
-        (x == float("inf")).any(dim),
-        (x == float("-inf")).any(dim),
-        overflow,
-    )
-    return {
-        "y": around(
-            problem,
-            torch.where(classes.finite, mean, classes.reference),
-            error,
-            classes=classes.admitted,
-            ambiguous=classes.ambiguous,
-        )
-    }
+    classes = nm.terms_classes(x, lambda t: t.any(dim), overflow)
+    return {"y": classes.accepted(problem, mean, error)}
 
 
 mean = Operator(

@@ -1,13 +1,11 @@
 """prod(x, dim): the product along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -17,7 +15,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.prod(x, dim)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return ref +- gamma(n-1) |ref|, plus n lost products where some underflow.
 
     A product that underflows loses eta, or lambda where it is flushed, which later
@@ -25,20 +23,13 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     parts of all factors multiply to 2**p at most and no partial product leaves the
     range.
     """
-    import math
-
     import torch
-
-    from kfuzz.numerics.acceptance import NAN, around, classes_of
-    from kfuzz.numerics.bounds import U64, gamma
-    from kfuzz.numerics.models.normalisation import RowArithmetic
-    from kfuzz.numerics.models.products import product
 
     x, dim = problem.tensors["x"], problem.axis()
     n = x.shape[dim]
-    arithmetic = RowArithmetic.declared(problem)
+    arithmetic = nm.RowArithmetic.declared(problem)
     acc, fmt = arithmetic.acc, arithmetic.acc.format
-    made = product(torch.where(torch.isfinite(x), x, torch.ones_like(x)), dim)
+    made = nm.product(torch.where(torch.isfinite(x), x, torch.ones_like(x)), dim)
     zero, infinite = (x == 0).any(dim), torch.isinf(x).any(dim)
     size = made.value.abs()
 
@@ -51,7 +42,7 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     # Factors that the accumulator cannot hold are rounded too.
     narrow = problem.format.precision > fmt.precision
     roundings = n - 1 + (n if narrow else 0)
-    error = (acc.coefficient(roundings) + gamma(2 * n, U64)) * size
+    error = (acc.coefficient(roundings) + nm.gamma(2 * n, nm.U64)) * size
     error = error + torch.where(leaves_bottom, lost, 0.0)
     exact = (made.odd <= 2.0**acc.exact_bits) & ~leaves_bottom & ~leaves_top
     error = torch.where(exact | zero, torch.zeros_like(error), error)
@@ -67,9 +58,9 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     spoiled = x.isnan().any(dim) | (infinite & zero)
     value = torch.where(infinite, infinity, made.value)
     value = torch.where(spoiled, torch.full_like(value, math.nan), value)
-    classes = torch.where(spoiled, NAN, classes_of(value)).to(torch.uint8)
+    classes = torch.where(spoiled, nm.NAN, nm.classes_of(value)).to(torch.uint8)
     return {
-        "y": around(
+        "y": nm.around(
             problem, value, error,
             classes=classes,
             ambiguous=ambiguous & ~spoiled,

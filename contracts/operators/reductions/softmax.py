@@ -1,13 +1,11 @@
 """softmax(x, dim): exp(x_i) / sum exp(x_j) along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -17,7 +15,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.softmax(x, dim)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the interval, formed in log space (after Blanchard, Higham, Higham 2021).
 
     With d = x - max, S = sum exp(d), p = exp(d) / S and u the unit of the
@@ -26,18 +24,12 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     online rescalings; a result lies within exp(d - log S -/+ (rho + R + 5 u)),
     less one flushed subnormal.
     """
-    from math import inf
-
     import torch
-
-    from kfuzz.numerics.acceptance import FINITE, NAN, between
-    from kfuzz.numerics.elements import code, not_a_number, zero
-    from kfuzz.numerics.models.log_sum_exp import exponentials
 
     x, dim = problem.tensors["x"], problem.axis()
     if x.numel() == 0:
-        return {"y": between(problem, x, x, x)}
-    e = exponentials(problem, x, dim)
+        return {"y": nm.between(problem, x, x, x)}
+    e = nm.exponentials(problem, x, dim)
     plain = e.plain.expand_as(x)
     masked = e.depth == -inf
     log_p = e.depth - e.log_total
@@ -48,12 +40,12 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     low = (torch.exp(log_p - relative) - e.flushed).clamp(min=0)
     high = torch.exp(log_p + relative) + e.flushed
     return {
-        "y": between(
+        "y": nm.between(
             problem,
-            torch.where(plain, torch.exp(log_p), not_a_number(x)),
+            torch.where(plain, torch.exp(log_p), nm.not_a_number(x)),
             low,
-            torch.where(masked, zero(x), high),
-            classes=torch.where(plain, code(FINITE, x), code(NAN, x)),
+            torch.where(masked, nm.zero(x), high),
+            classes=torch.where(plain, nm.code(nm.FINITE, x), nm.code(nm.NAN, x)),
             ambiguous=e.ambiguous.expand_as(x),
         )
     }

@@ -1,43 +1,27 @@
 """sort(x, dim, descending): elements in order along a dimension, and their indices."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import EVERY_DTYPE, Operator, Structure, Tolerance
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 def reference(x: Any, *, dim: int, descending: bool) -> Any:
     """torch.sort(x, dim, descending), equal elements in the order they had."""
-    from kfuzz.numerics.models.ordering import order
-
-    return order(x, dim, descending=descending)
+    return nm.ordering.order(x, dim, descending=descending)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return exact values, and indices among equals; see `numerics.ordering`."""
-    from kfuzz.numerics.models.ordering import accepted
-
-    return accepted(problem, descending=bool(problem.scalars["descending"]))
+    return nm.ordering.accepted(problem, descending=bool(problem.scalars["descending"]))
 
 
-def related(
-    problem: "Problem", outputs: "Mapping[str, Tensor]"
-) -> "Mapping[str, Tensor]":
+def related(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
     """Each index names an element equal to the value in order there, none twice."""
-    from kfuzz.numerics.models.ordering import admitted
-
     descending = bool(problem.scalars["descending"])
-    return admitted(problem, outputs, descending=descending)
+    return nm.ordering.admitted(problem, outputs, descending=descending)
 
 
 sort = Operator(
@@ -54,7 +38,7 @@ sort = Operator(
     relation=related,
     outputs=("values", "indices"),
     defaults=Declaration(subnormals="preserve", ties="any"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    dtypes=EVERY_DTYPE,
     tolerance=Tolerance(
         Structure.EXACT,
         "values: the elements in order; indices, int64: x[indices] == values, none "

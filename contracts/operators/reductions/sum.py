@@ -1,14 +1,11 @@
 """sum(x, dim): the sum along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -18,38 +15,18 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.sum(x, dim)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return sum +- gamma(n-1) sum|x| (Higham eq. 4.6), 0 where exact."""
-    import torch
-
-    from kfuzz.numerics.acceptance import around
-    from kfuzz.numerics.bounds import Accumulation, overflow_in_some_order, sum_error
-    from kfuzz.numerics.elements import finite_or_zero
-    from kfuzz.numerics.specials import sum_classes
-
-    x, dim = problem.tensors["x"], problem.axis()
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
-    finite = finite_or_zero(x)
-    total = finite.sum(dim)
-    classes = sum_classes(
-        x.isnan().any(dim),
-        (x == float("inf")).any(dim),
-        (x == float("-inf")).any(dim),
-        overflow_in_some_order(finite, dim, acc),
-    )
-    flush = problem.declaration.subnormals != "preserve"
-    return {
-        "y": around(
-            problem,
-            torch.where(classes.finite, total, classes.reference),
-            sum_error(finite, dim, acc, flush=flush, data=problem.format),
-            classes=classes.admitted,
-            ambiguous=classes.ambiguous,
-        )
-    }
+    x, dim, acc = problem.tensors["x"], problem.axis(), problem.accumulation
+    finite = nm.finite_or_zero(x)
+    overflows = nm.overflow_in_some_order(finite, dim, acc)
+    classes = nm.terms_classes(x, lambda t: t.any(dim), overflows)
+    flush, data = problem.flushes, problem.format
+    error = nm.sum_error(finite, dim, acc, flush=flush, data=data)
+    return {"y": classes.accepted(problem, finite.sum(dim), error)}
 
 
-sum_ = Operator(
+sum = Operator(
     "sum",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,

@@ -1,44 +1,29 @@
 """topk(x, k, dim, largest): the k greatest or least elements, and their indices."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import EVERY_DTYPE, Operator, Structure, Tolerance
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 def reference(x: Any, *, k: int, dim: int, largest: bool) -> Any:
     """torch.topk(x, k, dim, largest, sorted=True), of equal elements the first ones."""
-    from kfuzz.numerics.models.ordering import order
-
-    values, indices = order(x, dim, descending=largest)
+    values, indices = nm.ordering.order(x, dim, descending=largest)
     return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return exact values, and indices among equals; see `numerics.ordering`."""
-    from kfuzz.numerics.models.ordering import accepted
-
     largest = bool(problem.scalars["largest"])
-    return accepted(problem, descending=largest, count=problem.axis("k"))
+    return nm.ordering.accepted(problem, descending=largest, count=problem.axis("k"))
 
 
-def related(
-    problem: "Problem", outputs: "Mapping[str, Tensor]"
-) -> "Mapping[str, Tensor]":
+def related(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
     """Each index names an element equal to the value in order there, none twice."""
-    from kfuzz.numerics.models.ordering import admitted
-
-    return admitted(problem, outputs, descending=bool(problem.scalars["largest"]))
+    largest = bool(problem.scalars["largest"])
+    return nm.ordering.admitted(problem, outputs, descending=largest)
 
 
 topk = Operator(
@@ -57,7 +42,7 @@ topk = Operator(
     outputs=("values", "indices"),
     shape_class="k <= N",
     defaults=Declaration(subnormals="preserve", ties="any"),
-    dtypes=("float64", "float32", "float16", "bfloat16", *FLOAT8),
+    dtypes=EVERY_DTYPE,
     tolerance=Tolerance(
         Structure.EXACT,
         "values: the k greatest (least) elements in falling (rising) order; indices, "

@@ -1,13 +1,10 @@
 """var(x, dim, correction): the variance along a dimension."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.language import Structure, Tolerance
-from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(x: Any, *, dim: int, correction: int) -> Any:
@@ -18,16 +15,13 @@ def reference(x: Any, *, dim: int, correction: int) -> Any:
     return total / n if n > 0 else total * float("nan")
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return v +- Ev n / (n - correction), Ev of the class of Welford's method.
 
     Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta, which leaves
     room for the division (`kfuzz.numerics.models.normalisation`).
     """
     import torch
-
-    from kfuzz.numerics.acceptance import around
-    from kfuzz.numerics.models.normalisation import RowArithmetic, moments
 
     dim = problem.axis()
     x = problem.tensors["x"].movedim(dim, -1)
@@ -36,13 +30,13 @@ def accept(problem: "Problem") -> "dict[str, Acceptance]":
     broken = ~torch.isfinite(x).all(-1)
     if free <= 0 or x.numel() == 0:
         nothing = torch.full_like(broken, float("nan"), dtype=torch.float64)
-        return {"y": around(problem, nothing, 0.0)}
+        return {"y": nm.around(problem, nothing, 0.0)}
     safe = torch.where(broken.unsqueeze(-1), torch.zeros_like(x), x)
-    m = moments(safe, RowArithmetic.declared(problem))
+    m = nm.moments(safe, nm.RowArithmetic.declared(problem))
     variance, error = m.variance.squeeze(-1), m.variance_error.squeeze(-1)
     y = torch.where(broken, torch.full_like(variance, float("nan")), variance)
     return {
-        "y": around(
+        "y": nm.around(
             problem, y * n / free, error * n / free,
             ambiguous=m.ambiguous.squeeze(-1) & ~broken,
         )

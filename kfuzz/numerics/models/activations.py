@@ -1,6 +1,7 @@
 """Enclosures of the activation functions, in the forms that kernels use."""
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -24,13 +25,15 @@ GELU_TANH_CUBIC: Final = 0.044715
 _GELU_TANH_ARGUMENT: Final = 8
 
 
-def silu(x: Interval, arithmetic: Arithmetic, *, by_tanh: bool = False) -> Interval:
+def silu(x: Interval, arithmetic: Arithmetic) -> Interval:
     """Return x sigmoid(x), also as x / (1 + exp(-x))."""
-    made = sigmoid_by_tanh if by_tanh else sigmoid
-    gate = made(x, arithmetic)
-    if by_tanh:
-        # As h + h tanh(h): the product's rounding does not cancel.
-        gate = gate.widened(0.0, arithmetic.unit / 2)
+    return arithmetic.rounded(x * sigmoid(x, arithmetic), 2)
+
+
+def silu_by_tanh(x: Interval, arithmetic: Arithmetic) -> Interval:
+    """Return x (0.5 + 0.5 tanh(x / 2)), whose error is absolute."""
+    # As h + h tanh(h): the product's rounding does not cancel.
+    gate = sigmoid_by_tanh(x, arithmetic).widened(0.0, arithmetic.unit / 2)
     return arithmetic.rounded(x * gate, 2)
 
 
@@ -80,27 +83,28 @@ def limit_classes(x: Tensor, result: Tensor) -> Tensor:
 
 def activated(
     problem: Problem,
-    reference: Tensor,
-    value: Interval,
-    arithmetic: Arithmetic,
+    function: Callable[[Tensor], Tensor],
+    bounds: Callable[[Interval, Arithmetic], Interval],
     *,
-    ambiguous: Tensor | None = None,
+    doubles: bool = False,
 ) -> Acceptance:
     """Return the acceptance of an activation of `x`: at -Inf kernels give 0 or NaN.
 
     Args:
         problem: with the tensor `x`.
-        reference: float64, 0 at -Inf.
-        value: what an admissible kernel may hold elsewhere.
-        arithmetic: in what it is computed.
-        ambiguous: range-limited elements.
+        function: the activation in float64, 0 at -Inf.
+        bounds: what an admissible kernel may hold elsewhere, in an arithmetic.
+        doubles: whether twice x may be formed on the way.
     """
-    x = problem.tensors["x"]
+    x, arithmetic = problem.tensors["x"], Arithmetic.declared(problem)
+    reference = function(x)
+    value = bounds(arithmetic.read(x), arithmetic)
     value = Interval.exact(reference).where(x == float("-inf"), value)
-    classes = limit_classes(x, reference)
     return arithmetic.accepted(
-        problem, reference, value, classes=classes, ambiguous=ambiguous
-    )
+        problem, reference, value,
+        classes=limit_classes(x, reference),
+        ambiguous=doubling_overflows(x, arithmetic) if doubles else None,
+    )  # fmt: skip
 
 
 def doubling_overflows(x: Tensor, arithmetic: Arithmetic) -> Tensor:
@@ -110,9 +114,8 @@ def doubling_overflows(x: Tensor, arithmetic: Arithmetic) -> Tensor:
 
 def gated(
     problem: Problem,
-    result: Tensor,
-    bounds: Interval,
-    arithmetic: Arithmetic,
+    function: Callable[[Tensor], Tensor],
+    bounds: Callable[[Interval, Arithmetic], Interval],
     *,
     growth: float,
 ) -> Acceptance:
@@ -120,17 +123,17 @@ def gated(
 
     Args:
         problem: with the tensors `gate` and `up`.
-        result: float64 activation of the gate, 0 at -Inf.
-        bounds: what a kernel may hold for it.
-        arithmetic: in what it is computed.
+        function: the activation in float64, 0 at -Inf.
+        bounds: what a kernel may hold for it, in an arithmetic.
         growth: greatest factor by which gate and gate * up may grow on the way.
     """
+    arithmetic = Arithmetic.declared(problem)
     gate, up = problem.tensors["gate"], problem.tensors["up"]
-    seen = arithmetic.read(up)
-    reference = result * up
+    result, seen = function(gate), arithmetic.read(up)
     lowest = gate == float("-inf")
-    bounds = Interval.exact(result).where(lowest, bounds)
-    classes = product_classes(result, bounds, up, seen)
+    value = bounds(arithmetic.read(gate), arithmetic)
+    value = Interval.exact(result).where(lowest, value)
+    classes = product_classes(result, value, up, seen)
     classes = torch.where(lowest, classes | NAN, classes).to(torch.uint8)
     # gate * up first is as good an order: it may overflow where the result does not.
     partial = growth * torch.maximum(gate.abs(), (gate * up).abs())
@@ -138,8 +141,8 @@ def gated(
     order = order & (partial > arithmetic.format.max_finite)
     return arithmetic.accepted(
         problem,
-        reference,
-        arithmetic.rounded(bounds * seen, 2),
+        result * up,
+        arithmetic.rounded(value * seen, 2),
         classes=classes,
         ambiguous=order,
     )

@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import FINITE, NAN, Acceptance, Problem, around
-from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64
 from kfuzz.numerics.elements import finite_or_zero, meet
 from kfuzz.numerics.formats import FORMATS
@@ -71,7 +70,7 @@ class Arithmetic:
         unfused, query = (claims.algorithm == a for a in ("unfused", "stored_query"))
         stored = claims.intermediates == "output" or unfused or query
         stored = stored and out.unit > fine
-        flush = claims.subnormals != "preserve"
+        flush = problem.flushes
         return cls(
             fine=fine,
             coarse=out.unit if stored else 0.0,
@@ -215,7 +214,7 @@ def _weighted(
     problem: Problem, scores: Scores, v: Tensor, arithmetic: Arithmetic
 ) -> Acceptance:
     """Return the acceptance of softmax(scores) v."""
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
+    acc = problem.accumulation
     keys = v.shape[-2]
     minus = torch.full_like(scores.value, -math.inf)
     s = torch.where(scores.gone, minus, scores.value)

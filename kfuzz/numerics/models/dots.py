@@ -98,8 +98,8 @@ def dots(
         present: bool, broadcastable to [..., K, N]; False where b is padding, a
             zero that some kernels multiply by and others leave out.
     """
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
-    flush = problem.declaration.subnormals != "preserve"
+    acc = problem.accumulation
+    flush = problem.flushes
     floor = acc.operand_floor(problem.format, flush=flush)
     left, right = _Operand.of(a, floor), _Operand.of(b, floor)
     special, vanishes = _met(left, right)
@@ -259,7 +259,7 @@ def rounded_before(problem: Problem, made: Dots, addend: Tensor) -> Dots:
     out = problem.output
     if problem.declaration.intermediates != "output" or out.unit <= U32:
         return made
-    flush = problem.declaration.subnormals != "preserve"
+    flush = problem.flushes
     size = (made.value - finite_or_zero(addend)).abs() + made.error
     error = made.error + out.unit * size
     error = error + (out.min_normal if flush else out.min_subnormal)

@@ -25,7 +25,7 @@ class Elementwise:
         """Return the acceptance around an oracle's float64 result."""
         unit = intermediate_unit(problem)
         error = (2 * self.ulps + 1) * unit * reference.abs() + self.absolute
-        if problem.declaration.subnormals != "preserve":
+        if problem.flushes:
             error = error + 2.0**-126
         return around(problem, reference, error)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import Problem
-from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64, Accumulation, gamma
+from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64, gamma
 from kfuzz.numerics.elements import (
     finite_or_zero,
     infinity,
@@ -114,7 +114,7 @@ def exponentials(problem: Problem, x: Tensor, dim: int) -> Exponentials:
     """
     n = x.shape[dim]
     unit = intermediate_unit(problem)
-    acc = Accumulation.declared(problem.declaration, attribution=problem.attribution)
+    acc = problem.accumulation
     greatest = x.amax(dim, keepdim=True)  # NaN where there is one
     plain = is_finite(greatest)
     top = torch.where(plain, greatest, zero(x))

@@ -51,12 +51,11 @@ class RowArithmetic:
     @classmethod
     def declared(cls, problem: Problem) -> "RowArithmetic":
         """Return the arithmetic that a problem's declaration names."""
-        claims = problem.declaration
-        acc = Accumulation.declared(claims, attribution=problem.attribution)
+        acc = problem.accumulation
         unit = intermediate_unit(problem)
         coarse = unit if unit > acc.format.unit else 0.0
         held = problem.output if coarse else FORMATS["float32"]
-        flush = claims.subnormals != "preserve"
+        flush = problem.flushes
         eta = held.min_normal if flush else held.min_subnormal
         return cls(acc, unit, coarse, held, eta, flush)
 

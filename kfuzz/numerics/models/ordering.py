@@ -54,7 +54,7 @@ def ordered(problem: Problem, *, descending: bool) -> Order:
     x, dim = problem.tensors["x"], problem.axis()
     values, index = order(x, dim, descending=descending)
     keys, blurred = _key(x), torch.zeros_like(x, dtype=torch.bool)
-    if problem.declaration.subnormals != "preserve":
+    if problem.flushes:
         near = keys.abs() < problem.format.min_normal
         flushed = (near & (keys != 0)).any(dim, keepdim=True)
         blurred = (values.abs() < problem.format.min_normal) & flushed

@@ -21,7 +21,7 @@ from kfuzz.numerics.acceptance import (
     between,
 )
 from kfuzz.numerics.bounds import U32
-from kfuzz.numerics.formats import FORMATS, Format, round_to
+from kfuzz.numerics.formats import FORMATS, INTEGERS, Format, round_to
 from kfuzz.numerics.intervals import Arithmetic, Interval, product_classes
 
 # A quotient within 2 ulp of the correctly rounded one, in half units: the larger of
@@ -32,6 +32,9 @@ SCALE: Final = 2 * DIVISION
 # From x / s to what is rounded to a code: the scale's own division, that of a
 # reciprocal (1 / s, or peak / amax apart from s), and the product with it.
 CODE: Final = 2 * DIVISION + 1
+
+# Formats of codes, by name.
+CODES: Final = {**FORMATS, **INTEGERS}
 
 
 @dataclass(frozen=True)

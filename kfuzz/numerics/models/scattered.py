@@ -20,7 +20,7 @@ def accumulation(problem: Problem) -> Accumulation:
     holds the result: atomic additions there.
     """
     claims, output = problem.declaration, problem.output
-    acc = Accumulation.declared(claims, attribution=problem.attribution)
+    acc = problem.accumulation
     if claims.intermediates == "output" and output.precision < acc.format.precision:
         return Accumulation(output, attribution=problem.attribution, stored=output)
     return acc
@@ -51,7 +51,7 @@ def scattered_sums(
         scale: factor of the sources; not 0.
     """
     acc, data = accumulation(problem), problem.format
-    flush = problem.declaration.subnormals != "preserve"
+    flush = problem.flushes
     exact_scale = math.frexp(abs(scale))[0] == 0.5
     terms = src * scale
 

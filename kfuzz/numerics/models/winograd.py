@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import ANY, Problem
-from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.bounds import gamma, growth
 from kfuzz.numerics.formats import FORMATS, Format
 from kfuzz.numerics.models.dots import Dots
@@ -114,10 +113,10 @@ def _by_tiles(
         )
     )
     claims, out = problem.declaration, problem.output
-    acc = Accumulation.declared(claims, attribution=problem.attribution)
+    acc = problem.accumulation
     bound = growth if problem.attribution else gamma
     stored = claims.intermediates == "output" and out.unit > acc.format.unit
-    flush = claims.subnormals != "preserve"
+    flush = problem.flushes
     floor = acc.operand_floor(problem.format, flush=flush)
 
     patches, filters = patches.flatten(-2), filters.flatten(-2)

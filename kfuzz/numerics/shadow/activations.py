@@ -4,7 +4,8 @@ They run under the shadow, which sees each step.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as functional
@@ -12,11 +13,35 @@ from torch import Tensor
 
 from kfuzz.numerics.shadow.shade import NoRule, composite
 
-
-@composite("silu")
-def silu(x: Tensor) -> Tensor:
-    """`x sigmoid(x)`."""
-    return x * x.sigmoid()
+# Chains of one line. At thresholds NaN stays.
+CHAINS: Final[dict[str, Callable[..., Any]]] = {
+    "silu": lambda x: x * x.sigmoid(),
+    "celu": lambda x, alpha=1: torch.where(
+        x > 0, x, alpha * (x.clamp(max=0) / alpha).expm1()
+    ),
+    "threshold": lambda x, least, value: torch.where(x <= least, value, x),
+    "hardshrink": lambda x, width=0.5: torch.where(
+        (x >= -width) & (x <= width), 0.0, x
+    ),
+    # Nearer to 0 by the width, or 0 within it.
+    "softshrink": lambda x, width=0.5: torch.where(
+        x > width, x - width, torch.where(x < -width, x + width, x * 0.0)
+    ),
+    "leaky_relu": lambda x, slope=0.01: torch.where(x > 0, x, x * slope),
+    "_prelu_kernel": lambda x, weight: torch.where(x > 0, x, x * weight),
+    "mish": lambda x: x * functional.softplus(x).tanh(),
+    "hardswish": lambda x: x * (x + 3).clamp(0, 6) / 6,
+    "hardsigmoid": lambda x: (x + 3).clamp(0, 6) / 6,
+    "lerp": lambda a, b, weight: a + weight * (b - a),
+    "addcmul": lambda x, a, b, *, value=1: x + value * (a * b),
+    "addcdiv": lambda x, a, b, *, value=1: x + value * (a / b),
+    "masked_fill": lambda x, mask, value: torch.where(mask, value, x),
+    "logaddexp": lambda a, b: torch.maximum(a, b) + (-(a - b).abs()).exp().log1p(),
+    # Squared differences: each, their mean or their sum.
+    "mse_loss": lambda a, b, reduction=1: _reduced((a - b) * (a - b), reduction),
+}
+for _name, _chain in CHAINS.items():
+    composite(_name)(_chain)
 
 
 @composite("gelu")
@@ -44,31 +69,6 @@ def elu(
     return torch.where(x > 0, x, below) * scale
 
 
-@composite("celu")
-def celu(x: Tensor, alpha: float = 1) -> Tensor:
-    """x, or alpha (exp(x / alpha) - 1) below 0."""
-    return torch.where(x > 0, x, alpha * (x.clamp(max=0) / alpha).expm1())
-
-
-@composite("threshold")
-def threshold(x: Tensor, least: float, value: float) -> Tensor:
-    """x, or a value up to the threshold; NaN stays."""
-    return torch.where(x <= least, value, x)
-
-
-@composite("hardshrink")
-def hardshrink(x: Tensor, width: float = 0.5) -> Tensor:
-    """x, or 0 within the width; NaN stays."""
-    return torch.where((x >= -width) & (x <= width), 0.0, x)
-
-
-@composite("softshrink")
-def softshrink(x: Tensor, width: float = 0.5) -> Tensor:
-    """X nearer to 0 by the width, or 0 within it."""
-    below = torch.where(x < -width, x + width, x * 0.0)
-    return torch.where(x > width, x - width, below)
-
-
 @composite("smooth_l1_loss")
 def smooth_l1(x: Tensor, y: Tensor, reduction: int = 1, beta: float = 1.0) -> Tensor:
     """d^2 / (2 beta) for small differences, |d| - beta / 2 for others."""
@@ -88,41 +88,11 @@ def huber(x: Tensor, y: Tensor, reduction: int = 1, delta: float = 1.0) -> Tenso
     return _reduced(torch.where(far <= delta, near, large), reduction)
 
 
-@composite("leaky_relu")
-def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
-    """x, or slope x below 0."""
-    return torch.where(x > 0, x, x * slope)
-
-
-@composite("_prelu_kernel")
-def prelu(x: Tensor, weight: Tensor) -> Tensor:
-    """x, or weight x below 0."""
-    return torch.where(x > 0, x, x * weight)
-
-
 @composite("log_sigmoid_forward")
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
     """min(x, 0) - log1p(exp(-|x|))."""
     small = (-x.abs()).exp()
     return x.clamp(max=0) - small.log1p(), small
-
-
-@composite("mish")
-def mish(x: Tensor) -> Tensor:
-    """`x tanh(softplus(x))`."""
-    return x * functional.softplus(x).tanh()
-
-
-@composite("hardswish")
-def hardswish(x: Tensor) -> Tensor:
-    """`x clamp(x + 3, 0, 6) / 6`."""
-    return x * (x + 3).clamp(0, 6) / 6
-
-
-@composite("hardsigmoid")
-def hardsigmoid(x: Tensor) -> Tensor:
-    """clamp(x + 3, 0, 6) / 6."""
-    return (x + 3).clamp(0, 6) / 6
 
 
 @composite("glu")
@@ -133,25 +103,6 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     return made
 
 
-@composite("lerp")
-def lerp(a: Tensor, b: Tensor, weight: Any) -> Tensor:
-    """`a + weight (b - a)`."""
-    made: Tensor = a + weight * (b - a)
-    return made
-
-
-@composite("addcmul")
-def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
-    """`x + value a b`."""
-    return x + value * (a * b)
-
-
-@composite("addcdiv")
-def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
-    """`x + value a / b`."""
-    return x + value * (a / b)
-
-
 @composite("xlogy")
 def xlogy(x: Any, y: Any) -> Tensor:
     """`x log(y)`, 0 where x is."""
@@ -159,12 +110,6 @@ def xlogy(x: Any, y: Any) -> Tensor:
     x, y = torch.as_tensor(x, dtype=like.dtype), torch.as_tensor(y, dtype=like.dtype)
     made = torch.where(x == 0, torch.zeros_like(like), x * y.log())
     return torch.where(y.isnan(), y, made)
-
-
-@composite("masked_fill")
-def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """Value where the mask holds."""
-    return torch.where(mask, value, x)
 
 
 @composite("addmv")
@@ -180,18 +125,6 @@ def aminmax(x: Tensor, *, dim: Any = None, keepdim: bool = False) -> Any:
     """Least and greatest."""
     dims = list(range(x.dim())) if dim is None else dim
     return x.amin(dims, keepdim=keepdim), x.amax(dims, keepdim=keepdim)
-
-
-@composite("logaddexp")
-def logaddexp(a: Tensor, b: Tensor) -> Tensor:
-    """`max + log1p(exp(-|a - b|))`."""
-    return torch.maximum(a, b) + (-(a - b).abs()).exp().log1p()
-
-
-@composite("mse_loss")
-def mse_loss(a: Tensor, b: Tensor, reduction: int = 1) -> Tensor:
-    """Squared differences: each, their mean or their sum."""
-    return _reduced((a - b) * (a - b), reduction)
 
 
 def _reduced(x: Tensor, reduction: int) -> Tensor:

@@ -94,6 +94,16 @@ def _mean(call: Call) -> Outcome:
     return finished(call.out, made, certain, limited, nonnegative=a.shade.nonnegative)
 
 
+def _of_prefixes(call: Call, terms: Tensor, dim: int) -> Tensor:
+    """Return the coefficient of each prefix along a dimension, the others 1."""
+    unit, n = FORMATS["float64"].unit, terms.shape[dim]
+    acc = call.steps.acc
+    held = [acc.summation(i + 1) + (i + 1) * unit for i in range(n)]
+    shape = [1] * terms.dim()
+    shape[dim] = n
+    return torch.tensor(held, dtype=torch.float64, device=terms.device).reshape(shape)
+
+
 @rule("cumsum")
 def _cumsum(call: Call) -> Outcome:
     """The sum of each prefix, in any order of its own."""
@@ -103,11 +113,7 @@ def _cumsum(call: Call) -> Outcome:
     dim = int(call.get("dim"))
     n = a.value.shape[dim]
     terms = finite(a.value)
-    unit = FORMATS["float64"].unit
-    held = [steps.acc.summation(i + 1) + (i + 1) * unit for i in range(n)]
-    shape = [1] * a.value.dim()
-    shape[dim] = n
-    c = torch.tensor(held, dtype=torch.float64, device=terms.device).reshape(shape)
+    c = _of_prefixes(call, terms, dim)
     carried = a.error.cumsum(dim)
     size = terms.abs().cumsum(dim) + carried
     rounding = torch.where(size == 0, torch.zeros_like(size), c * size)
@@ -148,11 +154,7 @@ def _cumprod(call: Call) -> Outcome:
     carried = size - terms.abs().cumprod(dim)
     above = far.clamp(min=1).cumprod(dim)
     below = (terms.abs() - a.error).clamp(min=0, max=1).cumprod(dim)
-    unit = FORMATS["float64"].unit
-    held = [steps.acc.summation(i + 1) + (i + 1) * unit for i in range(n)]
-    shape = [1] * terms.dim()
-    shape[dim] = n
-    c = torch.tensor(held, dtype=torch.float64, device=terms.device).reshape(shape)
+    c = _of_prefixes(call, terms, dim)
     lost = n * steps.lost(steps.compute)
     vanishing = torch.where(below < steps.compute.min_normal, lost * above, 0.0)
     # Behind an exact 0 all products are 0.

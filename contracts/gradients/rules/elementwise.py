@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.gradients.exact import factor, whole
+from kfuzz.contracts.gradients.rules.exact import factor, whole
 from kfuzz.contracts.gradients.rules import (
     Either,
     Given,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.gradients.exact import grad, summed
+from kfuzz.contracts.gradients.rules.exact import grad, summed
 from kfuzz.contracts.gradients.rules import Given, Gradients, both, product, rule
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.gradients.exact import grad, moved, prefixes
+from kfuzz.contracts.gradients.rules.exact import grad, moved, prefixes
 from kfuzz.contracts.gradients.rules import (
     Either,
     Given,
