@@ -3,7 +3,6 @@
 import math
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.gradients.rules.exact import factor, whole
 from kfuzz.contracts.gradients.rules import (
     Either,
     Given,
@@ -12,6 +11,7 @@ from kfuzz.contracts.gradients.rules import (
     product,
     rule,
 )
+from kfuzz.contracts.gradients.rules.exact import factor, whole
 
 if TYPE_CHECKING:
     from torch import Tensor

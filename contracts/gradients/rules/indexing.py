@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.gradients.rules.exact import grad, moved, scattered, whole
 from kfuzz.contracts.gradients.rules import Given, Gradients, both, rule
+from kfuzz.contracts.gradients.rules.exact import grad, moved, scattered, whole
 from kfuzz.contracts.operators.elementwise.rope import tables
 
 if TYPE_CHECKING:

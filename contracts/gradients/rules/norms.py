@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.gradients.rules.exact import grad, summed
 from kfuzz.contracts.gradients.rules import Given, Gradients, both, product, rule
+from kfuzz.contracts.gradients.rules.exact import grad, summed
 
 if TYPE_CHECKING:
     from torch import Tensor

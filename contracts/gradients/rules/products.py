@@ -3,9 +3,9 @@
 import math
 from typing import TYPE_CHECKING
 
+from kfuzz.contracts.gradients.rules import Given, Gradients, both, rule
 from kfuzz.contracts.gradients.rules.elementwise import gelu_slope
 from kfuzz.contracts.gradients.rules.exact import grad, products, summed
-from kfuzz.contracts.gradients.rules import Given, Gradients, both, rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

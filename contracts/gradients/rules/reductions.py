@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from kfuzz.contracts.gradients.rules.exact import grad, moved, prefixes
 from kfuzz.contracts.gradients.rules import (
     Either,
     Given,
@@ -11,6 +10,7 @@ from kfuzz.contracts.gradients.rules import (
     product,
     rule,
 )
+from kfuzz.contracts.gradients.rules.exact import grad, moved, prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
