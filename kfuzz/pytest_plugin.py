@@ -180,12 +180,12 @@ class FindingItem(pytest.Item):
         from kfuzz.core.errors import BackendError
         from kfuzz.engine.config import ReplayConfig
         from kfuzz.engine.replay.replayer import replay
-        from kfuzz.execution.device.devices import resolve_device
+        from kfuzz.execution.device.backends import resolve
         from kfuzz.judge.opener import opener
         from kfuzz.targets.load import project_root
 
         try:
-            resolve_device(stored.finding.device)
+            resolve(stored.finding.device)
         except BackendError as error:
             pytest.skip(str(error))
         corpus = self.config.stash[_CORPUS]

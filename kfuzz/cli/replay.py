@@ -23,6 +23,7 @@ from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.workers.processors import processors
+from kfuzz.execution.device.backends import AUTO, named
 from kfuzz.execution.device.sanitizer import TOOLS
 from kfuzz.report.corpus_lists import problem_line
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
@@ -167,7 +168,7 @@ def shrink(
 def _jobs_for(entries: Sequence[Stored | Problem], device: str | None) -> int:
     """Return how many findings are replayed side by side where nobody says."""
     used = {device or e.finding.device for e in entries if isinstance(e, Stored)}
-    if any(name.startswith(("cuda", "auto")) for name in used):
+    if any(name == AUTO or named(name).has.asynchronous for name in used):
         return 1  # what else a GPU does may change what shows
     return min(max(processors() // 2, 1), MOST_JOBS, len(entries))
 

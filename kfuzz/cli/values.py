@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.execution.device.backends import AUTO, BACKENDS
 from kfuzz.report.kinds import NAMES, ReportFile
 
 FRESH: Final = "fresh"
 """The seed of a run that is to draw other cases than any before it."""
 
-DEVICES: Final = ("auto", "cpu", "cuda", "interpret")
+DEVICES: Final = (AUTO, *sorted(BACKENDS))
 # A week is the longest night; more is a slip of the keyboard.
 MAX_SECONDS: Final = 7 * 24 * 3600.0
 # Seeds are 64 bits wide; a random one is short enough to type.
@@ -33,7 +34,7 @@ _DURATION: Final = re.compile(
 )
 _SECONDS: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _AGE: Final = re.compile(r"(?P<number>\d{1,5})(?P<unit>[hdw])", re.ASCII)
-_CUDA: Final = re.compile(r"cuda:\d{1,4}", re.ASCII)
+_NUMBER: Final = re.compile(r":\d{1,4}", re.ASCII)
 # A file's name may hold commas, as long as no other report seems to begin there.
 _NEXT_REPORT: Final = re.compile(r",(?=[A-Za-z_-]*=)")
 _TRUTHS: Final = {"1": True, "true": True, "yes": True, "on": True,
@@ -237,9 +238,11 @@ def _choice(value: Any, place: Place, *, valid: Sequence[str]) -> str:
 def _device(value: Any, place: Place) -> str:
     if not isinstance(value, str):
         place.reject(value, "a device", suggestion("", DEVICES))
-    if _CUDA.fullmatch(value):
+    numbered = tuple(b.name for b in BACKENDS.values() if b.numbered)
+    name, colon, _ = value.partition(":")
+    if name in numbered and _NUMBER.fullmatch(value, len(name)):
         return value
-    valid = (*DEVICES, "cuda:0") if ":" in value else DEVICES
+    valid = (*DEVICES, *(f"{n}:0" for n in numbered)) if colon else DEVICES
     return choose(value, valid, place.label)
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from kfuzz.core.errors import UsageError
 
@@ -26,16 +25,6 @@ class SizeBudget:
     rows: int
     span: int = 0
     tall: int = 0
-
-
-# Interpreter 64 programs (about 1 ms each, some 10 of attention), CPU 2^16
-# elements, GPU 2^22. On the CPU 256 GiB of address space cost nothing, and the
-# smallest address spaces have twice that.
-SIZE_BUDGETS: Final = {
-    "interpret": SizeBudget(elements=1 << 16, rows=64, span=1 << 38, tall=1100),
-    "cpu": SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
-    "cuda": SizeBudget(elements=1 << 22, rows=1 << 16),
-}
 
 
 class Scale(StrEnum):

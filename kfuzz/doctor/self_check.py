@@ -134,7 +134,7 @@ def _load_past_the_end_on_a_device() -> Message:
 
     from kfuzz.core.recipe import Edge, Fill, TensorSpec
     from kfuzz.core.verdict import ILLEGAL_ADDRESS
-    from kfuzz.execution.device.devices import fault_of
+    from kfuzz.execution.device.backends import fault_of
     from kfuzz.execution.memory.placement import place
     from kfuzz.execution.memory.poison import Poison
 
@@ -173,12 +173,12 @@ def _lacking_surroundings() -> list[str]:
     """Try what calls on the first GPU are made to meet; return what does not work."""
     import torch
 
-    from kfuzz.execution.device.health import ailment
+    from kfuzz.execution.device.backends import backend_of
     from kfuzz.execution.device.surroundings import Company, surroundings_of
     from kfuzz.execution.memory.poison import Poison
 
     device = torch.device("cuda", 0)
-    if (why := ailment(device)) is not None:
+    if (why := backend_of(device).ailment(device)) is not None:
         return [f"the device does no work: {why}"]
     around = surroundings_of(device)
     assert around is not None  # which the CPU alone has none of

@@ -16,6 +16,7 @@ from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.calling import Caller, without_edge
 from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.calls.run import PLAIN, Manner
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Run
@@ -67,7 +68,7 @@ class CaseCalls:
     @property
     def on_gpu(self) -> bool:
         """Whether the kernel runs on a GPU."""
-        return self.caller.memory.device.type == "cuda"
+        return backend_of(self.caller.memory.device).has.asynchronous
 
     def accepted(self, derived: Derived) -> Mapping[str, Acceptance] | None:
         """Return what is accepted for a case, None where values are not judged.

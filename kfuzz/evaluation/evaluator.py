@@ -54,8 +54,7 @@ from kfuzz.evaluation.probes import (
 from kfuzz.evaluation.probes.repeating import is_told
 from kfuzz.evaluation.probes.second_call import is_due, second_data
 from kfuzz.evaluation.probes.shorter import shortened
-from kfuzz.execution.device.devices import is_lost
-from kfuzz.execution.device.health import ailment
+from kfuzz.execution.device.backends import backend_of, is_lost
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.memory import arena
 from kfuzz.execution.memory.windows import is_sparse
@@ -128,7 +127,8 @@ class Bench:
         self.on_run: Callable[[], None] = lambda: None
         self.spent = False
         self.beside_collective: BesideCollective | None = None
-        self.captures = setting.device.type == "cuda" and is_child()
+        self._backend = backend_of(setting.device)
+        self.captures = self._backend.has.asynchronous and is_child()
         self._memory = Memory(setting.device)
         self._classes = setting.classes
         if kernel.operator.forward is not None:
@@ -201,7 +201,7 @@ class Bench:
             self.captures = caller.captures
         self.spent = caller.lost
         if caller.raised and not self.spent:
-            self.spent = ailment(self.setting.device) is not None
+            self.spent = self._backend.ailment(self.setting.device) is not None
         if self.kernel.operator.forward is not None:
             report = charged(report, self.setting.classes)
         lacking = self._lacking() if caller.stale else ()

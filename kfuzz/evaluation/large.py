@@ -42,6 +42,7 @@ from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.execution.calls import large
 from kfuzz.execution.calls.large import LargePlacement
 from kfuzz.execution.calls.results import read_results
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.poison import fill_poison
 from kfuzz.execution.values.fills import logical_values, stretch
 from kfuzz.numerics.acceptance import Acceptance, Problem
@@ -118,8 +119,8 @@ class LargeJudge:
             text = f"a large case: out of memory: {str(error).splitlines()[0]}"
             return CaseReport({}, unsupported=text)
         finally:
-            if self.device.type == "cuda" and not self.lost:
-                torch.cuda.empty_cache()
+            if not self.lost:
+                backend_of(self.device).give_back_memory()
 
     def part(self, axis: str, start: int, stop: int) -> Derived:
         """Return rows `start` to `stop` of the case, as a case of its own."""

@@ -13,6 +13,7 @@ from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.evaluator import Bench
 from kfuzz.execution.calls.run import Manner
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run
 
@@ -43,7 +44,7 @@ def observe(bench: Bench, case: Case, times: int) -> Observed:
     unlike = 0
     for number in range(times):
         company = Company.NONE
-        if bench.setting.device.type == "cuda":
+        if backend_of(bench.setting.device).has.asynchronous:
             company = _COMPANY[number % len(_COMPANY)]
         run = caller.run(
             derived, expected, poison_of(case), manner=Manner(company=company)

@@ -29,7 +29,7 @@ from kfuzz.core.settled import config_of, settled
 from kfuzz.evaluation.calling import invocation
 from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.occupied import by_kernel
-from kfuzz.execution.device.devices import fault_name, is_lost
+from kfuzz.execution.device.backends import fault_of
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.values.fills import batch_values
 from kfuzz.execution.values.items import item
@@ -128,10 +128,11 @@ class Screen:
         try:
             with by_kernel():  # it is what the device is waited for
                 table = joined.cpu().numpy()
-        except RuntimeError as error:
-            if not is_lost(self._device):
+        except RuntimeError:
+            fault = fault_of(self._device)
+            if not fault:
                 raise
-            return Screened(lost=fault_name(error), spent=True)
+            return Screened(lost=fault, spent=True)
         members = table.shape[1]
         largest = table[1 + 4 * len(accepted) :].view(np.float64)
         is_finite = np.ones(members, np.bool_) & np.isfinite(largest).all(0)

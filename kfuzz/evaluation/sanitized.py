@@ -22,6 +22,7 @@ from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.settled import config_of
 from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.execution.calls.raised import raised_by
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.randomness import SEED, seeded
@@ -63,15 +64,10 @@ def call(kernel: BoundKernel, case: Case, device: torch.device) -> None:
         ]
     config = config_of(case)
     keywords = keywords_of(kernel, case, config)
-    _wait(device)
+    backend_of(device).wait(device)
     with watch(config=config), seeded(device, SEED), torch.no_grad():
         kernel.taking(case.tensors)(*arguments, **keywords)
-    _wait(device)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    backend_of(device).wait(device)
 
 
 def run(request: Mapping[str, Any]) -> dict[str, str]:

@@ -27,9 +27,7 @@ from kfuzz.evaluation.prefilter import Screen
 from kfuzz.execution.calls.branches import Watch, watch
 from kfuzz.execution.calls.compiling import beat_while_compiling
 from kfuzz.execution.calls.occupied import Holder, tell
-from kfuzz.execution.device.devices import device_name
-from kfuzz.execution.device.health import ailment
-from kfuzz.execution.device.machine import flags
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.memory import arena
 from kfuzz.execution.processes.interrupts import is_child
@@ -115,12 +113,13 @@ class Worker:
             module=message["module"],
             only=(message["name"],),
         )
+        device = torch.device(message["device"])
+        backend = backend_of(device)
         if self._bench is None:
-            device = torch.device(message["device"])
-            if device.type != "cuda":
+            if backend.has.on_host:
                 limit_memory()  # a context maps far more than it takes
             # Before the user's file: on a broken device its import would be blamed.
-            elif (why := ailment(device)) is not None:
+            if (why := backend.ailment(device)) is not None:
                 return {"ailment": why}
             try:
                 loaded = load(source, root=Path(message["root"]))
@@ -146,8 +145,8 @@ class Worker:
                 if self._watch is not None:
                     tell(self._watch.occupied, role="branches")
         return {
-            "device": device_name(message["device"]),
-            "flags": flags(message["device"]),
+            "device": backend.device_name(message["device"]),
+            "flags": backend.flags(),
             "unfenced": self._unfenced if message["fences"] else "",
         }
 

@@ -24,7 +24,7 @@ from kfuzz.core.calibration import (
 )
 from kfuzz.core.errors import UsageError
 from kfuzz.core.fingerprint import host_fingerprint
-from kfuzz.execution.device.devices import device_name, resolve_device
+from kfuzz.execution.device.backends import resolve
 from kfuzz.grade.witness_pool import Pool
 from kfuzz.grade.witness_search import CONFORMING_SHARE
 
@@ -70,8 +70,8 @@ def calibrate(
         UsageError: if a glob matches no contract.
         BackendError: if the device is not there.
     """
-    backend, device = resolve_device(config.device)
-    kind = "cuda" if backend == "cuda" else "cpu"
+    backend, (device, *_) = resolve(config.device)
+    kind = backend.torch_type
     listed = list(roster(kind)) if entries is None else list(entries)
     wanted = _selected(config.globs, listed)
     chosen = [e for e in listed if _bears(e, wanted)]
@@ -91,7 +91,7 @@ def calibrate(
         cases=config.cases,
         conforming_cases=max(config.cases // CONFORMING_SHARE, 1),
         device=device,
-        fingerprint=host_fingerprint(device=device_name(device)),
+        fingerprint=host_fingerprint(device=backend.device_name(device)),
         contracts=tuple(_without(left, contracts)),
         outcomes=ordered,
         unsearched=len(left),

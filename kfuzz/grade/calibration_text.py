@@ -7,6 +7,7 @@ from typing import Any, TextIO
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.calibration import Calibration, Outcome, Role, Soundness
 from kfuzz.core.codec import encode
+from kfuzz.execution.device.backends import named
 from kfuzz.report.layout import Section, text_page
 
 
@@ -62,7 +63,7 @@ def _facts(made: Calibration) -> Iterator[tuple[str, str]]:
     interpreted = {
         o.cases
         for o in made.outcomes
-        if o.role is Role.CONFORMING and o.backend == "interpret"
+        if o.role is Role.CONFORMING and not named(o.backend).has.native
     }
     fewer = f", {max(interpreted)} in Triton's interpreter" if interpreted else ""
     yield (

@@ -27,16 +27,12 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.engine.search.self_check import UNCALIBRATED
-from kfuzz.execution.device.devices import device_name, devices_of, resolve_device
-from kfuzz.execution.device.machine import describe
+from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.targets.identity import identity
 from kfuzz.targets.load import LoadedKernel, load_all
 
-# Modules that bind the platform's own kernels as declared for a backend.
-PLATFORM: Final = {
-    "cpu": "kfuzz.contracts.platform.torch_cpu",
-    "cuda": "kfuzz.contracts.platform.torch_cuda",
-}
+# Modules that bind the platform's own kernels as declared for torch's type of a device.
+PLATFORM: Final = "kfuzz.contracts.platform.torch_{}"
 
 
 def platform_config(config: RunConfig) -> RunConfig:
@@ -46,17 +42,18 @@ def platform_config(config: RunConfig) -> RunConfig:
         UsageError: for Triton's interpreter, in which the platform has none.
         BackendError: if the device is not there.
     """
-    backend, _ = resolve_device(config.device)
-    if backend == "interpret":
-        if config.device == "interpret":
+    backend, _ = resolve(config.device)
+    device = config.device
+    if not backend.has.native:
+        if config.device == backend.name:
             raise UsageError(
-                "torch's own kernels do not run in Triton's interpreter",
-                where="--platform --device interpret",
+                f"torch's own kernels do not run {backend.place}",
+                where=f"--platform --device {backend.name}",
                 fix="give --device cpu or cuda",
             )
-        backend = "cpu"
-    device = config.device if backend == "cuda" else "cpu"
-    return replace(config, targets=(PLATFORM[backend],), device=device)
+        device = backend.torch_type
+    target = PLATFORM.format(backend.torch_type)
+    return replace(config, targets=(target,), device=device)
 
 
 def resting_on(statement: Statement, calibration: Calibration) -> Statement:
@@ -101,9 +98,9 @@ class Grading:
         self._config = platform_config(config) if platform else config
         self._platform = platform
         self._calibration = calibration
-        self._backend, self._device = resolve_device(self._config.device)
-        devices = devices_of(self._config.device, self._device)
-        if len(set(map(device_name, devices))) > 1:
+        self._backend, devices = resolve(self._config.device)
+        self._device = devices[0]
+        if len(set(map(self._backend.device_name, devices))) > 1:
             # A statement is about one kind of device.
             self._config = replace(self._config, device=self._device)
         self._kernels: dict[str, LoadedKernel] = {}
@@ -137,10 +134,10 @@ class Grading:
     def statement(self) -> Statement:
         """Return what the events came to."""
         config, ended = self._config, self._ended
-        name, driver = describe(self._device)
+        name, driver = self._backend.describe(self._device)
         in_force = select_classes(config.contracts, config.exclude_contracts)
         return Statement(
-            device=self._backend,
+            device=self._backend.name,
             fingerprint=host_fingerprint(device=name, driver=driver),
             seed=config.seed,
             max_cases=config.budget.max_cases,
@@ -148,7 +145,7 @@ class Grading:
             elapsed_s=round(ended.elapsed_s, 1) if ended else 0.0,
             classes=tuple(c.id for c in ATTRIBUTION if c.id in in_force),
             kernels=tuple(map(self._stated, self._finished)),
-            instruments=_instruments(self._backend, self._finished),
+            instruments=_instruments(self._backend.name, self._finished),
             platform=self._platform,
             calibration=_calibrated(self._calibration),
             interrupted=ended is None or ended.interrupted,
@@ -201,7 +198,7 @@ class Grading:
         return tuple(
             KnownDefect(d.contract, d.where, d.evidence)
             for d in DEFECTS
-            if kernel in d.kernels and holds(d, self._backend, version)
+            if kernel in d.kernels and holds(d, self._backend.name, version)
         )
 
 
@@ -253,6 +250,6 @@ def _instruments(
     fenced = [kernel.fenced for kernel in finished if kernel.cases]
     if fenced and all(fenced):
         found.append(Instrument.PAGE_GUARDS)
-    if backend == "interpret":
+    if not BACKENDS[backend].has.native:
         found += [Instrument.ADDRESS_CHECK, Instrument.RACE_CHECK]
     return tuple(found)

@@ -6,7 +6,6 @@ from typing import Any
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
@@ -15,6 +14,7 @@ from kfuzz.core.verdict import CaseReport
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.functional import passes_functional
+from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.grade.witness_search import Found, outcome_of, search
 
 Message = dict[str, Any]
@@ -30,9 +30,10 @@ def answer(message: Message) -> Message:
     entry, device = Entry(witness, Role(role), backend), message["device"]
     kernel = entry.load()
     functional = _passes(witness, device)
+    sizes = BACKENDS[backend].limits.sizes
     bench = Bench(
         kernel,
-        setting_of(device, SIZE_BUDGETS[backend], [c.id for c in ATTRIBUTION]),
+        setting_of(device, sizes, [c.id for c in ATTRIBUTION]),
     )
 
     def judge(case: Case, depth: Depth) -> CaseReport:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Outcome
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
@@ -23,6 +22,7 @@ from kfuzz.engine.workers.faults import charged, is_fault
 from kfuzz.engine.workers.processors import processors
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import LOOK_SECONDS, Stopped
+from kfuzz.execution.device.backends import BACKENDS, backend_of, sharing
 from kfuzz.execution.processes import (
     Child,
     ChildDied,
@@ -54,20 +54,20 @@ class Pool:
         self._device = device
         self._cases = cases
         self._seed = seed
-        on_cpu = not device.startswith("cuda")
-        self._jobs = jobs or (processors() if on_cpu else 1)
+        native = backend_of(device)
+        self._jobs = jobs or (1 if native.has.asynchronous else processors())
         # Natively on the CPU, Triton is not to interpret: some classes would not bind.
-        self._names = ("cpu", "interpret") if on_cpu else ("cuda",)
+        self._on = sharing(native.torch_type)
         self._zygotes: dict[str, Zygote] = {}
         self._backends: dict[str, Backend] = {}
         self._starting = threading.Lock()
         self._mine = threading.local()
 
     def __enter__(self) -> "Pool":
-        for name in self._names:
+        for backend in self._on:
             # What witnesses print as they die is what they are there for.
-            lent = zygotes.lend(name, SERVE, output=lambda _: None)
-            self._zygotes[name] = lent.zygote
+            lent = zygotes.lend(backend, SERVE, output=lambda _: None)
+            self._zygotes[backend.name] = lent.zygote
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -137,7 +137,7 @@ class Pool:
         """Return where witnesses of a backend run in children of their own."""
         with self._starting:
             if name not in self._backends:
-                made = Backend(self._device if name == "cuda" else name)
+                made = Backend(self._device if BACKENDS[name].numbered else name)
                 made.quiet = True
                 self._backends[name] = made
             return self._backends[name]
@@ -151,7 +151,7 @@ class Pool:
         place = Place(
             device=backend.device,
             backend=backend.name,
-            budget=SIZE_BUDGETS[backend.name],
+            budget=backend.on.limits.sizes,
             classes=tuple(sorted(c.id for c in ATTRIBUTION)),
             root=project_root(),
         )

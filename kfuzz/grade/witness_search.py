@@ -8,13 +8,13 @@ from typing import Final
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Outcome, Role
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.engine.search.drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.workers.served import Stopped
+from kfuzz.execution.device.backends import BACKENDS
 
 # As a campaign's: a gross fault shows in the first round.
 FIRST_ROUND: Final = 25
@@ -51,7 +51,7 @@ def share(entry: Entry, cases: int) -> int:
     """Return how many cases a witness gets."""
     if entry.role is not Role.CONFORMING:
         return cases
-    interpreted = entry.backend == "interpret"
+    interpreted = not BACKENDS[entry.backend].has.native
     return max(cases // (INTERPRETED_SHARE if interpreted else CONFORMING_SHARE), 1)
 
 
@@ -85,7 +85,7 @@ def search(
     Args:
         kernel: the bound kernel.
         judge: judges a case at a depth, "search" or "full".
-        backend: "cpu", "interpret" or "cuda", for the sizes of cases.
+        backend: name of the backend, for the sizes of cases.
         cases: most cases.
         seed: everything drawn depends on it.
         until: classes one of which ends the search; None for any.
@@ -126,7 +126,7 @@ def search(
             found.contracts.setdefault(failure.contract, failure.message)
         return report
 
-    drawn = strategy_of(kernel, SIZE_BUDGETS[backend])
+    drawn = strategy_of(kernel, BACKENDS[backend].limits.sizes)
     assert drawn is not None
     number = 0
     while not is_over():

@@ -11,6 +11,7 @@ from torch import Tensor
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import Containment, Ended, Entry, Mode
+from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import SEED
@@ -59,7 +60,7 @@ def open_candidate(
     Args:
         path: its file.
         reference: whose arguments and weights it is given.
-        backend: "cpu", "interpret" or "cuda".
+        backend: name of the backend.
         limits: what the child may take.
         zygote: what children are forked from; one of its own by default.
 
@@ -95,7 +96,8 @@ class Candidate:
         zygote: Zygote | None = None,
     ) -> None:
         form = reference.form
-        device = "interpret" if backend == "interpret" else str(form.device)
+        native = BACKENDS[backend].has.native
+        device = str(form.device) if native else backend
         self._reference = reference
         self._weights = form.state()
         self._entry = Entry(

@@ -23,7 +23,7 @@ from kfuzz.core.untrusted import Containment
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.backend import Backend
-from kfuzz.execution.device.devices import device_name, resolve_device
+from kfuzz.execution.device.backends import resolve
 from kfuzz.judge.candidate import OpenCandidate, open_candidate
 from kfuzz.judge.judged import Judged, claims_of
 from kfuzz.judge.judgement import Audit, Coverage, Judgement
@@ -92,7 +92,8 @@ class Judging:
         self._config = config
         self._opened = opened
         self._start = config.started or time.monotonic()
-        self._backend, self._device = resolve_device(config.device)
+        self._backend, devices = resolve(config.device)
+        self._device = devices[0]
         self._problem: Problem | None = None
         self._judged: Judged | None = None
         self._containment = Containment(())
@@ -133,7 +134,7 @@ class Judging:
                 reference, config.candidate, config.reference, claims,
                 name=candidate_name(config.reference, config.candidate, config.root),
                 root=config.root,
-                backend=self._backend, limits=config.limits,
+                backend=self._backend.name, limits=config.limits,
                 opened=self._opened,
             )  # fmt: skip
         except UsageError:
@@ -194,8 +195,8 @@ class Judging:
             reason=reason,
             reference=str(config.reference),
             candidate=str(config.candidate),
-            device=self._backend,
-            device_name=device_name(self._device),
+            device=self._backend.name,
+            device_name=self._backend.device_name(self._device),
             seed=config.seed,
             elapsed_s=self._elapsed,
             interrupted=self._interrupted,

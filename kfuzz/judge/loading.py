@@ -7,10 +7,9 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError, UsageError
@@ -22,16 +21,13 @@ from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.faults import is_hang
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import Stopped
-from kfuzz.execution.device.devices import resolve_device
+from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.judge.candidate import OpenCandidate, open_candidate
 from kfuzz.judge.judged import SHAPES, Judged
 from kfuzz.judge.kernelbench.audit import open_problem
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.targets.load import LoadedKernel, Source
-
-# A search elsewhere has small cases: most faults of shape show there.
-_ELEMENTS: Final = {"cuda": 1 << 20, "cpu": 1 << 14, "interpret": 1 << 12}
 
 
 class JudgedRunner(Runner):
@@ -127,9 +123,9 @@ def judged_again(
             candidate cannot be built.
     """
     target = finding.target
-    backend, device = resolve_device(config.device or finding.device)
+    backend, devices = resolve(config.device or finding.device)
     reference, candidate = _files(finding, config)
-    problem = open_problem(reference, device)
+    problem = open_problem(reference, devices[0])
     if problem.audit.faults or problem.reference is None:
         raise KfuzzError(
             f"the reference decides nothing: {problem.audit.faults[0]}",
@@ -137,7 +133,7 @@ def judged_again(
         )
     made = loaded_candidate(
         problem.reference, candidate, problem.form.path, finding.declaration,
-        name=finding.signature.kernel, root=config.root, backend=backend,
+        name=finding.signature.kernel, root=config.root, backend=backend.name,
         limits=Limits(), opened=opened,
     )  # fmt: skip
     # Only then it was right at the benchmarked shape when it was found.
@@ -211,7 +207,7 @@ def loaded_candidate(
         claims: what the candidate is held to.
         name: the candidate's in findings.
         root: the project.
-        backend: "cpu", "interpret" or "cuda".
+        backend: name of the backend.
         limits: what its child may take.
         opened: starts it.
 
@@ -241,10 +237,10 @@ def budget_of(reference: Reference, backend: str) -> SizeBudget:
 
     Those of a search elsewhere are small: most faults of shape show there.
     """
-    usual = SIZE_BUDGETS[backend]
-    least = reference.least_elements
-    elements, rows = max(_ELEMENTS[backend], least), max(usual.rows, least)
-    return replace(usual, elements=elements, rows=rows, span=0)
+    limits, least = BACKENDS[backend].limits, reference.least_elements
+    elements = max(limits.judged_elements, least)
+    rows = max(limits.sizes.rows, least)
+    return replace(limits.sizes, elements=elements, rows=rows, span=0)
 
 
 def _within(path: Path, root: Path) -> str:

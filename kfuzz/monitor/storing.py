@@ -11,7 +11,7 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Signature, State
-from kfuzz.execution.device.machine import describe, flags
+from kfuzz.execution.device.backends import backend_of, sharing
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.placement import extent
 from kfuzz.monitor.seen import Seen
@@ -76,25 +76,25 @@ def finding_of(
 ) -> Finding:
     """Return a violating call as a finding, its inputs pinned."""
     devices = [c.device for c in seen.tensors.values()]
-    device = next((d for d in devices if d.type == "cuda"), torch.device("cpu"))
-    backend = "cuda" if device.type == "cuda" else "cpu"
-    if backend == "cpu" and interpreting():
-        backend = "interpret"
-    name, driver = describe(str(device))
+    elsewhere = (d for d in devices if not backend_of(d).has.on_host)
+    device = next(elsewhere, torch.device("cpu"))
+    backend = backend_of(device)
+    if interpreting():
+        alike = sharing(backend.torch_type)
+        backend = next((b for b in alike if not b.has.native), backend)
+    name, driver = backend.describe(str(device))
     target = subject.target if judged.replayable else Target("", subject.name)
     case = placeable(judged.case)
     made = Finding(
         signature=failure.signature(subject.name),
         target=target,
         operator=subject.operator_name,
-        device=backend,
+        device=backend.name,
         case=case,
         first=case,
         failure=failure,
         declaration=subject.declaration,
-        fingerprint=host_fingerprint(
-            device=name, driver=driver, flags=flags(str(device))
-        ),
+        fingerprint=host_fingerprint(device=name, driver=driver, flags=backend.flags()),
         first_errors=failure.errors,
     )
     return enter(made, State.NEW, "seen by the monitor")

@@ -9,7 +9,6 @@ from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.errors import BuildError, UsageError, suggestion
 from kfuzz.core.event import (
     ContractTally,
@@ -33,6 +32,7 @@ from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.served import Stopped
+from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import Child
 from kfuzz.probe.catalogue import NAMES, readings
 from kfuzz.probe.subject import Subject
@@ -42,11 +42,6 @@ from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
 
-# Terms of the longest sums, and sums that the order of one may take: what some
-# seconds are enough for.
-TERMS: Final = {"interpret": 64, "cpu": 256, "cuda": 1024}
-PAIRS: Final = {"interpret": 4096, "cpu": 1 << 14, "cuda": 1 << 16}
-ROWS: Final = {"interpret": 16, "cpu": 64, "cuda": 256}
 # For one finding to be reduced and explained.
 REDUCE_SECONDS: Final = 45.0
 ADMITTED: Final = "what is declared admits it: no contract charges these results"
@@ -106,7 +101,7 @@ class Probing:
         backend = Backend(config.device)
         try:
             self.device = backend.name
-            targets = resolved(config.targets, backend.name)
+            targets = resolved(config.targets, backend.on.torch_type)
             loaded = load_all(targets, root=config.root)
             _require_dtypes(loaded, config.dtypes)
             corpus = Corpus(config.corpus)
@@ -137,7 +132,7 @@ class Probing:
         return self._stop.is_set() or time.monotonic() >= self._end
 
     def _turns(self, loaded: LoadedKernel, backend: Backend) -> KernelTurns:
-        budget = SIZE_BUDGETS[backend.name]
+        budget = backend.on.limits.sizes
         place = Place(
             device=backend.device,
             backend=backend.name,
@@ -158,7 +153,8 @@ class Probing:
 
     def _probed(self, turns: KernelTurns, corpus: Corpus) -> Iterator[Event]:
         """Probe one kernel in every format, and have differences judged."""
-        kernel, config, backend = turns.loaded.kernel, self._config, self.device
+        kernel, config = turns.loaded.kernel, self._config
+        limits = BACKENDS[self.device].limits
         place = len(self.kernels)
         declared = kernel.declaration.dtypes
         wanted = tuple(d for d in declared if self._is_wanted(kernel, d))
@@ -173,9 +169,9 @@ class Probing:
             data = data_format(kernel, dtype)
             subject = Subject(
                 kernel, data, turns.runner.observe, turns.budget, output=dtype,
-                most_terms=config.terms or TERMS[backend],
-                most_pairs=PAIRS[backend],
-                rows_per_call=ROWS[backend],
+                most_terms=config.terms or limits.terms,
+                most_pairs=limits.pairs,
+                rows_per_call=limits.rows,
             )  # fmt: skip
             for reading in readings(subject, config.probes):
                 settled = reading

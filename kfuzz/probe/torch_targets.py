@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 
-def resolved(targets: Sequence[str], backend: str) -> tuple[str, ...]:
+def resolved(targets: Sequence[str], device: str) -> tuple[str, ...]:
     """Return targets in which kernels stand for functions of torch's.
 
     Args:
         targets: as on the command line.
-        backend: "cpu", "interpret" or "cuda".
+        device: torch's type of the device.
 
     Raises:
         UsageError: if no kernel stands for a function.
@@ -20,6 +20,5 @@ def resolved(targets: Sequence[str], backend: str) -> tuple[str, ...]:
             continue
         from kfuzz.contracts.platform.lookup import targets_of  # imports torch
 
-        device = "cuda" if backend == "cuda" else "cpu"
         found += targets_of(target, device)
     return tuple(found)

@@ -17,6 +17,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.finding import Explanation, Finding
 from kfuzz.core.verdict import Kind, State, Verdict
+from kfuzz.execution.device.backends import named
 from kfuzz.report.accesses import accesses_words, draw_accesses
 from kfuzz.report.drawing import (
     counted,
@@ -40,7 +41,6 @@ TRACE_LINES: Final = 20
 PART_WIDTH: Final = 110
 
 _OF_GPUS: Final = re.compile(r"cuda|hip\b|rocm|gpu|device", re.IGNORECASE)
-_WITHOUT_GPU: Final = {"cpu": "on the CPU", "interpret": "in Triton's interpreter"}
 
 
 @dataclass(frozen=True)
@@ -208,14 +208,14 @@ def gpu_hint(finding: Finding) -> str:
     "" where it ran on one, and where neither what it raised nor the line that raised
     it speaks of GPUs.
     """
-    where, failure = _WITHOUT_GPU.get(finding.device, ""), finding.failure
-    if failure.kind is not Kind.RAISES or not where:
+    backend, failure = named(finding.device), finding.failure
+    if failure.kind is not Kind.RAISES or not backend.has.on_host:
         return ""
     # Below a line of code Python may mark a part of it.
     trace = [t for t in failure.trace.splitlines() if t.strip(" ^~")]
     if not any(map(_OF_GPUS.search, [failure.message, *trace[-2:]])):
         return ""
-    return f"it ran {where}; if it needs a GPU: --device cuda"
+    return f"it ran {backend.place}; if it needs a GPU: --device cuda"
 
 
 def target_option(finding: Finding, outside: str = "") -> str:

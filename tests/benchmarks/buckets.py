@@ -23,7 +23,6 @@ from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry, roster
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.burst import MEMBERS
 from kfuzz.core.calibration import Role
 from kfuzz.core.streams import Purpose
@@ -39,6 +38,7 @@ from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.targets.load import load_all
+from tests.helpers.budgets import SIZE_BUDGETS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "kfuzz.contracts.witnesses"

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
@@ -35,6 +34,7 @@ from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.execution.processes import table
 from kfuzz.targets.load import load_all
+from tests.helpers.budgets import SIZE_BUDGETS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 KERNEL: Final = Path(__file__).with_name("turned_kernel.py")

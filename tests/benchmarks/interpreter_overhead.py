@@ -23,7 +23,6 @@ import torch
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.witnesses.roster import everywhere
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
 from kfuzz.core.settled import config_of
 from kfuzz.engine.search.drawing import search_round, strategy_of
@@ -37,6 +36,7 @@ from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.values.fills import logical_values
+from tests.helpers.budgets import SIZE_BUDGETS
 
 CASES: Final = 12
 TURNS: Final = 7

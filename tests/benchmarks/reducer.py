@@ -23,7 +23,6 @@ from hypothesis.errors import HypothesisException
 
 from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.roster import Entry, roster
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
@@ -36,6 +35,7 @@ from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.targets.load import LoadedKernel, load_all
+from tests.helpers.budgets import SIZE_BUDGETS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "kfuzz.contracts.witnesses"

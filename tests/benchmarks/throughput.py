@@ -25,7 +25,6 @@ from kfuzz.engine.search.drawing import bursts_of, search_round, strategy_of
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.execution.device.devices import device_name
 from kfuzz.execution.processes import Zygote
 from kfuzz.targets.load import LoadedKernel, load_all
 from tests.benchmarks.peers.asking import ROOT, environment
@@ -328,7 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         zygote.close()
         backend.close()
     stored = {
-        "machine": {**machine(), "device": device_name(backend.device)},
+        "machine": {**machine(), "device": backend.on.device_name(backend.device)},
         "backend": backend.name,
         "families": families,
         "summary": {name: summary(f) for name, f in families.items()},

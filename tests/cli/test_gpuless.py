@@ -15,7 +15,7 @@ from kfuzz.core.event import ContractTally, RunFinished, RunStarted
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Kind, Verdict
 from kfuzz.execution.calls.raised import raised_by
-from kfuzz.execution.device.gpuless import lack_of_gpu
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.report.finding_view import gpu_hint
 from tests.helpers.command_line import Engine
 from tests.helpers.events import NODE, finished
@@ -62,7 +62,7 @@ def test_what_says_that_no_gpu_can_be_had_is_known(text: str) -> None:
     error = RuntimeError(text)
     assert raised_by(error, CPU).gpu == text.splitlines()[0]
     # On a GPU it is the kernel's own fault, whatever it says.
-    assert lack_of_gpu(error, torch.device("cuda")) == ""
+    assert backend_of(torch.device("cuda")).lack_of_gpu(error) == ""
 
 
 @pytest.mark.parametrize("text", UNSAID)

@@ -11,11 +11,11 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from tests.helpers.budgets import SIZE_BUDGETS
 
 VALUE_CLASSES = {
     "K-VAL-01", "C-CMP-03", "C-PRC-01", "C-PRC-02", "C-EXC-01", "K-MEM-02",

@@ -13,7 +13,6 @@ import torch
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.depth import Depth
@@ -29,6 +28,7 @@ from kfuzz.execution.interpreter.watch import interpreting
 from tests.contracts.test_attribution import judged, spec, x_case
 from tests.helpers import destination_kernels as given
 from tests.helpers.asking_alone import one_by_one
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
 
 CASE = x_case("randn", (4, 6))

@@ -16,7 +16,6 @@ from kfuzz.contracts.witnesses.gpu import elementwise_cpp, launching, sums_cpp
 from kfuzz.contracts.witnesses.gpu.faults import CPP, FAULTS, TRITON, TWINS
 from kfuzz.contracts.witnesses.roster import everywhere, roster
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import HarnessError
@@ -25,6 +24,7 @@ from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.functional import passes_functional
 from kfuzz.execution.device.nvrtc import cubin
+from tests.helpers.budgets import SIZE_BUDGETS
 
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
 INTERPRETED = (

@@ -26,7 +26,6 @@ from kfuzz.contracts.witnesses.backward import gradients
 from kfuzz.contracts.witnesses.backward import norms as gradient_norms
 from kfuzz.contracts.witnesses.backward.faults import Around, without_strides
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Finding, Target
@@ -37,6 +36,7 @@ from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.strategies.parameters import IndexParameter
+from tests.helpers.budgets import SIZE_BUDGETS
 
 SIZES = {"B": 2, "H": 4, "G": 2, "S": 3, "T": 5, "D": 4, "E": 4, "C": 4, "L": 3}
 

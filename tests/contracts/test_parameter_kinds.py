@@ -18,7 +18,6 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
 from kfuzz.contracts.suite import select_classes
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError
@@ -32,6 +31,7 @@ from kfuzz.numerics import elementwise
 from kfuzz.numerics.acceptance import Acceptance, Problem, around, between
 from kfuzz.numerics.formats import INTEGERS
 from kfuzz.report.drawing import draw_case
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
 
 BUDGET = SIZE_BUDGETS["interpret"]

@@ -7,13 +7,13 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.calibration import Role
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.functional import passes_functional
+from tests.helpers.budgets import SIZE_BUDGETS
 
 ENTRIES = {e.witness.kernel: e for e in roster("cpu")}
 INCIDENTS = {

@@ -11,7 +11,6 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
@@ -19,6 +18,7 @@ from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.functional import passes_functional
 from kfuzz.strategies.values import allowed_families
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.kernel_draws import drawn
 
 CUDA = torch.cuda.is_available()

@@ -22,6 +22,7 @@ from kfuzz.engine.search.batches import BurstRound, members_of, share_of
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelTurns, Round
 from kfuzz.evaluation.prefilter import member_case
+from kfuzz.execution.device.backends import BACKENDS, GPU
 from kfuzz.targets.load import LoadedKernel, Source
 
 NAMES = (f"relu_in_rounds{i}" for i in count())
@@ -308,16 +309,19 @@ def test_large_structures_have_few_members(
     shape: tuple[int, ...], backend: str, members: int
 ) -> None:
     spec = TensorSpec(shape, ("d0", "d1"), "float32", fill=Fill("randn", 2))
-    assert members_of(Case({"x": spec}), backend, 128) == members
-    assert members_of(Case({"x": spec}), backend, 1) == 1
+    batches = BACKENDS[backend].limits.batches
+    assert batches is not None
+    assert members_of(Case({"x": spec}), batches, 128) == members
+    assert members_of(Case({"x": spec}), batches, 1) == 1
 
 
 def test_few_cases_are_all_judged_in_full() -> None:
     made, _, _, record = round_of([PASSED])
-    turns = made._kernel
-    assert share_of(turns, "cuda", 400) == (0, 0)
-    assert share_of(turns, "cuda", 5000) == (0, 0)
+    turns, batches = made._kernel, GPU.limits.batches
+    assert batches is not None
+    assert share_of(turns, batches, 400) == (0, 0)
+    assert share_of(turns, batches, 5000) == (0, 0)
     record.cases = 300
     turns.rounds = 3
-    assert share_of(turns, "cuda", 5000) == (128, 2350)
-    assert share_of(turns, "cuda", None) == (128, 128 * 128)
+    assert share_of(turns, batches, 5000) == (128, 2350)
+    assert share_of(turns, batches, None) == (128, 128 * 128)

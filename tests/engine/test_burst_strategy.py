@@ -7,13 +7,13 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from kfuzz import strategies as ks
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.families import BOOL_FAMILIES, FAMILIES, INDEX_FAMILIES
 from kfuzz.execution.values.fills import batch_values, logical_values
 from kfuzz.execution.values.items import item
 from kfuzz.strategies.bursts import Groups, bursts
 from kfuzz.strategies.cases import cases
+from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")
 NORM = (

@@ -10,7 +10,6 @@ import pytest
 
 from kfuzz.contracts.classes import k_liv_01
 from kfuzz.contracts.judge import judge
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Edge, TensorSpec
@@ -28,6 +27,7 @@ from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.numerics.run import Raised, Run
 from tests.evaluation.test_out_of_bounds import bench_of, pinned
+from tests.helpers.budgets import SIZE_BUDGETS
 
 VALUES = bytes(16)
 CASE = Case(

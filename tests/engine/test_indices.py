@@ -13,7 +13,6 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.derive import Derived, friendly_shapes, ordinary_cases, tiled
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import unpack_numbers
@@ -29,6 +28,7 @@ from kfuzz.engine.search.drawing import strategy_of
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.report.drawing import draw_tensor
 from tests.helpers.asking_alone import one_by_one
+from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")
 CASES = 400

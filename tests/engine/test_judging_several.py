@@ -10,7 +10,6 @@ import torch
 
 import kfuzz
 from kfuzz.contracts import operators as ops
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Target
@@ -20,6 +19,7 @@ from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.execution.processes import ChildDied, ChildRaised
 from kfuzz.targets.load import LoadedKernel, Source
+from tests.helpers.budgets import SIZE_BUDGETS
 
 SOUGHT = Signature("k", "K-VAL-01", Kind.VALUE, "y")
 DIED = ChildDied(1, exit_code=None, signal_name="SIGSEGV", output_tail="")

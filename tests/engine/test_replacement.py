@@ -9,7 +9,6 @@ import pytest
 
 from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import encode
 from kfuzz.core.depth import Depth
@@ -23,6 +22,7 @@ from kfuzz.engine.workers.children import Children, Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import Served
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
+from tests.helpers.budgets import SIZE_BUDGETS
 
 CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn", 2))})
 WELL = {"device": "fake", "ailment": ""}

@@ -14,6 +14,7 @@ from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.evaluation import sanitized
 from kfuzz.execution.device import sanitizer
+from kfuzz.execution.device.backends import CPU
 from kfuzz.store import strict_json
 from kfuzz.store.corpus import Corpus
 
@@ -184,7 +185,7 @@ def finding(
     assert main([*command, "--max-cases", "5", "--seed", "1"]) == 1
     document = strict_json.loads(capfd.readouterr().out)
     monkeypatch.setattr(
-        "kfuzz.engine.replay.sanitize.resolve_device", lambda d: (d, "cpu")
+        "kfuzz.engine.replay.sanitize.resolve", lambda d: (CPU, ("cpu",))
     )
     found: str = document["kernels"][0]["findings"][0]["id"]
     return found

@@ -15,7 +15,6 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Target
@@ -35,6 +34,7 @@ from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.targets.load import LoadedKernel, Source
 from tests.contracts.test_attribution import row_case, spec
 from tests.engine.test_replacement import CASE, WELL, Zoo, runner_of
+from tests.helpers.budgets import SIZE_BUDGETS
 
 NAMES = (f"settled{i}" for i in itertools.count())
 NORM = Case(

@@ -11,12 +11,13 @@ import pytest
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.witnesses.attention import triton_attention
-from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case
 from kfuzz.engine.search.drawing import search_round, strategy_of
 from kfuzz.engine.workers.backend import budget_for
 from kfuzz.targets.load import Source, load
 from tests.contracts.test_operator_domains import kernel_of
+from tests.helpers.budgets import SIZE_BUDGETS
 
 INTERPRETED = SIZE_BUDGETS["interpret"]
 

@@ -17,7 +17,7 @@ from kfuzz.contracts import Operator, kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS, Scale
+from kfuzz.core.budget import Scale
 from kfuzz.core.calibration import Calibration, ContractCalibration, Soundness
 from kfuzz.core.codec import encode
 from kfuzz.core.depth import Depth
@@ -34,6 +34,7 @@ from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.evaluation import baselines as impostors
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.strategies import tensors
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.events import finished
 
 Impostor = dict[str, bool]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kfuzz.engine.workers import zygotes
+from kfuzz.execution.device.backends import BACKENDS, CPU, INTERPRET
 
 SERVE = "processes_serving:serve"
 
@@ -16,14 +17,15 @@ SERVE = "processes_serving:serve"
 def light(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """None waits, and none imports torch."""
     zygotes.end_all()
-    monkeypatch.setattr(zygotes, "PRELOAD", {"cpu": (), "interpret": ()})
+    for backend in (CPU, INTERPRET):
+        monkeypatch.setattr(type(backend), "preload", ())
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "helpers"))
     yield
     zygotes.end_all()
 
 
 def lend(backend: str = "cpu") -> zygotes.Lent:
-    return zygotes.lend(backend, SERVE, output=lambda _: None)
+    return zygotes.lend(BACKENDS[backend], SERVE, output=lambda _: None)
 
 
 def is_gone(pid: int | None) -> bool:

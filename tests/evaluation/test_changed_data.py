@@ -30,7 +30,6 @@ from kfuzz.contracts.witnesses.classes.changed_data import (
     matmul_float64,
     matmul_within_half_range,
 )
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Plant
@@ -47,6 +46,7 @@ from tests.contracts.test_attribution import (
     spec,
     x_case,
 )
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
 
 CPU = torch.device("cpu")

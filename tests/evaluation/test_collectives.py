@@ -14,7 +14,6 @@ import torch
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.evidence import Collected, Torn
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
@@ -23,6 +22,7 @@ from kfuzz.evaluation.collective import caller, refused, told
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.collectives import difference, run_ranks
+from tests.helpers.budgets import SIZE_BUDGETS
 
 CASE = Case({"x": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 2))})
 TORN = Torn("y", (1, 2), 3, 0.5, 0.25, of=132)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
 from kfuzz.core.error_map import EXACT, UNBOUNDED, UNDECIDED, ErrorMap, ratio_of
@@ -18,6 +17,7 @@ from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.numerics.comparator.compare import Comparison, Outcome
 from kfuzz.numerics.comparator.error_map import error_map
 from kfuzz.store.life import merged
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
 
 

@@ -12,7 +12,6 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.depth import Depth
@@ -21,6 +20,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from tests.contracts.test_attribution import spec, x_case
+from tests.helpers.budgets import SIZE_BUDGETS
 
 COUNTER = itertools.count()
 

@@ -16,7 +16,7 @@ from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core import recipe
-from kfuzz.core.budget import SIZE_BUDGETS, Scale
+from kfuzz.core.budget import Scale
 from kfuzz.core.depth import Depth
 from kfuzz.core.families import STRETCHED
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
@@ -28,6 +28,7 @@ from kfuzz.execution.calls import large
 from kfuzz.execution.values.fills import can_stretch, logical_values, stretch
 from kfuzz.strategies import tensors
 from kfuzz.strategies.large import GRID_BLOCKS, INT32_ELEMENTS
+from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")
 SMALL_SLICE = 48

@@ -14,13 +14,13 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
 from tests.contracts.test_attribution import spec
+from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"

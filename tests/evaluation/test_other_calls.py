@@ -19,7 +19,6 @@ from kfuzz.contracts.witnesses.classes.workspace import (
     torch_relu_own_workspace,
 )
 from kfuzz.contracts.witnesses.relu import triton_relu
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
@@ -30,6 +29,7 @@ from kfuzz.evaluation.probes.batches import batch_axis, taken
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.pages import NoAddressSpace
 from tests.contracts.test_attribution import row_case, spec, x_case
+from tests.helpers.budgets import SIZE_BUDGETS
 
 COUNTER = itertools.count()
 

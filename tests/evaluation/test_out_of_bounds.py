@@ -11,7 +11,6 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.suite import contracts_of, find_contract
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.codec import encode
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
@@ -19,6 +18,7 @@ from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.worker import Worker
+from tests.helpers.budgets import SIZE_BUDGETS
 
 COUNTER = iter(range(10_000))
 CONFORMS = Verdict.CONFORMS

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Bench, setting_of
@@ -18,6 +17,7 @@ from kfuzz.execution.device import graphs
 from kfuzz.execution.device.graphs import Replays
 from kfuzz.numerics.run import Run
 from tests.contracts.test_attribution import x_case
+from tests.helpers.budgets import SIZE_BUDGETS
 
 COUNTER = itertools.count()
 Data = Sequence[Mapping[str, Tensor]]

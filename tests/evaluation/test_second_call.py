@@ -14,7 +14,6 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
@@ -22,6 +21,7 @@ from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.probes.second_call import halved, is_due, turned
 from kfuzz.numerics.models.elementwise import elementwise
 from tests.contracts.test_attribution import judged, layer_norm_case, row_case, x_case
+from tests.helpers.budgets import SIZE_BUDGETS
 
 CASE = x_case("randn", (4, 8))
 

@@ -12,12 +12,12 @@ import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
+from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="needs the interpreter")
 COUNTER = iter(range(1000))

@@ -7,12 +7,12 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.shadow_runs import operator_of
 
 CASE = Case({"x0": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 1))})

@@ -17,7 +17,6 @@ from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import UNDER_LOAD, miss_of
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, Verdict
@@ -35,6 +34,7 @@ from kfuzz.evaluation.probes.under_load import (
 from kfuzz.execution.calls import environment, raised, run
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run, UncheckedLaunch
+from tests.helpers.budgets import SIZE_BUDGETS
 
 SHAPE = (4, 8)
 

@@ -11,9 +11,10 @@ import torch
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.verdict import ILLEGAL_ADDRESS
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.cuda import CudaMemory, bindings
-from kfuzz.execution.device.devices import fault_name
-from kfuzz.execution.device.driver import DriverError, driver_for
+from kfuzz.execution.device.driver import DriverError
+from kfuzz.execution.device.gpu import fault_name
 from kfuzz.execution.device.hip import Access, HipMemory, Properties
 
 GRAIN = 2 << 20
@@ -232,7 +233,7 @@ def test_the_driver_follows_torchs_build(monkeypatch, hip, kind):
     found = f"kfuzz.execution.device.{module}.{kind}"
     monkeypatch.setattr(found, lambda index: (kind, index))
     device = torch.device("cuda", 1)
-    assert driver_for(device) == (kind, 1)
+    assert backend_of(device).virtual_memory(device) == (kind, 1)
     # An allocation of torch's comes first: it makes the context.
     assert made == [device]
 

@@ -14,7 +14,8 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Edge
 from kfuzz.execution.device import pages
-from kfuzz.execution.device.driver import DriverError, driver_for
+from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.driver import DriverError
 from kfuzz.execution.device.pages import Pool, fenced_memory, sparse_memory
 from kfuzz.execution.memory import arena
 from kfuzz.execution.memory.allocations import GuardedAllocations
@@ -307,7 +308,7 @@ def test_no_fences_are_known_where_the_driver_refuses(monkeypatch):
 
 def test_a_device_without_a_driver_is_told():
     with pytest.raises(HarnessError, match="meta"):
-        driver_for(torch.device("meta"))
+        backend_of("meta").virtual_memory(torch.device("meta"))
 
 
 def test_an_edge_is_stored_without_an_allocation_unless_it_names_one():

@@ -7,13 +7,16 @@ import pytest
 import torch
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device import health, nvrtc, surroundings
-from kfuzz.execution.device.launches import (
+from kfuzz.execution.device import nvrtc, surroundings
+from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.runtime import (
     LAUNCH_ERRORS,
+    Runtime,
+    find_runtime,
     forget_errors,
+    runtime_of,
     take_unchecked,
 )
-from kfuzz.execution.device.runtime import Runtime, find_runtime, runtime_of
 from kfuzz.execution.device.stale import POISON_BYTES, free_ranges, word_of
 from kfuzz.execution.device.surroundings import Company, Surroundings, surroundings_of
 from kfuzz.execution.memory.poison import Poison
@@ -293,7 +296,7 @@ def test_a_program_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_cpu_is_never_ailing() -> None:
-    assert health.ailment(CPU) is None
+    assert backend_of(CPU).ailment(CPU) is None
 
 
 def test_a_device_that_does_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,4 +304,4 @@ def test_a_device_that_does_nothing_says_why(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("CUDA error: unspecified launch failure\nmore lines")
 
     monkeypatch.setattr(torch.cuda, "device", refuse)
-    assert health.ailment(GPU) == "CUDA error: unspecified launch failure"
+    assert backend_of(GPU).ailment(GPU) == "CUDA error: unspecified launch failure"

@@ -5,7 +5,7 @@ import torch
 
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
-from kfuzz.execution.device.machine import flags, versions
+from kfuzz.execution.device.backends import CPU, GPU
 
 
 def test_only_what_differs_is_named_flag_by_flag() -> None:
@@ -29,13 +29,13 @@ def test_flags_survive_json_and_older_fingerprints_have_none() -> None:
 def test_what_was_set_in_this_process_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = host_fingerprint(flags=flags("cpu"))
+    before = host_fingerprint(flags=CPU.flags())
     assert any(flag.startswith("cpu_capability=") for flag in before.flags)
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE\n")
     old = torch.are_deterministic_algorithms_enabled()  # a test may have left it on
     torch.use_deterministic_algorithms(not old)
     try:
-        after = host_fingerprint(flags=flags("cpu"))
+        after = host_fingerprint(flags=CPU.flags())
     finally:
         torch.use_deterministic_algorithms(old)
     assert sorted(before.differences(after)) == [
@@ -45,16 +45,16 @@ def test_what_was_set_in_this_process_is_seen(
 
 
 def test_the_settings_of_a_gpu_are_read_without_one() -> None:
-    before = flags("cuda:0")
+    before = GPU.flags()
     names = {flag.partition("=")[0] for flag in before}
     assert {"float32_matmul_precision", "cudnn.deterministic"} <= names
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        after = flags("cuda:0")
+        after = GPU.flags()
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
     assert set(after) - set(before) == {
         "float32_matmul_precision=high",
         "matmul.allow_tf32=True",
     }
-    assert versions("cpu") == ""
+    assert CPU.versions("cpu") == ""

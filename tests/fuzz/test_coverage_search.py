@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import SIZE_BUDGETS, Scale
+from kfuzz.core.budget import Scale
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind
@@ -20,6 +20,7 @@ from kfuzz.fuzz.inputs import KeptInputs, inputs_in
 from kfuzz.fuzz.source import require
 from kfuzz.targets.load import load_all
 from kfuzz.targets.own_code import named_sizes, own_functions
+from tests.helpers.budgets import SIZE_BUDGETS
 
 ROOT = Path(__file__).parents[2]
 BRANCHES = "kfuzz.contracts.witnesses.classes.branches"

@@ -20,7 +20,7 @@ from kfuzz.execution.calls import batches as bursts
 from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import execute
-from kfuzz.execution.device.devices import fault_of
+from kfuzz.execution.device.backends import fault_of
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison, is_poison
 from kfuzz.numerics.run import Expected
@@ -290,7 +290,7 @@ def test_a_launch_that_fails_unseen() -> None:
 FAR = """
 import torch
 from tests.gpu import test_bursts_gpu as bursts_gpu
-from kfuzz.execution.device.devices import fault_of
+from kfuzz.execution.device.backends import fault_of
 x = bursts_gpu.marked(5)
 made = bursts_gpu.run(bursts_gpu.faulty("far"), x)
 print("delicate:", bursts_gpu.bursts.has_traced())

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
@@ -23,6 +22,7 @@ from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.probes import opchecking
 from tests.contracts.test_attribution import layer_norm_case, x_case
 from tests.e2e.project import Project
+from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 SOURCES = Path(__file__).parent / "targets"

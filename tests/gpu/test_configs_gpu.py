@@ -21,7 +21,7 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses.classes import configured, turns
-from kfuzz.core.budget import SIZE_BUDGETS, Budget
+from kfuzz.core.budget import Budget
 from kfuzz.core.depth import Depth
 from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.recipe import Case, Fill, TensorSpec
@@ -36,6 +36,7 @@ from kfuzz.execution.device.graphs import Replays, replayed
 from kfuzz.execution.interpreter.watch import Launches, watch
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Expected
+from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]

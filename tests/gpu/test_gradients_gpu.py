@@ -6,13 +6,13 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.witnesses.backward import gradients
 from kfuzz.contracts.witnesses.backward import norms as gradient_norms
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.functional import passes_functional
+from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = [pytest.mark.gpu]
 

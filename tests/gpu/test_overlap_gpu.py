@@ -8,11 +8,11 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
+from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = pytest.mark.gpu
 

@@ -103,7 +103,7 @@ def test_the_doctor_tries_a_load_past_the_end():
 PROBE = """
 import sys, torch
 from kfuzz.execution.device.pages import fenced_memory
-from kfuzz.execution.device.devices import fault_of
+from kfuzz.execution.device.backends import fault_of
 device = torch.device("cuda", 0)
 made = fenced_memory(1, device)
 memory = made.memory

@@ -21,18 +21,12 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses.gpu import launching
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
-from kfuzz.execution.device.company import (
-    _stream,
-    hold_multiprocessors,
-    stir_memory,
-)
-from kfuzz.execution.device.health import ailment
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.nvrtc import CompileError, compiled, largest_shared
 from kfuzz.execution.device.runtime import runtime_of
 from kfuzz.execution.device.stale import (
@@ -41,8 +35,14 @@ from kfuzz.execution.device.stale import (
     poison_shared,
     word_of,
 )
-from kfuzz.execution.device.surroundings import surroundings_of
+from kfuzz.execution.device.surroundings import (
+    _stream,
+    hold_multiprocessors,
+    stir_memory,
+    surroundings_of,
+)
 from kfuzz.execution.memory.poison import Poison
+from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = pytest.mark.gpu
 
@@ -147,7 +147,7 @@ def test_everything_works_here() -> None:
     assert around is not None
     around.prepare()
     assert not around.lacking
-    assert ailment(GPU) is None
+    assert backend_of(GPU).ailment(GPU) is None
     assert runtime.last_error() == 0
     assert largest_shared(GPU) >= 48 * 1024
 
@@ -163,7 +163,7 @@ def test_cuda_cpp_is_compiled_and_refusals_are_told() -> None:
     look = compiled(SOURCE, "look", GPU)
     with pytest.raises(HarnessError, match="INVALID_VALUE"):
         look(1, 32, (x, 0), shared=largest_shared(GPU) + 1024)
-    assert ailment(GPU) is None
+    assert backend_of(GPU).ailment(GPU) is None
 
 
 @pytest.mark.parametrize("poison", list(Poison))
@@ -448,14 +448,15 @@ def test_company_runs_beside_other_streams(company: str) -> None:
 
 FAULT = f"""
 import torch
-from kfuzz.execution.device.health import ailment
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.nvrtc import compiled
 from tests.gpu.test_probes_gpu import SOURCE
 device = torch.device("cuda", 0)
-assert ailment(device) is None, ailment(device)
+gpu = backend_of(device)
+assert gpu.ailment(device) is None, gpu.ailment(device)
 import ctypes
 compiled(SOURCE, "write_nowhere", device)(1, {THREADS}, (ctypes.c_void_p(64),))
-print("ailing:", ailment(device))
+print("ailing:", gpu.ailment(device))
 """
 
 
@@ -467,4 +468,4 @@ def test_a_device_after_a_fault_is_seen_to_be_lost() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert "ailing: " in done.stdout, done.stderr[-2000:]
     assert "illegal" in done.stdout, done.stdout
-    assert ailment(GPU) is None
+    assert backend_of(GPU).ailment(GPU) is None

@@ -17,7 +17,6 @@ from torch import Tensor
 import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BuildError
 from kfuzz.core.recipe import Case
@@ -26,6 +25,7 @@ from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.targets.cuda_source import LaunchError
 from tests.contracts.test_attribution import row_case, x_case
 from tests.e2e.project import Project
+from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 SOURCES = Path(__file__).parent / "targets"

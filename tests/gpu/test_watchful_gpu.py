@@ -8,12 +8,12 @@ import torch
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.evaluation import baselines as impostors
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
+from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = pytest.mark.gpu
 

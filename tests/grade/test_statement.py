@@ -21,6 +21,7 @@ from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.statement import Graded, KnownDefect, Statement
 from kfuzz.core.verdict import Kind, Signature, State, Verdict
 from kfuzz.engine.config import RunConfig
+from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.grade import calibration_text as calibration_report
 from kfuzz.grade import grading as grade
 from kfuzz.grade.against import compare
@@ -223,7 +224,10 @@ def test_page_guards_are_stated_where_every_kernels_children_had_them(
         for n, had in enumerate(fenced)
     ]
     none = KernelFinished("a.py::unsearched", "relu", 0, 0.0, {})
-    monkeypatch.setattr(grade, "resolve_device", lambda device: (backend, "cpu"))
+    on = BACKENDS[backend]
+    monkeypatch.setattr(grade, "resolve", lambda _: (on, ("cpu",)))
+    monkeypatch.setattr(type(on), "device_name", lambda *_: "a device")
+    monkeypatch.setattr(type(on), "describe", lambda *_: ("a device", ""))
     monkeypatch.setattr(grade, "load_all", lambda *_, **__: [])
     monkeypatch.setattr(grade, "run_kernels", lambda *_, **__: iter((*ends, none)))
     monkeypatch.setattr(grade.Grading, "_stated", lambda self, event: kernel())

@@ -3,9 +3,9 @@
 from hypothesis import Phase, given, seed, settings
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
 from kfuzz.engine.search.drawing import strategy_of
+from tests.helpers.budgets import SIZE_BUDGETS
 
 
 def drawn(kernel: BoundKernel, count: int, backend: str = "cpu") -> list[Case]:

@@ -9,9 +9,9 @@ from hashlib import sha256
 from hypothesis import HealthCheck, Phase, given, seed, settings, target
 
 from kfuzz import strategies as ks
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.declaration import Declaration
 from kfuzz.strategies.cases import cases
+from tests.helpers.budgets import SIZE_BUDGETS
 
 SOFTMAX = ({"x": ks.tensors("*"), "dim": ks.dim(of="x")}, {})
 AMAX = (SOFTMAX[0], {"empty_reduction": False})

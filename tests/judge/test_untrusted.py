@@ -14,7 +14,6 @@ from torch import Tensor
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import End, Entry, Measures, Mode, OutputSpec
@@ -24,6 +23,7 @@ from kfuzz.execution.processes import Zygote
 from kfuzz.judge.sandbox import RemoteKernel, Sandbox, zygote_for
 from kfuzz.judge.sandbox.limits import MIB, Limits
 from tests.contracts.test_attribution import x_case
+from tests.helpers.budgets import SIZE_BUDGETS
 
 HOSTILE = Path(__file__).parents[1] / "helpers" / "hostile_candidates.py"
 LIMITS = Limits(

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec, contiguous_strides
-from kfuzz.execution.device.devices import fault_of
+from kfuzz.execution.device.backends import fault_of
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, bits_to_number
 from kfuzz.core.errors import BindingError, UsageError
@@ -21,6 +21,7 @@ from kfuzz.strategies.cases import cases
 from kfuzz.strategies.layouts import layout_name
 from kfuzz.strategies.parameters import ScalarParameter, dim, scalar, tensors
 from kfuzz.strategies.sizes import Range, candidates
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.strategies_draws import OPERATORS, drawn, strategy
 
 N = 900

@@ -16,7 +16,6 @@ import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.verdict import CaseReport, Kind
@@ -26,6 +25,7 @@ from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.targets.identity import identity
 from kfuzz.targets.load import Source, load, load_all, target_of
 from tests.contracts.test_attribution import judged, layer_norm_case, row_case, x_case
+from tests.helpers.budgets import SIZE_BUDGETS
 
 CASE = x_case("randn", (4, 8))
 

@@ -21,7 +21,7 @@ from kfuzz.engine.workers.faults import is_beside_page
 from kfuzz.engine.workers.jobs import Halt, in_order
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.served import Stopped
-from kfuzz.execution.device.devices import resolve_device
+from kfuzz.execution.device.backends import resolve
 from kfuzz.execution.processes import Child
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import REGRESSED, covering, enter, under
@@ -55,7 +55,7 @@ def replay(
     """
     require_target(stored, config)
     if config.device is not None and backend is None:
-        resolve_device(config.device)
+        resolve(config.device)
     # All work has ended before its backends do, also where a caller takes no more.
     with (
         closing(_Replays(config, stop, backend, loaded)) as work,
@@ -265,7 +265,7 @@ def _replayed(
             text = "it shows beside a page that faults, in a child, only"
             return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
         edge = finding.case.edge
-        if edge and edge.allocation is not None and backend.name != "cuda":
+        if edge and edge.allocation is not None and backend.on.has.on_host:
             text = "it shows beside a page of its own allocation's, on a GPU only"
             return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
         try:

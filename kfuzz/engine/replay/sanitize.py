@@ -20,7 +20,7 @@ from kfuzz.engine.config import ReplayConfig, Sanitized
 from kfuzz.engine.replay.replayer import locate, require_target
 from kfuzz.evaluation.sanitized import PROGRAM
 from kfuzz.execution.device import sanitizer
-from kfuzz.execution.device.devices import resolve_device
+from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.store.corpus import Problem, Stored
 from kfuzz.store.entry import attach
 from kfuzz.targets.load import LoadedKernel
@@ -78,7 +78,8 @@ def _device_of(entry: Stored | Problem, config: ReplayConfig) -> str:
     if isinstance(entry, Problem):
         return ""
     wanted = config.device or entry.finding.device
-    if not wanted.startswith("cuda"):
+    backend = BACKENDS.get(wanted.partition(":")[0])
+    if backend is None or not backend.has.sanitizer:
         raise UsageError(
             f"{entry.finding.id} was found on {wanted!r}, where compute-sanitizer sees "
             "nothing",
@@ -96,7 +97,7 @@ def _device_of(entry: Stored | Problem, config: ReplayConfig) -> str:
             "would take hours",
             where="--sanitizer",
         )
-    return resolve_device(wanted)[1]
+    return resolve(wanted)[1][0]
 
 
 def _run(

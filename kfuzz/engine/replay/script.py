@@ -20,6 +20,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
 from kfuzz.core.verdict import Kind
+from kfuzz.execution.device.backends import named
 from kfuzz.targets.load import resolve_one
 
 if TYPE_CHECKING:
@@ -83,12 +84,13 @@ def script(finding: Finding, target: str = "") -> str:
     if chosen is not None and _filled_otherwise(finding):
         codes = FAILS_OR_UNTOLD
     settings = finding.declaration.config(case.config or 0)
+    backend = named(finding.device)
     values: dict[str, Any] = {
         "id": finding.id,
         "message": finding.failure.message,
         "codes": codes,
-        "interpret": finding.device == "interpret",
-        "device": "cuda" if finding.device == "cuda" else "cpu",
+        "environment": backend.environment,
+        "device": backend.torch_type,
         "home": home,
         "poison": _poison(finding),
         "asked": _asked(finding),

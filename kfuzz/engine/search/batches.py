@@ -22,16 +22,10 @@ from kfuzz.engine.workers.runner import ENDS_CHILD
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
+from kfuzz.execution.device.backend import Batches
 from kfuzz.strategies.values import allowed_families
 
-# Members together have no more elements than this, of arguments: the oracle needs some
-# ten times as many bytes in float64 for each. A backend that is not named has none: in
-# Triton's interpreter a program costs a millisecond, and every call is watched by
-# itself, so that bursts would gain 1.1 to 1.2 only.
-ELEMENTS: Final = {"cuda": 1 << 23, "cpu": 1 << 18}
-
-# Bursts in one round of a kernel: the first is short, as the first round of cases is.
-FIRST_BURSTS: Final = {"cuda": 16, "cpu": 8}
+# How often the bursts of a kernel's round double, from those of its first one.
 DOUBLINGS: Final = 4
 
 # Where the number of cases is limited, nothing is screened before this many: so few are
@@ -58,27 +52,29 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 
-def members_of(case: Case, backend: str, most: int) -> int:
+def members_of(case: Case, batches: Batches, most: int) -> int:
     """Return how many members a burst of a structure has; it depends on nothing else.
 
     Args:
         case: the structure.
-        backend: one of `ELEMENTS`.
+        batches: how the backend batches cases.
         most: limit set by the user.
     """
-    room = ELEMENTS[backend] // max(case.elements, 1)
+    room = batches.elements // max(case.elements, 1)
     return max(min(most, MEMBERS, room), 1)
 
 
-def share_of(kernel: KernelTurns, backend: str, limit: int | None) -> tuple[int, int]:
+def share_of(
+    kernel: KernelTurns, batches: Batches, limit: int | None
+) -> tuple[int, int]:
     """Return how many bursts a kernel's round has, and how many members at most.
 
     Args:
         kernel: before this round is counted.
-        backend: one of `ELEMENTS`.
+        batches: how the backend batches cases.
         limit: cases of the kernel in the whole run, None for no limit.
     """
-    bursts = FIRST_BURSTS[backend] << min(kernel.rounds, DOUBLINGS)
+    bursts = batches.first << min(kernel.rounds, DOUBLINGS)
     if limit is None:
         return bursts, bursts * MEMBERS
     cases = kernel.record.cases
@@ -104,15 +100,15 @@ def screen_round(
         kernel: the kernel.
         turn: its round so far; takes what is found.
         strategy: of the kernel's cases.
-        backend: "cpu", "interpret" or "cuda".
+        backend: name of the run's backend.
         members: most members of a burst; 1 for no bursts.
         limit: cases of the kernel in the whole run, None for no limit.
         seed_value: everything drawn depends on it.
     """
-    backend = runs_on(kernel.loaded.kernel, backend)
-    if backend not in ELEMENTS:
+    batches = runs_on(kernel.loaded.kernel, backend).limits.batches
+    if batches is None:
         return
-    count, most = share_of(kernel, backend, limit)
+    count, most = share_of(kernel, batches, limit)
     if not count or members == 1 or kernel.unscreened >= GIVEN_UP:
         return
     made = BurstRound(kernel, turn, most=most)
@@ -121,7 +117,7 @@ def screen_round(
     drawn = bursts_of(
         kernel.loaded.kernel,
         strategy,
-        members=lambda case: members_of(case, backend, members),
+        members=lambda case: members_of(case, batches, members),
         wanted=lambda case: kernel.discovery.wanted(case, admitted),
     )
     search_round(drawn, made.take, cases=count, seed_value=seed_value)

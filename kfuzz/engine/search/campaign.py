@@ -123,7 +123,7 @@ def run_kernels(
     serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     try:
-        require_device(config.scale, backend.name)
+        require_device(config.scale, backend.on)
         yield from Campaign(config, stop, backend, loaded, classes, guide).events()
     finally:
         backend.close()
@@ -168,7 +168,8 @@ class Campaign:
         self.deadline = math.inf if limit is None else self.start + limit
         # None where no kernel here has any to do with them.
         self.no_collective: str | None = None
-        if backend.name == "cuda" and backend.isolated and "C-ORD-03" in classes:
+        collective = backend.on.has.collectives and backend.isolated
+        if collective and "C-ORD-03" in classes:
             self.no_collective = collectives.unavailable(backend.device)
         self.jobs = jobs_of(config, backend, len(loaded))
         devices = backend.devices[: self.jobs]

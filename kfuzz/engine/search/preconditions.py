@@ -14,21 +14,22 @@ from kfuzz.core.finding import Target
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.processors import processors
+from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.memory import pages
 from kfuzz.store.corpus import Corpus
 from kfuzz.targets.homes import binds, file_of_module, home_of
 from kfuzz.targets.load import LoadedKernel
 
 
-def require_device(scale: Scale, backend: str) -> None:
+def require_device(scale: Scale, backend: DeviceBackend) -> None:
     """Check that the device can have cases of a profile.
 
     Raises:
         BackendError: if it cannot.
     """
-    if scale is Scale.LARGE and backend != "cuda":
+    if scale is Scale.LARGE and not backend.has.large:
         raise BackendError(
-            f"billions of elements take minutes on the backend {backend!r}",
+            f"billions of elements take minutes on the backend {backend.name!r}",
             where="profile large",
             fix="run it on a GPU, or leave the profile out: views that span gigabytes "
             "are searched on the CPU anyway",
@@ -56,7 +57,8 @@ def jobs_of(config: RunConfig, backend: Backend, kernels: int) -> int:
     """
     if not backend.isolated:
         return 1
-    most = len(backend.devices) if backend.name == "cuda" else processors()
+    exclusive = backend.on.has.asynchronous
+    most = len(backend.devices) if exclusive else processors()
     wanted = config.jobs or most
     if config.scale is Scale.LARGE:  # the memory of a device is enough for one
         wanted = min(wanted, most)
@@ -70,11 +72,11 @@ def no_fences(backend: Backend) -> str:
         "" if some do, if a child will say so, and in the interpreter, which checks
         addresses instead.
     """
-    if backend.name == "interpret":
+    if not backend.on.has.native:
         return ""
     if not backend.isolated:
         return "a page that faults would end this process, which runs the kernels"
-    if backend.name == "cuda" or pages.available():
+    if backend.on.has.asynchronous or pages.available():
         return ""
     return "pages that fault cannot be made here"
 

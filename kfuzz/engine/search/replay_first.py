@@ -56,7 +56,7 @@ def replay_first(
         root=config.root,
         corpus=config.corpus,
         isolate=config.isolate,
-        jobs=1 if backend.name == "cuda" else max(processors() // 2, 1),
+        jobs=1 if backend.on.has.asynchronous else max(processors() // 2, 1),
         until=now + SHARE * max(end - now, 0.0),
     )
     owners = {entry.path: kernel for kernel, entry in stored}

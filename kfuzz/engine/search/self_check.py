@@ -17,6 +17,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.engine.search.coverage import DUE, LEAST, Breadth
 from kfuzz.engine.search.round import KernelTurns
 from kfuzz.engine.workers.runner import FIRST_SECONDS, SUSPECT_SECONDS
+from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.store import strict_json
 from kfuzz.store.statements import read_calibration
 
@@ -91,7 +92,7 @@ class Calibrations:
     """What is known about the power of contracts on a device.
 
     Args:
-        device: backend: "cpu", "interpret" or "cuda".
+        device: name of a backend.
         file: what `kfuzz calibrate` printed; None for the statements that kfuzz ships,
             which tell of the contracts that bind torch's own kernels.
 
@@ -179,7 +180,7 @@ def _numbers(version: str) -> list[int]:
 
 def _kept(device: str, installed: str) -> _Kept:
     """Return what the statement for a version, or else the latest one, says."""
-    kind = "cuda" if device == "cuda" else "cpu"
+    kind = BACKENDS[device].torch_type
     files = {f.name.split("-")[1]: f for f in _KEPT.glob(f"torch-*-{kind}.json")}
     if not files:
         return _Kept({})

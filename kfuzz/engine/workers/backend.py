@@ -4,34 +4,36 @@ import os
 from collections.abc import Callable
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.budget import SIZE_BUDGETS, SizeBudget
+from kfuzz.core.budget import SizeBudget
 from kfuzz.engine.workers import zygotes
-from kfuzz.execution.device.devices import devices_of, resolve_device
+from kfuzz.execution.device.backend import DeviceBackend
+from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.execution.processes import Child
 from kfuzz.targets.triton_free import is_triton_free
 
 
-def runs_on(kernel: BoundKernel, backend: str) -> str:
-    """Return what a kernel runs on: one of none of Triton runs on the CPU.
+def runs_on(kernel: BoundKernel, backend: str) -> DeviceBackend:
+    """Return what a kernel runs on: one of none of Triton is not interpreted.
 
     Args:
         kernel: the kernel.
-        backend: "cpu", "interpret" or "cuda".
+        backend: name of the backend that was asked for.
     """
-    plain = backend == "interpret" and is_triton_free(kernel)
-    return "cpu" if plain else backend
+    native = BACKENDS[backend].without_triton
+    return BACKENDS[native if native and is_triton_free(kernel) else backend]
 
 
 def budget_for(kernel: BoundKernel, backend: str) -> SizeBudget:
     """Return the limits on the sizes of a kernel's cases; see `runs_on`."""
-    return SIZE_BUDGETS[runs_on(kernel, backend)]
+    return runs_on(kernel, backend).limits.sizes
 
 
 class Backend:
     """Chooses where kernels run, and has the zygote for it.
 
     Attributes:
-        name: "cpu", "interpret" or "cuda".
+        on: the device backend.
+        name: its name.
         device: torch's device name.
         devices: those that kernels are divided among: all GPUs, unless one is named.
         quiet: whether what children print is dropped.
@@ -40,12 +42,12 @@ class Backend:
     def __init__(
         self, device: str, *, isolate: str = "auto", serve: str = zygotes.SERVE
     ) -> None:
-        self.name, self.device = resolve_device(device)
-        self.devices = devices_of(device, self.device)
+        self.on, self.devices = resolve(device)
+        self.name, self.device = self.on.name, self.devices[0]
         self.quiet = False
         self._lent: zygotes.Lent | None = None
         if isolate != "none":
-            self._lent = zygotes.lend(self.name, serve, output=self._forward)
+            self._lent = zygotes.lend(self.on, serve, output=self._forward)
 
     def fork(self, quiet: Callable[[], bool] | None = None) -> Child:
         """Return a new child.

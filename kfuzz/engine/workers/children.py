@@ -14,6 +14,8 @@ from kfuzz.engine.workers.faults import CONTRACT
 from kfuzz.engine.workers.served import Served, new_pulse, path_of
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.worker import Worker
+from kfuzz.execution.device.backend import Capabilities
+from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import (
     Child,
     ChildDied,
@@ -33,7 +35,7 @@ class Place:
 
     Attributes:
         device: torch's name, "cpu" or "cuda:0".
-        backend: "cpu", "interpret" or "cuda".
+        backend: the backend's name.
         budget: limits on sizes.
         classes: ids of the contract classes in force.
         root: the project.
@@ -48,9 +50,9 @@ class Place:
     probes: float = 1 / SECOND_CALL_SHARE
 
     @property
-    def on_device(self) -> bool:
-        """Whether the kernel runs on a GPU."""
-        return self.backend == "cuda"
+    def has(self) -> Capabilities:
+        """What the backend has."""
+        return BACKENDS[self.backend].has
 
 
 class Children:
@@ -95,9 +97,9 @@ class Children:
         """
         if not self.apart:
             return False
-        if self.place.on_device:
-            return CONTRACT in self.place.classes
-        return self.place.backend == "cpu"
+        if self.place.has.asynchronous and CONTRACT not in self.place.classes:
+            return False
+        return self.place.has.fences
 
     @property
     def stands(self) -> bool:
@@ -150,7 +152,7 @@ class Children:
         Creating a context and importing the user's file take longer than writing down
         what the last one did.
         """
-        stayed = served is self._standing and self.apart and self.place.on_device
+        stayed = served is self._standing and self.apart and self.place.has.asynchronous
         if stayed and not self._expired():
             self.prepare(1)
         served.discard()

@@ -31,7 +31,7 @@ from kfuzz.engine.workers.faults import (
     lost_memory,
 )
 from kfuzz.engine.workers.served import Served
-from kfuzz.execution.device.machine import versions
+from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
 from kfuzz.targets.load import LoadedKernel
 
@@ -99,7 +99,7 @@ class Runner:
         """Return the environment of the kernel's calls, known after the first case."""
         return host_fingerprint(
             device=self.device_name,
-            driver=versions(self.place.device),
+            driver=BACKENDS[self.place.backend].versions(self.place.device),
             flags=self._children.flags,
         )
 
@@ -204,7 +204,7 @@ class Runner:
 
         Creating contexts there takes seconds, and meanwhile another child can judge.
         """
-        if self._children.apart and self.place.on_device:
+        if self._children.apart and self.place.has.asynchronous:
             self._children.prepare(children)
 
     def locate(self, case: Case) -> tuple[Case, Failure] | None:
@@ -218,7 +218,7 @@ class Runner:
             return None
         given = self.loaded.kernel.declaration.out
         pinned = case if case.pinned and not given else self.pin(case)
-        return faults.locate(pinned, self._ask, allocations=self.place.on_device)
+        return faults.locate(pinned, self._ask, allocations=self.place.has.asynchronous)
 
     def _ask(self, case: Case) -> faults.Answer:
         """Return what a fresh child shows of a case."""
@@ -307,7 +307,7 @@ class Runner:
         except ChildRaised as raised:
             if raised.type == "BindingError":
                 raise BindingError(raised.message) from None
-            if raised.type == "MemoryError" or self.place.on_device:
+            if raised.type == "MemoryError" or self.place.has.asynchronous:
                 self._children.replace(peer)
             return Screened(error=f"{raised.type}: {raised.message}")
         made = decode(Screened, reply["screened"], "screened")
@@ -370,7 +370,7 @@ class Runner:
             self._died = True
             return []
         except ChildRaised as raised:
-            if raised.type == "MemoryError" or self.place.on_device:
+            if raised.type == "MemoryError" or self.place.has.asynchronous:
                 self._children.replace(peer)
             return []
         if reply["spent"]:  # its device context can be used no more
@@ -423,7 +423,7 @@ class Runner:
                 for peer in peers:
                     self._take(peer, FIRST_SECONDS, established=True)
                 limit = self._hang_limit()
-            if self.place.on_device and not warm:
+            if self.place.has.asynchronous and not warm:
                 # In turn: what one leaves in shared memory, the next one finds.
                 return [
                     self._asked(peer, message, limit)
@@ -466,7 +466,7 @@ class Runner:
             last = raised.traceback.strip().splitlines()[-3:]
             where = f"{raised.type}: {raised.message} ({' '.join(last)})"
             # In kfuzz's own part: for want of memory, or of a device that works.
-            if raised.type == "MemoryError" or self.place.on_device:
+            if raised.type == "MemoryError" or self.place.has.asynchronous:
                 self._children.replace(peer)
             if raised.type == "MemoryError":
                 where = f"out of memory: {where}"

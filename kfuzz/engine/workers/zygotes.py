@@ -8,23 +8,13 @@ follow in this process at once. Nothing here imports torch.
 import atexit
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
+from kfuzz.execution.device.backend import DeviceBackend
+from kfuzz.execution.device.backends import environment_for, guess
 from kfuzz.execution.processes import Zygote
 
 SERVE: Final = "kfuzz.evaluation.worker:serve"
-PRELOAD: Final = {
-    "cpu": ("torch", "triton"),
-    "interpret": (
-        "torch",
-        "triton",
-        "kfuzz.execution.interpreter.preloaded:for_interpret",
-    ),
-    "cuda": ("torch", "triton", "kfuzz.execution.interpreter.preloaded:for_cuda"),
-}
-# Whatever of these is there, torch is likely to find a GPU.
-_DEVICE_FILES: Final = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 # Set while this process runs, and of no meaning to a child.
 _OF_THIS_PROCESS: Final = frozenset({"PYTEST_CURRENT_TEST"})
 # An idle one holds some hundred megabytes, most of them shared with the others.
@@ -39,19 +29,21 @@ class Lent:
         guessed: whether it was begun before anyone asked for it.
     """
 
-    def __init__(self, backend: str, serve: str, *, guessed: bool = False) -> None:
+    def __init__(
+        self, backend: DeviceBackend, serve: str, *, guessed: bool = False
+    ) -> None:
         self.guessed = guessed
         self._output: Callable[[bytes], None] = _to_stderr
         self._key = _key(backend, serve)
         self.zygote = Zygote(
             serve,
-            env=environment_of(backend),
-            preload=PRELOAD[backend],
+            env=environment_for(backend, os.environ),
+            preload=backend.preload,
             output=lambda data: self._output(data),
         )
         self.zygote.start()
 
-    def fits(self, backend: str, serve: str) -> bool:
+    def fits(self, backend: DeviceBackend, serve: str) -> bool:
         """Whether it was begun for such children, in these surroundings."""
         return self._key == _key(backend, serve)
 
@@ -74,19 +66,18 @@ def expect(device: str, serve: str = SERVE) -> None:
 
     A guess that proves wrong costs the start of a process.
     """
-    if device == "auto":
-        there = any(Path(file).exists() for file in _DEVICE_FILES)
-        device = "cuda" if there else "interpret"
-    backend = device.partition(":")[0]
-    if backend in PRELOAD and not any(lent.fits(backend, serve) for lent in _waiting):
+    backend = guess(device)
+    if backend and not any(lent.fits(backend, serve) for lent in _waiting):
         _waiting.append(Lent(backend, serve, guessed=True))
 
 
-def lend(backend: str, serve: str = SERVE, *, output: Callable[[bytes], None]) -> Lent:
+def lend(
+    backend: DeviceBackend, serve: str = SERVE, *, output: Callable[[bytes], None]
+) -> Lent:
     """Return a zygote for a backend, one that waits if it fits.
 
     Args:
-        backend: "cpu", "interpret" or "cuda".
+        backend: where its children run kernels.
         serve: as for `Zygote`.
         output: takes what it and its children print.
     """
@@ -99,19 +90,12 @@ def lend(backend: str, serve: str = SERVE, *, output: Callable[[bytes], None]) -
     return (found or Lent(backend, serve)).take(output)
 
 
-def environment_of(backend: str) -> dict[str, str]:
-    """Return the environment of children, which triton reads when it is imported."""
-    env = dict(os.environ)
-    env.pop("TRITON_INTERPRET", None)
-    if backend == "interpret":
-        env["TRITON_INTERPRET"] = "1"
-    return env
-
-
-def _key(backend: str, serve: str) -> tuple[str, str, dict[str, str]]:
+def _key(backend: DeviceBackend, serve: str) -> tuple[str, str, dict[str, str]]:
     """Return what zygotes have to agree in to be put for each other."""
-    env = environment_of(backend)
-    return backend, serve, {k: v for k, v in env.items() if k not in _OF_THIS_PROCESS}
+    env = environment_for(backend, os.environ)
+    for name in _OF_THIS_PROCESS:
+        env.pop(name, None)
+    return backend.name, serve, env
 
 
 def _to_stderr(data: bytes) -> None:

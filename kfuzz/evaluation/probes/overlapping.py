@@ -11,6 +11,7 @@ from kfuzz.contracts.reading import agree, conforms
 from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.probes.second_call import turned
 from kfuzz.execution.calls.overlap import in_threads, on_side_stream
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.pages import NoAddressSpace
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Run
@@ -47,7 +48,7 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
         if not conforms(alone[-1], Probe.ALONE):
             return evidence
     data = [given.values for given, _ in pairs]
-    if common.device.type == "cpu":
+    if backend_of(common.device).has.on_host:
         rounds = THOROUGH_ROUNDS if calls.thorough else ROUNDS
         overlapped = in_threads(common, data * COPIES, rounds)
     else:  # nothing is left to chance there

@@ -15,7 +15,7 @@ from kfuzz.execution.calls.environment import Call, attempt, environment
 from kfuzz.execution.calls.gathering import BatchResults
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.raised import caught
-from kfuzz.execution.device.devices import fault_of
+from kfuzz.execution.device.backends import fault_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import Launches, watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
@@ -57,7 +57,7 @@ class Unsupported(Exception):
 
 
 class _Lost(Exception):
-    """The device can do nothing more, for a fault as `devices.fault_of` names it."""
+    """The device can do nothing more, for a fault as `backends.fault_of` names it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class BatchRun:
         unsupported: why the structure cannot be run as a batch; then nothing else
             is valid.
         lost: the fault for which the device can do nothing more, as
-            `devices.fault_of` names it; then nothing can be read. Only what came to
+            `backends.fault_of` names it; then nothing can be read. Only what came to
             light during the calls: the device has not been waited for.
     """
 

@@ -16,8 +16,7 @@ from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.calls.raised import raised_by
 from kfuzz.execution.calls.results import Reader
-from kfuzz.execution.device.launches import forget_errors
-from kfuzz.execution.device.runtime import runtime_of
+from kfuzz.execution.device.runtime import forget_errors, runtime_of
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import Placement, as_batch, place

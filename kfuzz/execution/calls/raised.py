@@ -7,8 +7,7 @@ import torch
 
 from kfuzz.core.errors import BuildError
 from kfuzz.core.untrusted import KernelEnded
-from kfuzz.execution.device.devices import fault_of
-from kfuzz.execution.device.gpuless import lack_of_gpu
+from kfuzz.execution.device.backends import backend_of, fault_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.traps import explanation
 from kfuzz.execution.interpreter.watch import interpreting, is_interpreter_failure
@@ -69,7 +68,7 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
         memory=out_of_memory,
         fault=fault,
         build=_unbuilt(error),
-        gpu=lack_of_gpu(error, device),
+        gpu=backend_of(device).lack_of_gpu(error),
     )
 
 

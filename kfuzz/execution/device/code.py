@@ -9,8 +9,9 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from kfuzz.core.errors import BuildError, HarnessError
+from kfuzz.core.errors import HarnessError
 from kfuzz.execution.device import nvrtc
+from kfuzz.execution.device.backends import backend_of
 
 Sizes = int | Sequence[int]
 
@@ -58,13 +59,7 @@ def device_for(device: torch.device) -> Device:
     Raises:
         BuildError: if CUDA C++ does not run there: no kernel is to blame.
     """
-    if device.type != "cuda":
-        raise BuildError(
-            f"CUDA C++ does not run on {device}", fix="it needs --device cuda and a GPU"
-        )
-    index = torch.cuda.current_device() if device.index is None else device.index
-    place = torch.device("cuda", index)
-    return HipDevice(place) if torch.version.hip else CudaDevice(place)
+    return backend_of(device).loader(device)
 
 
 class CudaDevice:
@@ -160,7 +155,7 @@ class HipDevice:
             )  # fmt: skip
 
     def _current(self) -> Any:
-        if self.device.type != "cuda":
+        if backend_of(self.device).has.on_host:
             return contextlib.nullcontext()
         return torch.cuda.device(self.device)
 

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from kfuzz.contracts.evidence import Torn
 from kfuzz.core.home import HOME
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.processes import forked
 
 RANKS: Final = 2
@@ -39,7 +40,7 @@ _LOOK_SECONDS: Final = 0.1
 def unavailable(name: str) -> str:
     """Return why no collective can be tried from a device, "" where one can."""
     device = torch.device(name)
-    if device.type != "cuda":
+    if not backend_of(device).has.collectives:
         return "collectives are tried on GPUs only"
     if torch.cuda.device_count() < RANKS:
         return "one GPU is visible: a collective takes two"

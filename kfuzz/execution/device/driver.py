@@ -2,8 +2,6 @@
 
 from typing import Final, Protocol
 
-import torch
-
 from kfuzz.core.errors import HarnessError
 
 _OUT_OF_MEMORY: Final = ("CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory")
@@ -57,23 +55,3 @@ class VirtualMemory(Protocol):
 
     def set_access(self, address: int, nbytes: int) -> None:
         """Let the device read and write a mapped range."""
-
-
-def driver_for(device: torch.device) -> VirtualMemory:
-    """Return the calls of the driver under torch's build, for one device.
-
-    Raises:
-        HarnessError: if they cannot be had; says what is missing.
-    """
-    if device.type != "cuda":
-        raise HarnessError(f"no driver maps memory for torch device {device}")
-    # Its first allocation makes torch's own context the current one.
-    torch.empty(1, device=device)
-    index = torch.cuda.current_device() if device.index is None else device.index
-    if torch.version.hip:
-        from kfuzz.execution.device.hip import HipMemory
-
-        return HipMemory(index)
-    from kfuzz.execution.device.cuda import CudaMemory
-
-    return CudaMemory(index)

@@ -17,7 +17,7 @@ from torch import Tensor
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.calls.overlap import Overlapping, PlacedCall
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.device.devices import is_lost
+from kfuzz.execution.device.backends import is_lost
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.values.randomness import SEED, seeded

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device.driver import DriverError, VirtualMemory, driver_for
+from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.driver import DriverError, VirtualMemory
 from kfuzz.execution.memory.pages import NoAddressSpace
 
 FENCE_BYTES: Final = 32 << 20
@@ -105,11 +106,11 @@ def _retire(
     After a fault the context is lost and takes no call; while a graph is captured
     the device cannot be waited for: both leave the range to the end of the process.
     """
-    if device.type == "cuda":
+    if backend_of(device).has.asynchronous:
         try:
             if torch.cuda.is_current_stream_capturing():
                 return
-            torch.cuda.synchronize(device)
+            backend_of(device).wait(device)
         except RuntimeError:
             return
     _give_back(driver, address, nbytes, parts)
@@ -154,7 +155,7 @@ def tensor_over(
 
 @cache
 def _driver_of(device: torch.device) -> VirtualMemory:
-    return driver_for(device)
+    return backend_of(device).virtual_memory(device)
 
 
 def fenced_memory(

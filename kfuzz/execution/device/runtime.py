@@ -1,5 +1,7 @@
 """The CUDA or HIP runtime that torch itself uses, for what torch does not expose.
 
+Above all launches that failed unseen: a call that returned and left an error behind.
+
 The last error is kept by each copy of the runtime: only the one that torch loaded
 holds what torch's next launch would raise.
 """
@@ -14,6 +16,8 @@ from typing import Any, Final
 import torch
 
 from kfuzz.core.errors import HarnessError
+from kfuzz.execution.device.backends import backend_of
+from kfuzz.numerics.run import UncheckedLaunch
 
 # In this order: a symbol asked of torch's own library is looked for in what that
 # library depends on, whichever other copies are loaded. Each with the prefix of its
@@ -25,6 +29,14 @@ _LIBRARIES: Final = (
     ("libamdhip64.so", "hip"),
 )
 _MAPS: Final = Path("/proc/self/maps")
+
+# Values of cudaError_t (driver_types.h of the CUDA toolkit); hipError_t shares them.
+INVALID_VALUE: Final = 1
+# What only a launch, or the look-up of its kernel, leaves: invalid configuration,
+# missing configuration, invalid device function, no kernel image or invalid image for
+# the device, invalid or unsupported PTX, no compiler for it, out of resources,
+# cooperative launch too large.
+LAUNCH_ERRORS: Final = frozenset({9, 52, 98, 200, 209, 218, 221, 222, 701, 720})
 
 
 class Runtime:
@@ -88,8 +100,30 @@ class Runtime:
 
 
 def runtime_of(device: torch.device) -> Runtime | None:
-    """Return the runtime behind torch's device, None for the CPU or if not found."""
-    return _loaded() if device.type == "cuda" else None
+    """Return the runtime behind torch's device, None for the host or if not found."""
+    return _loaded() if backend_of(device).has.asynchronous else None
+
+
+def take_unchecked(runtime: Runtime | None) -> UncheckedLaunch | None:
+    """Return the failed launch that the call just made left behind, and clear it.
+
+    Other errors are cleared too: a library that asks whether an event has come leaves
+    "not ready", and torch itself clears that.
+    """
+    if runtime is None or not (code := runtime.last_error()):
+        return None
+    runtime.clear_error()
+    if code != INVALID_VALUE and code not in LAUNCH_ERRORS:
+        return None
+    return UncheckedLaunch(
+        runtime.name(code), runtime.text(code), code != INVALID_VALUE
+    )
+
+
+def forget_errors(runtime: Runtime | None) -> None:
+    """Clear what an earlier call left, so that the next one is not charged with it."""
+    if runtime is not None and runtime.last_error():
+        runtime.clear_error()
 
 
 @cache

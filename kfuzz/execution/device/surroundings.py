@@ -2,21 +2,35 @@
 
 from enum import StrEnum
 from functools import cache
+from typing import Final
 
 import torch
+from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device.company import hold_multiprocessors, stir_memory
-from kfuzz.execution.device.devices import is_lost
-from kfuzz.execution.device.launches import forget_errors, take_unchecked
-from kfuzz.execution.device.runtime import Runtime, runtime_of
+from kfuzz.execution.device.backends import backend_of, is_lost
+from kfuzz.execution.device.runtime import (
+    Runtime,
+    forget_errors,
+    runtime_of,
+    take_unchecked,
+)
 from kfuzz.execution.device.stale import (
     compile_fill,
+    fill_shared,
     poison_free,
     poison_shared,
 )
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import UncheckedLaunch
+
+HOLD_CYCLES: Final = 8_000_000
+"""Clock cycles, 4 to 5 ms, for which multiprocessors are held: longer than a small
+kernel takes from its launch to its end."""
+
+COPIES: Final = 32
+COPY_BYTES: Final = 32 << 20
+"""Each copy moves more than half of a second-level cache: 32 take some 2 ms."""
 
 
 class Company(StrEnum):
@@ -110,9 +124,48 @@ class Surroundings:
         self.lacking[f"{text}: {error}"] = None
 
 
-@cache
 def surroundings_of(device: torch.device) -> Surroundings | None:
-    """Return a device's surroundings, one object for a process; None for the CPU."""
-    if device.type != "cuda":
-        return None
+    """Return a device's surroundings; None for the host."""
+    return backend_of(device).surroundings(device)
+
+
+@cache
+def surroundings_on(device: torch.device) -> Surroundings:
+    """Return a GPU's surroundings, one object for a process."""
     return Surroundings(device, runtime_of(device))
+
+
+def hold_multiprocessors(device: torch.device, poison: Poison) -> None:
+    """Start a kernel that takes half of the multiprocessors for a bounded time.
+
+    It takes all their shared memory, so that no block that needs any runs beside it.
+
+    Args:
+        device: a GPU.
+        poison: what its shared memory is left with.
+
+    Raises:
+        HarnessError: where CUDA C++ cannot be compiled or launched.
+    """
+    fill_shared(device, poison, each=0.5, cycles=HOLD_CYCLES, stream=_stream(device))
+
+
+def stir_memory(device: torch.device) -> None:
+    """Start copies that keep a GPU's memory busy for a bounded time."""
+    source, target = _buffers(device)
+    with torch.cuda.stream(_stream(device)):
+        for _ in range(COPIES):
+            target.copy_(source, non_blocking=True)
+
+
+# Streams of torch's do not wait for the default one, nor it for them. A high priority
+# keeps it apart from those that a kernel takes from torch's pool.
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+
+
+@cache
+def _buffers(device: torch.device) -> tuple[Tensor, Tensor]:
+    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
+    return source, torch.zeros_like(source)

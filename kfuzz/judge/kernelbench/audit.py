@@ -17,6 +17,7 @@ from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values.randomness import seeded
 from kfuzz.judge.judgement import Audit
 from kfuzz.judge.kernelbench.inputs import inputs_of
@@ -275,7 +276,7 @@ class Auditor:
 
     def _misses_by_default(self, seed: int) -> bool:
         """Whether what misses is cuDNN's TF32, which torch allows unasked."""
-        if self._reference.form.device.type != "cuda":
+        if backend_of(self._reference.form.device).has.on_host:
             return False
         flags = torch.backends.cudnn
         if not flags.allow_tf32:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.core.streams import Purpose, is_sampled, stream
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.judge.kernelbench.inputs import Inputs
 from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged
 from kfuzz.judge.kernelbench.shapes import Shapes
@@ -22,9 +23,6 @@ from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.shadow import shadowed
 from kfuzz.strategies.parameters import TensorParameter
-
-# Elements of the largest tensor of which an oracle and its bound are made at once.
-_MOST: Final = {"cuda": 1 << 26, "cpu": 1 << 22}
 
 
 class Reference:
@@ -154,7 +152,7 @@ class Reference:
 
     @property
     def _most(self) -> int:
-        return _MOST["cuda" if self.form.device.type == "cuda" else "cpu"]
+        return backend_of(self.form.device).limits.oracle_elements
 
     def _home(self, results: int) -> dict[str, int]:
         """Return the benchmarked sizes, halved until an oracle fits.

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from kfuzz.core.untrusted import Mode
 from kfuzz.execution.calls.raised import raised_by
-from kfuzz.execution.device.health import ailment
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
@@ -128,7 +128,7 @@ class Candidate:
     def _contained(self) -> Message:
         """Say what holds, and whether the device works under it."""
         torch.set_num_threads(1)
-        wrong = ailment(self._device)
+        wrong = backend_of(self._device).ailment(self._device)
         around = surroundings_of(self._device)
         if wrong is None and around is not None:
             around.prepare()
@@ -140,7 +140,7 @@ class Candidate:
         tensors, names = self._tensors(message["tensors"], given), message["names"]
         weights = dict(zip(names, tensors[: len(names)], strict=True))
         passed = [x.to(device) for x in tensors[len(names) :]]
-        if device.type == "cuda":
+        if not backend_of(device).has.on_host:
             share = float(message["device_share"])
             torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
         _seed_all(seed)
@@ -222,7 +222,7 @@ class Candidate:
             lingers = _threads(device) > self._threads
             looked_at = [*items, *rooms]
             firsts = None
-            if device.type == "cuda" or lingers:
+            if backend_of(device).has.asynchronous or lingers:
                 firsts = _copies(looked_at)
             _wait(device, LATE_SECONDS if lingers else 0.0)
         except BaseException as error:
@@ -362,7 +362,7 @@ def _copies(tensors: Sequence[Tensor]) -> list[Tensor] | None:
 
 def _wait(device: torch.device, seconds: float) -> None:
     """Wait for a device, and for threads that may still be writing."""
-    if device.type == "cuda":
+    if backend_of(device).has.asynchronous:
         _synchronize(device)
     if seconds:
         _sleep(seconds)
@@ -373,7 +373,7 @@ def _threads(device: torch.device) -> int:
 
     On a GPU the driver's own are not told from others: Python's alone count.
     """
-    if device.type == "cuda":
+    if not backend_of(device).has.on_host:
         return threading.active_count()
     tasks = os.listdir("/proc/self/task")
     below = 0

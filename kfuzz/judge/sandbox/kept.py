@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.untrusted import End, Ended, Entry, Measures, OutputSpec
+from kfuzz.execution.device.backends import named
 from kfuzz.execution.processes import Child, ChildDied, ChildTimeout, Zygote
 from kfuzz.execution.processes.faults import ChildRaised, ZygoteError
 from kfuzz.judge.sandbox.contain import Facts
@@ -71,7 +72,7 @@ class Kept:
                 "measures": asdict(measures),
                 "scratch": str(scratch),
                 "cache": str(cache),
-                "gpu": device.startswith("cuda"),
+                "gpu": not named(device).has.on_host,
                 "inside": device,
             }
         )

@@ -97,12 +97,14 @@ class Rooms:
         }
 
 
-def scrubbed(environment: Mapping[str, str], *, interpret: bool) -> dict[str, str]:
+def scrubbed(
+    environment: Mapping[str, str], *, added: Mapping[str, str]
+) -> dict[str, str]:
     """Return what a child inherits of an environment.
 
     Args:
         environment: the campaign's.
-        interpret: whether Triton's kernels are interpreted.
+        added: what its backend sets.
     """
     kept = {
         name: value
@@ -114,9 +116,7 @@ def scrubbed(environment: Mapping[str, str], *, interpret: bool) -> dict[str, st
     if needed:
         kept["PYTHONPATH"] = os.pathsep.join(needed)
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
-    if interpret:
-        kept["TRITON_INTERPRET"] = "1"
-    return kept
+    return kept | dict(added)
 
 
 def _holds_package(path: Path) -> bool:

@@ -24,6 +24,7 @@ from kfuzz.core.untrusted import (
     Measures,
     OutputSpec,
 )
+from kfuzz.execution.device.backends import named
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes import Zygote
 from kfuzz.execution.processes.closing import Closing
@@ -64,7 +65,7 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
         device: as `Sandbox` is given it.
         output: takes what kfuzz's own processes print, not the foreign code.
     """
-    env = scrubbed(os.environ, interpret=device == "interpret")
+    env = scrubbed(os.environ, added=named(device).environment)
     return Zygote(
         SERVE, env=env, preload=("torch", "triton", _INSIDE, _CLOSE), output=output
     )
@@ -102,8 +103,8 @@ class Sandbox(Closing):
         zygote: Zygote | None = None,
     ) -> None:
         self._entry = entry
-        self._device_name = device
-        self.device = torch.device("cpu" if device == "interpret" else device)
+        self._device_name, backend = device, named(device)
+        self.device = torch.device(device if backend.has.native else backend.torch_type)
         self.limits = limits or Limits()
         self.children = 0
         self._measures = measures or Measures()
@@ -331,7 +332,7 @@ class Sandbox(Closing):
             wrong = self._kept.ready()
             if not wrong:
                 assert self._kept.facts is not None
-                gpu = self.device.type == "cuda"
+                gpu = not named(self._device_name).has.on_host
                 self._containment = describe(self._kept.facts, self.limits, gpu=gpu)
                 return self._kept
             self._discard()

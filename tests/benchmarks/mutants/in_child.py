@@ -15,16 +15,16 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.reading import worst_ratio
-from kfuzz.core.budget import SIZE_BUDGETS
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.evaluator import Bench, Setting
 from kfuzz.evaluation.explaining import judge_explained
-from kfuzz.execution.device.devices import is_lost
+from kfuzz.execution.device.backends import is_lost
 from kfuzz.numerics.elements import same_bits
 from kfuzz.targets.load import Source, load
 from tests.benchmarks.mutants.small_cases import small_cases
 from tests.benchmarks.peers.budgeted import Trial
 from tests.benchmarks.peers.subject import Budget, Found, Subject
+from tests.helpers.budgets import SIZE_BUDGETS
 
 COMPARE: Final = "mutants.in_child:compare"
 STARTS: Final = "mutants.in_child:starts"

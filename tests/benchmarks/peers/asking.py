@@ -16,7 +16,7 @@ from kfuzz.core.finding import Target
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import campaign
 from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.zygotes import environment_of
+from kfuzz.execution.device.backends import BACKENDS, environment_for
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout, Zygote
 from kfuzz.targets.load import LoadedKernel, Source, load
 from tests.benchmarks.peers.budgeted import LONGEST_MESSAGE, warm_up
@@ -134,7 +134,7 @@ class Peers:
 
 def environment(backend: str) -> dict[str, str]:
     """Return the environment of children, in which these modules can be imported."""
-    env = environment_of(backend)
+    env = environment_for(BACKENDS[backend], os.environ)
     path = filter(None, [str(HERE), env.get("PYTHONPATH")])
     return {**env, "PYTHONPATH": os.pathsep.join(path)}
 

@@ -1,10 +1,21 @@
-"""Exceptions that say that a call needs a GPU, where it was made without one."""
+"""The CPU: compiled code in the memory of this process."""
 
+import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
-import torch
+from kfuzz.core.budget import SizeBudget
+from kfuzz.execution.device.backend import (
+    Batches,
+    Capabilities,
+    DeviceBackend,
+    Limits,
+    Setting,
+)
+
+_PROCESSOR: Final = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 
 # What torch, Triton, the runtimes of CUDA and HIP, and bindings to them say where there
 # is no GPU, no driver for it, or no code for anything else. Lower case.
@@ -54,23 +65,57 @@ _FOR_OTHERS: Final = re.compile(
 )
 
 
-def lack_of_gpu(error: BaseException, device: torch.device) -> str:
-    """Return the line that says that a GPU is needed, "" if nothing does.
+class Cpu(DeviceBackend):
+    """The CPU."""
 
-    What was caught on the way counts too: a kernel that makes another exception of it
-    fares no better.
+    name = torch_type = "cpu"
+    place = "on the CPU"
+    has = Capabilities()
+    limits = Limits(
+        # 256 GiB of address space cost nothing, and the smallest address spaces have
+        # twice that.
+        sizes=SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
+        batches=Batches(elements=1 << 18, first=8),
+        judged_elements=1 << 14,
+        oracle_elements=1 << 22,
+        terms=256,
+        pairs=1 << 14,
+        rows=64,
+        sparse_bytes=64 << 20,
+        alignment=64,
+    )
+    preload: tuple[str, ...] = ("torch", "triton")
+    environment: Mapping[str, str] = {}
+    without_triton = ""
+    numbered = False
 
-    Args:
-        error: what left the kernel.
-        device: on which it was called: on a GPU no exception says so.
-    """
-    if device.type == "cuda":
+    def describe(self, device: str) -> tuple[str, str]:
+        """Return the model with the instruction set of torch's kernels, and ""."""
+        import torch
+
+        found = _PROCESSOR.search(text_of("/proc/cpuinfo"))
+        model = found[1].strip() if found else platform.processor()
+        capability = torch.backends.cpu.get_cpu_capability()
+        return (f"{model}, {capability}" if model else capability), ""
+
+    def settings(self) -> Iterator[Setting]:
+        """Yield the settings in this process that change what kernels compute."""
+        import torch
+
+        yield "deterministic_algorithms", torch.are_deterministic_algorithms_enabled
+        yield "cpu_capability", torch.backends.cpu.get_cpu_capability
+
+    def lack_of_gpu(self, error: BaseException) -> str:
+        """Return the line of an exception that says that a GPU is needed, "" for none.
+
+        What was caught on the way counts too: a kernel that makes another exception
+        of it fares no better.
+        """
+        for seen in _related(error):
+            text = str(seen).strip()
+            if _says_so(text.lower()):
+                return text.splitlines()[0][:300]
         return ""
-    for seen in _related(error):
-        text = str(seen).strip()
-        if _says_so(text.lower()):
-            return text.splitlines()[0][:300]
-    return ""
 
 
 def _says_so(text: str) -> bool:
@@ -91,3 +136,14 @@ def _related(error: BaseException) -> Iterator[BaseException]:
         known.add(id(seen))
         yield seen
         left += [e for e in (seen.__context__, seen.__cause__) if e is not None]
+
+
+def text_of(path: str) -> str:
+    """Return the text of a file of the system's, "" if there is none."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+CPU: Final = Cpu()
