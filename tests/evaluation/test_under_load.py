@@ -32,6 +32,7 @@ from kfuzz.evaluation.probes.under_load import (
     with_loads,
 )
 from kfuzz.execution.calls import environment, raised, run
+from kfuzz.execution.device.cpu import Cpu
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run, UncheckedLaunch
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -350,7 +351,7 @@ def test_a_device_that_ails_after_an_exception_is_given_up(
         raise ValueError("no")
 
     bench = benched(monkeypatch, Met(), raising)
-    monkeypatch.setattr(bench_module, "ailment", lambda device: "it does nothing")
+    monkeypatch.setattr(Cpu, "ailment", lambda *_: "it does nothing")
     bench.judge(CASE, Depth.BASE)
     assert bench.spent
 
