@@ -18,12 +18,13 @@ from kfuzz.contracts.witnesses.roster import everywhere, roster
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.calibration import Role
 from kfuzz.core.depth import Depth
-from kfuzz.core.errors import HarnessError
+from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.functional import passes_functional
-from kfuzz.execution.device.nvrtc import cubin
+from kfuzz.execution.device.compilers import Nvrtc, Unit
+from kfuzz.execution.device.prototypes import kernels, prototype
 from tests.helpers.budgets import SIZE_BUDGETS
 
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
@@ -122,10 +123,10 @@ def test_faults_of_memory_are_seen_in_the_interpreter_too(
 @pytest.mark.parametrize("module", [elementwise_cpp, sums_cpp])
 def test_cuda_cpp_compiles(module: object) -> None:
     try:
-        assert cubin(module.PROGRAM.source, "sm_90")
+        assert Nvrtc().build(Unit(module.PROGRAM.source, "kernel.cu"), "sm_90").code
+    except BuildError:
+        raise
     except HarnessError as error:
-        if hasattr(error, "log"):
-            raise
         pytest.skip(f"no compiler: {error}")
 
 
@@ -213,29 +214,17 @@ def test_elementwise_cuda_cpp_computes_relu(tmp_path: Path) -> None:
     assert printed == [0, 0, 0, 0, 0, vectors, 0, 0, 0, 0, -1]
 
 
-def test_a_function_is_looked_up_once_and_takes_wide_integers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looked_up, launched = [], []
-
-    def compiled(source: str, name: str, device: torch.device) -> object:
-        looked_up.append((source, name, device))
-        return lambda *launch: launched.append(launch)
-
-    monkeypatch.setattr(launching, "compiled", compiled)
-    program, x = launching.Program("source"), torch.zeros(3)
-    for count in (3, 1 << 40):
-        program.launch("f", (2,), (64,), (x, count))
-    assert looked_up == [("source", "f", x.device)]
-    assert [(grid, block) for grid, block, _ in launched] == [((2,), (64,))] * 2
-    assert [values[1].value for _, _, values in launched] == [3, 1 << 40]
-    assert all(values[0] is x for _, _, values in launched)
-    assert {ctypes.sizeof(values[1]) for _, _, values in launched} == {8}
+@pytest.mark.parametrize("module", [elementwise_cpp, sums_cpp])
+def test_cuda_cpp_takes_wide_integers(module: object) -> None:
+    source = module.PROGRAM.source
+    for name in kernels(source):
+        declared = prototype(source, name)
+        assert declared.plain
+        numbers = [p.type for p in declared.parameters if not p.pointer]
+        assert set(numbers) <= {"int64"}, name
 
 
-def test_an_unchecked_launch_passes_addresses_and_drops_the_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unchecked_launch_passes_addresses_and_drops_the_error() -> None:
     seen = []
 
     def launch(function, grid, block, addresses, shared, stream):
@@ -244,18 +233,15 @@ def test_an_unchecked_launch_passes_addresses_and_drops_the_error(
         seen.append((function.value, sizes, number, shared, stream))
         return 9  # invalid configuration
 
-    runtime = SimpleNamespace(cudaLaunchKernel=launch)
-    monkeypatch.setattr(launching, "_runtime", lambda: runtime)
-    launching._launched(
-        ctypes.c_void_p(77), (1, 70000), (256,), [ctypes.c_longlong(5)], 11
-    )
+    runtime, values = SimpleNamespace(cudaLaunchKernel=launch), [ctypes.c_longlong(5)]
+    function = ctypes.c_void_p(77)
+    launching._launched(runtime, function, (1, 70000), (256,), values, 0, 11)
     assert seen == [(77, [(1, 70000, 1), (256, 1, 1)], 5, 0, 11)]
 
 
 def test_an_unchecked_launch_without_a_runtime_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    launching._runtime.cache_clear()
-    monkeypatch.setattr(launching, "find_runtime", lambda maps, load: None)
+    monkeypatch.setattr(launching, "runtime_of", lambda device: None)
     with pytest.raises(HarnessError, match="takes no kernels"):
         launching._runtime()

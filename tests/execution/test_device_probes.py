@@ -1,13 +1,16 @@
 """What kfuzz asks of a GPU beyond torch, as far as that needs no GPU."""
 
 import ctypes
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device import nvrtc, surroundings
+from kfuzz.core.errors import BuildError, HarnessError
+from kfuzz.execution.device import code as device_code
+from kfuzz.execution.device import compilers, surroundings
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.runtime import (
     LAUNCH_ERRORS,
@@ -187,7 +190,7 @@ def test_without_a_compiler_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     def missing() -> None:
         raise HarnessError("cuda-bindings are not installed")
 
-    monkeypatch.setattr(nvrtc, "_bindings", missing)
+    monkeypatch.setattr(device_code, "bindings", missing)
     around = Surroundings(GPU, Runtime(Library(), "cuda"))
     around.prepare()
     around.prepare()
@@ -228,25 +231,8 @@ def test_without_a_runtime_that_is_said() -> None:
     assert "failed launches" in line
 
 
-def test_arguments_become_c_values() -> None:
-    x = torch.zeros(3)
-    assert nvrtc.packed(x).value == x.data_ptr()
-    assert isinstance(nvrtc.packed(True), ctypes.c_bool)
-    assert isinstance(nvrtc.packed(7), ctypes.c_int)
-    assert isinstance(nvrtc.packed(0.5), ctypes.c_float)
-    wide = ctypes.c_longlong(1 << 40)
-    assert nvrtc.packed(wide) is wide
-    with pytest.raises(HarnessError, match="32-bit"):
-        nvrtc.packed(1 << 31)
-    with pytest.raises(HarnessError, match="str"):
-        nvrtc.packed("x")
-
-
 class Compiler:
     """NVRTC that prints a log and refuses, or gives four bytes."""
-
-    class nvrtcResult:
-        NVRTC_SUCCESS = 0
 
     def __init__(self, log: bytes) -> None:
         self.log, self.destroyed = log, 0
@@ -278,21 +264,35 @@ class Compiler:
         return (0,)
 
 
+UNIT = compilers.Unit("", "kernel.cu", options=("--std=c++17",))
+
+
 def test_a_compile_error_carries_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(b"kernel.cu(1): error: what is this\n\0")
-    monkeypatch.setattr(nvrtc, "_bindings", lambda: (None, compiler))
-    with pytest.raises(nvrtc.CompileError) as caught:
-        nvrtc.cubin("nonsense", "sm_90")
-    assert caught.value.log == "kernel.cu(1): error: what is this"
-    assert "what is this" in str(caught.value)
+    monkeypatch.setattr(compilers, "bindings", lambda: compiler)
+    with pytest.raises(BuildError) as caught:
+        compilers.Nvrtc().build(UNIT, "sm_90")
+    assert caught.value.where == "kernel.cu:1"
+    assert str(caught.value).endswith("kernel.cu(1): error: what is this")
     assert compiler.destroyed == 1
 
 
 def test_a_program_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(b"")
-    monkeypatch.setattr(nvrtc, "_bindings", lambda: (None, compiler))
-    assert nvrtc.cubin("", "sm_90", ("--std=c++17",)) == b"\x7fELF"
+    monkeypatch.setattr(compilers, "bindings", lambda: compiler)
+    assert compilers.Nvrtc().build(UNIT, "sm_90").code == b"\x7fELF"
     assert compiler.destroyed == 1
+
+
+def test_bindings_without_their_library_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise RuntimeError("no libnvrtc.so.13")
+
+    library = SimpleNamespace(nvrtcVersion=absent)
+    monkeypatch.setattr(compilers, "bindings", lambda: library)
+    monkeypatch.setattr(compilers, "_found", lambda *names: None)
+    with pytest.raises(BuildError, match=r"no libnvrtc\.so\.13.*no nvcc"):
+        compilers.chosen("auto", hip=False)
 
 
 def test_the_cpu_is_never_ailing() -> None:
@@ -305,3 +305,12 @@ def test_a_device_that_does_nothing_says_why(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(torch.cuda, "device", refuse)
     assert backend_of(GPU).ailment(GPU) == "CUDA error: unspecified launch failure"
+
+
+def test_missing_bindings_are_named_with_the_way_to_get_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("cuda", "cuda.bindings", "cuda.bindings.nvrtc"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(HarnessError, match="pip install cuda-bindings"):
+        compilers.bindings.__wrapped__()

@@ -1,8 +1,10 @@
 """Kernels in CUDA C++: their declarations, builds and launches, without a GPU."""
 
+import contextlib
 import ctypes
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ from kfuzz.contracts import operators as ops
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
 from kfuzz.execution.device import builds, compilers
 from kfuzz.execution.device.arguments import packed
-from kfuzz.execution.device.code import HipDevice, device_for
+from kfuzz.execution.device.code import Device, device_for
 from kfuzz.execution.device.compilers import Unit
+from kfuzz.execution.device.driver import Driver
 from kfuzz.execution.device.prototypes import Prototype, kernels, prototype
 from kfuzz.store.cache import cache_folder
 from kfuzz.targets.cuda_source import LaunchError
@@ -294,45 +297,54 @@ def test_a_compiler_of_its_own_is_run_on_the_source(tmp_path: Path) -> None:
         compiler.build(Unit("oops", "k.cu"), "sm_90")
 
 
-class HipLibrary:
-    """HIP's runtime: notes its calls, refuses a function of another name."""
+class Library:
+    """A driver: notes its calls, refuses a function of another name."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
-        names = ("hipModuleLoadData", "hipModuleGetFunction", "hipModuleLaunchKernel")
-        for name in names:
-            setattr(self, name, self._call(name))
-        self.hipGetErrorName = self._named
+        self._functions: dict[str, Any] = {}
 
-    def _call(self, name: str) -> Any:
-        def call(*arguments: Any) -> int:
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            if name == "hipGetErrorName":
+                return b"hipErrorNotFound"
+            if name == "cuGetErrorName":
+                arguments[1]._obj.value = b"CUDA_ERROR_NOT_FOUND"
+                return 0
             self.calls.append((name, arguments))
+            if name.endswith("ModuleGetFunction"):
+                arguments[0]._obj.value = 77
             return 500 if b"missing" in arguments else 0
 
-        return call
-
-    @staticmethod
-    def _named(error: int) -> bytes:
-        return b"hipErrorNotFound"
+        return self._functions.setdefault(name, call)
 
 
-def test_hip_is_called_as_its_header_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = HipLibrary()
-    device = HipDevice(torch.device("cpu"), library)
+@pytest.mark.parametrize("hip", [False, True])
+def test_drivers_are_called_as_their_headers_say(
+    monkeypatch: pytest.MonkeyPatch, hip: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    library = Library()
+    device = Device(torch.device("cuda", 0), Driver(library, hip=hip))
     function = device.function(device.load(b"code"), "relu")
-
-    class Stream:
-        cuda_stream = 5
-
+    stream: Any = SimpleNamespace(cuda_stream=5)
     values = [ctypes.c_int(7)]
-    function((3, 2), 64, values, 128, Stream())
+    function((3, 2), 64, values, 128, stream)
     name, arguments = library.calls[-1]
-    assert name == "hipModuleLaunchKernel"
-    assert arguments[1:8] == (3, 2, 1, 64, 1, 1, 128)
-    assert arguments[8].value == 5
+    assert name == ("hipModuleLaunchKernel" if hip else "cuLaunchKernel")
+    assert arguments[:9] == (77, 3, 2, 1, 64, 1, 1, 128, 5)
     given = ctypes.cast(arguments[9][0], ctypes.POINTER(ctypes.c_int))
     assert given.contents.value == 7
-    with pytest.raises(Exception, match="hipModuleGetFunction says hipErrorNotFound"):
+    for _ in range(2):  # asked for once
+        function(1, 64, (), 100_000, stream)
+    asked = [a for name, a in library.calls if name == "cuFuncSetAttribute"]
+    assert asked == ([] if hip else [(77, 8, 100_000)])
+    words = (
+        "hipModuleGetFunction failed: hipErrorNotFound" if hip
+        else "cuModuleGetFunction failed: CUDA_ERROR_NOT_FOUND"
+    )  # fmt: skip
+    with pytest.raises(HarnessError, match=words):
         device.function(device.load(b"code"), "missing")
 
 

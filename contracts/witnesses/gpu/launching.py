@@ -4,21 +4,21 @@ import ctypes
 import os
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device.nvrtc import Kernel, compiled, cubin, packed
-from kfuzz.execution.device.runtime import find_runtime
-
-_MAPS: Final = Path("/proc/self/maps")
+from kfuzz.execution.device.arguments import packed
+from kfuzz.execution.device.code import compiled, device_for, three
+from kfuzz.execution.device.compilers import Nvrtc, Unit
+from kfuzz.execution.device.prototypes import prototype
+from kfuzz.execution.device.runtime import runtime_of
 
 
 class Program:
-    """CUDA C++ source, functions of which take pointers and 64-bit integers."""
+    """CUDA C++ source, functions of which take tensors and integers."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -31,6 +31,7 @@ class Program:
         arguments: Sequence[Tensor | int],
         *,
         checked: bool = True,
+        shared: int = 0,
     ) -> None:
         """Launch a function on the current stream of its first argument's device.
 
@@ -41,21 +42,20 @@ class Program:
             arguments: the first one is a tensor.
             checked: whether a refused launch raises; else it is as after `<<<...>>>`
                 whose error nobody asks for.
+            shared: bytes of dynamic shared memory.
 
         Raises:
             HarnessError: if it cannot be compiled, or is refused where that is asked.
         """
-        values = [ctypes.c_longlong(a) if isinstance(a, int) else a for a in arguments]
         device = next(a.device for a in arguments if isinstance(a, Tensor))
-        # Kept, since looking one up waits for the device, which would hide that a
-        # launch does not.
         if checked:
-            _checked(os.getpid(), device, self, name)(grid, block, values)
+            compiled(self.source, name, device)(grid, block, arguments, shared)
             return
+        values = packed(prototype(self.source, name), arguments, name)
         with torch.cuda.device(device):
             function = _function(os.getpid(), torch.cuda.current_device(), self, name)
             stream = torch.cuda.current_stream(device).cuda_stream
-            _launched(function, grid, block, [packed(v) for v in values], stream)
+            _launched(_runtime(), function, grid, block, values, shared, stream)
 
 
 class _Dim3(ctypes.Structure):
@@ -63,28 +63,27 @@ class _Dim3(ctypes.Structure):
 
 
 def _launched(
+    runtime: Any,
     function: ctypes.c_void_p,
     grid: Sequence[int],
     block: Sequence[int],
     values: Sequence[Any],
+    shared: int,
     stream: int,
 ) -> None:
     """Launch through the runtime, which keeps the error of a launch that it refuses."""
     addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-    launch = _runtime().cudaLaunchKernel
+    launch = runtime.cudaLaunchKernel
     launch.argtypes = [
         ctypes.c_void_p, _Dim3, _Dim3, ctypes.c_void_p, ctypes.c_size_t,
         ctypes.c_void_p,
     ]  # fmt: skip
-    shapes = [_Dim3(*(*sizes, 1, 1)[:3]) for sizes in (grid, block)]
-    launch(function, *shapes, addresses, 0, stream)
+    shapes = [_Dim3(*three(sizes)) for sizes in (grid, block)]
+    launch(function, *shapes, addresses, shared, stream)
 
 
-@cache
-def _checked(process: int, device: torch.device, program: Program, name: str) -> Kernel:
-    return compiled(program.source, name, device)
-
-
+# Kept, since looking one up waits for the device, which would hide that a launch does
+# not.
 @cache
 def _function(process: int, index: int, program: Program, name: str) -> ctypes.c_void_p:
     """Return a function as the runtime's own launches take it.
@@ -105,8 +104,9 @@ def _function(process: int, index: int, program: Program, name: str) -> ctypes.c
 
 @cache
 def _library(process: int, index: int, program: Program) -> ctypes.c_void_p:
-    major, minor = torch.cuda.get_device_capability(index)
-    binary, library = cubin(program.source, f"sm_{major}{minor}"), ctypes.c_void_p()
+    architecture = device_for(torch.device("cuda", index)).architecture()
+    binary = Nvrtc().build(Unit(program.source, "kernel.cu"), architecture).code
+    library = ctypes.c_void_p()
     code = _runtime().cudaLibraryLoadData(
         ctypes.byref(library), binary, None, None, 0, None, None, 0
     )
@@ -115,21 +115,14 @@ def _library(process: int, index: int, program: Program) -> ctypes.c_void_p:
     return library
 
 
-@cache
 def _runtime() -> Any:
     """Return the runtime library that torch itself uses.
 
     Raises:
         HarnessError: if it is not found, or is older than CUDA 12.8.
     """
-    opened: list[ctypes.CDLL] = []
-
-    def load(path: str) -> ctypes.CDLL:
-        opened.append(ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
-        return opened[-1]
-
-    found = find_runtime(_MAPS.read_text(), load)
-    if found is None or not hasattr(opened[-1], "cudaLibraryLoadData"):
+    found = runtime_of(torch.device("cuda"))
+    if found is None or not hasattr(found.library, "cudaLibraryLoadData"):
         what = "the CUDA runtime that torch uses takes no kernels at run time"
         raise HarnessError(what, fix="use a torch built for CUDA 12.8 or later")
-    return opened[-1]
+    return found.library

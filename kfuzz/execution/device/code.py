@@ -1,23 +1,35 @@
 """Machine code on a device: loaded, and its functions launched, on CUDA and on HIP."""
 
-import contextlib
 import ctypes
+import os
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_int, c_uint, c_void_p
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
-from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device import nvrtc
+from kfuzz.execution.device.arguments import packed
 from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.compilers import Nvrtc, Unit, bindings
+from kfuzz.execution.device.driver import Driver, load_driver
+from kfuzz.execution.device.prototypes import Prototype, prototype
 
 Sizes = int | Sequence[int]
 
+DEFAULT_SHARED_BYTES: Final = 48 * 1024
+"""Dynamic shared memory that a launch may have without asking for more."""
 
-class Function(Protocol):
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of cuda.h.
+_MOST_SHARED_BYTES: Final = 8
+
+
+class Function:
     """A kernel on one device."""
+
+    def __init__(self, driver: Driver, device: torch.device, handle: int) -> None:
+        self._driver, self._device, self._handle = driver, device, handle
+        self._granted = DEFAULT_SHARED_BYTES
 
     def __call__(
         self,
@@ -25,9 +37,9 @@ class Function(Protocol):
         block: Sizes,
         args: Sequence[Any],
         shared: int = 0,
-        stream: Any = None,
+        stream: torch.cuda.Stream | None = None,
     ) -> None:
-        """Launch it; raises `HarnessError` with the driver's word where it refuses.
+        """Launch it; what it does on the device shows at the next synchronisation.
 
         Args:
             grid: blocks, in one to three dimensions.
@@ -35,22 +47,58 @@ class Function(Protocol):
             args: ctypes values.
             shared: bytes of dynamic shared memory.
             stream: torch's current stream by default.
+
+        Raises:
+            DriverError: with the driver's word where it refuses.
         """
+        addresses = (ctypes.c_void_p * max(len(args), 1))(*map(ctypes.addressof, args))
+        with torch.cuda.device(self._device):
+            # HIP grants what a device has without being asked.
+            if shared > self._granted and not self._driver.hip:
+                wanted = (self._handle, _MOST_SHARED_BYTES, shared)
+                self._driver.call("cuFuncSetAttribute", *wanted)
+                self._granted = shared
+            on = torch.cuda.current_stream(self._device) if stream is None else stream
+            sizes = (*three(grid), *three(block), shared)
+            launch = (self._handle, *sizes, on.cuda_stream, addresses, None)
+            self._driver.call("cuLaunchKernel", *launch)
 
 
-class Device(Protocol):
-    """What loads code for one device."""
+class Device:
+    """A GPU that loads code; what is loaded stays as long as the process.
 
-    hip: bool
+    Args:
+        device: as torch counts, with its index.
+        driver: the one under torch's build by default.
+
+    Raises:
+        HarnessError: if the driver cannot be loaded.
+    """
+
+    def __init__(self, device: torch.device, driver: Driver | None = None) -> None:
+        self._device = device
+        self._driver = load_driver() if driver is None else driver
+        self.hip = self._driver.hip
 
     def architecture(self) -> str:
-        """Return what compilers call its processor."""
+        """Return what compilers call its processor: "sm_90", "gfx90a"."""
+        if self.hip:
+            told = torch.cuda.get_device_properties(self._device)
+            return str(told.gcnArchName).partition(":")[0]
+        major, minor = torch.cuda.get_device_capability(self._device)
+        return f"sm_{major}{minor}"
 
-    def load(self, code: bytes) -> Any:
-        """Return code on the device; raises `HarnessError`."""
+    def load(self, code: bytes) -> int:
+        """Return code on the device; raises `DriverError`."""
+        with torch.cuda.device(self._device):
+            torch.cuda.synchronize()  # makes the device's context current, torch's own
+            return self._driver.made("cuModuleLoadData", code)
 
-    def function(self, module: Any, name: str) -> Function:
-        """Return one of its functions; raises `HarnessError` if there is none."""
+    def function(self, module: int, name: str) -> Function:
+        """Return one of its functions; raises `DriverError` if there is none."""
+        with torch.cuda.device(self._device):
+            handle = self._driver.made("cuModuleGetFunction", module, name.encode())
+        return Function(self._driver, self._device, handle)
 
 
 def device_for(device: torch.device) -> Device:
@@ -58,132 +106,82 @@ def device_for(device: torch.device) -> Device:
 
     Raises:
         BuildError: if CUDA C++ does not run there: no kernel is to blame.
+        HarnessError: if its driver cannot be loaded.
     """
     return backend_of(device).loader(device)
 
 
-class CudaDevice:
-    """An NVIDIA GPU."""
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of kfuzz's own, launched with tensors and Python's numbers."""
 
-    hip = False
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def architecture(self) -> str:
-        """Return for example "sm_90"."""
-        major, minor = torch.cuda.get_device_capability(self._device)
-        return f"sm_{major}{minor}"
-
-    def load(self, code: bytes) -> Any:
-        """Return code on the device."""
-        return nvrtc.loaded(code, self._device)
-
-    def function(self, module: Any, name: str) -> Function:
-        """Return one of its functions."""
-        return nvrtc.function(module, name, self._device)
-
-
-# Name -> its arguments: hip_runtime_api.h.
-_CALLS: Final[dict[str, tuple[Any, ...]]] = {
-    "hipModuleLoadData": (POINTER(c_void_p), c_void_p),
-    "hipModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
-    "hipModuleLaunchKernel": (
-        c_void_p, *[c_uint] * 6, c_uint, c_void_p, POINTER(c_void_p), c_void_p,
-    ),
-}  # fmt: skip
-
-
-class HipDevice:
-    """An AMD GPU, through HIP's runtime. It has been run on none.
-
-    Args:
-        device: as torch counts.
-        library: HIP's runtime; the one that torch has loaded by default.
-    """
-
-    hip = True
-
-    def __init__(self, device: torch.device, library: Any = None) -> None:
-        self.device = device
-        self._library = _hip() if library is None else library
-        for name, kinds in _CALLS.items():
-            call = getattr(self._library, name)
-            call.argtypes, call.restype = kinds, c_int
-        self._library.hipGetErrorName.argtypes = (c_int,)
-        self._library.hipGetErrorName.restype = c_char_p
-
-    def architecture(self) -> str:
-        """Return for example "gfx90a"."""
-        told = torch.cuda.get_device_properties(self.device)
-        return str(told.gcnArchName).partition(":")[0]
-
-    def load(self, code: bytes) -> Any:
-        """Return code on the device."""
-        module = c_void_p()
-        with self._current():
-            self.call("hipModuleLoadData", ctypes.byref(module), code)
-        return module
-
-    def function(self, module: Any, name: str) -> Function:
-        """Return one of its functions."""
-        made = c_void_p()
-        with self._current():
-            self.call("hipModuleGetFunction", ctypes.byref(made), module, name.encode())
-        return HipFunction(self, made)
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call the runtime.
-
-        Raises:
-            HarnessError: with the name of the error that it returns.
-        """
-        error = getattr(self._library, name)(*arguments)
-        if error:
-            text = self._library.hipGetErrorName(error)
-            said = text.decode() if text else str(error)
-            raise HarnessError(f"{name} says {said}")
-
-    def launch(self, function: c_void_p, sizes: Sequence[int], shared: int,
-               stream: int, values: Sequence[Any]) -> None:  # fmt: skip
-        """Launch a function whose arguments are ctypes values."""
-        addresses = (c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
-        with self._current():
-            self.call(
-                "hipModuleLaunchKernel", function, *sizes, shared, c_void_p(stream),
-                addresses, None,
-            )  # fmt: skip
-
-    def _current(self) -> Any:
-        if backend_of(self.device).has.on_host:
-            return contextlib.nullcontext()
-        return torch.cuda.device(self.device)
-
-
-class HipFunction:
-    """One function on an AMD GPU."""
-
-    def __init__(self, device: HipDevice, function: c_void_p) -> None:
-        self._device, self._function = device, function
+    name: str
+    function: Function
+    prototype: Prototype | None
 
     def __call__(
         self,
         grid: Sizes,
         block: Sizes,
-        args: Sequence[Any],
+        values: Sequence[Any],
         shared: int = 0,
-        stream: Any = None,
+        stream: torch.cuda.Stream | None = None,
     ) -> None:
-        """Launch it."""
-        on = (
-            torch.cuda.current_stream(self._device.device) if stream is None else stream
-        )
-        sizes = (*nvrtc.three(grid), *nvrtc.three(block))
-        self._device.launch(self._function, sizes, shared, on.cuda_stream, args)
+        """Launch it, as `Function` does, with arguments of the types that it declares.
+
+        Raises:
+            TypeError: if an argument is not what it takes.
+            OverflowError: if a number is too large for its parameter.
+            DriverError: where the driver refuses.
+        """
+        arguments = packed(self.prototype, values, self.name)
+        self.function(grid, block, arguments, shared, stream)
+
+
+def compiled(source: str, name: str, device: torch.device) -> Kernel:
+    """Return a function of CUDA C++ source, compiled once for a process and device.
+
+    It is kept in memory alone: the cache on disk holds what users' sources compile to.
+
+    Args:
+        source: the text.
+        name: the function, declared `extern "C" __global__`.
+        device: where it is to run.
+
+    Raises:
+        BuildError: with the compiler's words.
+        HarnessError: where there is no NVIDIA GPU, or NVRTC is missing.
+    """
+    bindings()
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _kernel(os.getpid(), index, source, name)
+
+
+# Kept, since looking one up waits for the device.
+@cache
+def _kernel(process: int, index: int, source: str, name: str) -> Kernel:
+    place = Device(torch.device("cuda", index))
+    found = place.function(_module(process, index, source), name)
+    return Kernel(name, found, prototype(source, name))
 
 
 @cache
-def _hip() -> Any:
-    from kfuzz.execution.device.hip import loaded
+def _module(process: int, index: int, source: str) -> int:
+    place = Device(torch.device("cuda", index))
+    made = Nvrtc().build(Unit(source, "kernel.cu"), place.architecture())
+    return place.load(made.code)
 
-    return loaded()
+
+def largest_shared(device: torch.device) -> int:
+    """Return the most bytes of shared memory that a block of a GPU can ask for."""
+    told: Any = torch.cuda.get_device_properties(device)
+    return int(
+        getattr(told, "shared_memory_per_block_optin", told.shared_memory_per_block)
+    )
+
+
+def three(sizes: Sizes) -> tuple[int, int, int]:
+    """Return sizes in three dimensions."""
+    given = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z

@@ -4,18 +4,23 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import torch
 
 from kfuzz.core.errors import BuildError, HarnessError
-from kfuzz.execution.device import nvrtc
 
 LONGEST_SECONDS: Final = 110.0
 """What one build may take: less than a call in a child may."""
+
+_FIX: Final = "pip install cuda-bindings of the CUDA version that torch was built for"
 
 SHOWN_LINES: Final = 6
 """Lines of a compiler's messages that an error shows, from the first error on."""
@@ -77,29 +82,69 @@ class Compiler(Protocol):
 
 
 class Nvrtc:
-    """NVRTC, in this process."""
+    """NVRTC, in this process, through cuda-bindings: torch's wheels for CUDA bring it.
+
+    Raises:
+        HarnessError: where there is none.
+    """
 
     name = "nvrtc"
 
+    def __init__(self) -> None:
+        self._bindings = bindings()
+
     def version(self) -> str:
-        """Return the library's version."""
-        return nvrtc.version()
+        """Return for example "nvrtc 13.0 13.0.3", the last that of the bindings."""
+        major, minor = self._call("nvrtcVersion")
+        own = getattr(self._bindings, "__version__", "")
+        return f"nvrtc {major}.{minor} {own}".strip()
 
     def build(self, unit: Unit, architecture: str) -> Binary:
-        """Return machine code for one processor, "sm_90"."""
-        folders = [] if unit.folder is None else [f"--include-path={unit.folder}"]
-        options = [*unit.options, *folders, *nvrtc.include_options()]
+        """Return machine code for one processor, "sm_90"; it needs no GPU."""
+        own = () if says_architecture(unit.options) else (architecture,)
+        folders = () if unit.folder is None else (unit.folder,)
+        flags = [f"--gpu-architecture={a}" for a in own]
+        flags += unit.options
+        flags += [f"--include-path={f}" for f in (*folders, *toolkit_folders())]
+        expressions = [e.encode() for e in unit.expressions]
+        text, file = unit.text.encode(), unit.file.encode()
+        [program] = self._call("nvrtcCreateProgram", text, file, 0, None, None)
         try:
-            code, names = nvrtc.built(
-                unit.text,
-                "" if says_architecture(unit.options) else architecture,
-                options,
-                file=unit.file,
-                expressions=unit.expressions,
-            )
-        except nvrtc.CompileError as error:
-            raise failure(self.name, error.log, unit) from None
-        return Binary(code, names)
+            for each in expressions:
+                self._call("nvrtcAddNameExpression", program, each)
+            given = [flag.encode() for flag in flags]
+            [said] = self._bindings.nvrtcCompileProgram(program, len(given), given)
+            if int(said):
+                log = self._read("ProgramLog", program).rstrip(b"\0")
+                raise failure(self.name, log.decode(errors="replace"), unit)
+            lowered = [
+                self._call("nvrtcGetLoweredName", program, each)[0].decode()
+                for each in expressions
+            ]
+            names = dict(zip(unit.expressions, lowered, strict=True))
+            return Binary(self._read("CUBIN", program), names)
+        finally:
+            self._bindings.nvrtcDestroyProgram(program)
+
+    def _call(self, name: str, *arguments: Any) -> list[Any]:
+        """Return what a call gives, without its error."""
+        try:
+            answer: tuple[Any, ...] = getattr(self._bindings, name)(*arguments)
+        except RuntimeError as failed:  # the bindings are there, the library is not
+            raise HarnessError(f"NVRTC cannot be loaded: {failed}", fix=_FIX) from None
+        error, *given = answer
+        if int(error):
+            raise HarnessError(f"{name} says {error.name}")
+        return given
+
+    def _read(self, what: str, program: Any) -> bytes:
+        """Return the log or the code of a program."""
+        [size] = self._call(f"nvrtcGet{what}Size", program)
+        if size < 2:  # Python shares bytes of length 1: they must not be written to
+            return b""
+        found = bytes(size)
+        self._call(f"nvrtcGet{what}", program, found)
+        return found
 
 
 class Nvcc:
@@ -108,16 +153,16 @@ class Nvcc:
     name = "nvcc"
 
     def __init__(self, program: str) -> None:
-        self.program = program
+        self._program = program
 
     def version(self) -> str:
-        """Return what it prints of itself, and which host compiler it is told."""
-        return _version(self.program)
+        """Return what it prints of itself."""
+        return _version(self._program)
 
     def build(self, unit: Unit, architecture: str) -> Binary:
         """Return machine code for one processor, "sm_90"."""
         own = () if says_architecture(unit.options) else (f"-arch={architecture}",)
-        code = _run(self, unit, ("-cubin", *own), "kernel.cubin")
+        code = _run(self.name, self._program, unit, ("-cubin", *own))
         return Binary(code, {e: mangled(code, e, unit) for e in unit.expressions})
 
 
@@ -127,11 +172,11 @@ class Hipcc:
     name = "hipcc"
 
     def __init__(self, program: str) -> None:
-        self.program = program
+        self._program = program
 
     def version(self) -> str:
         """Return what it prints of itself."""
-        return _version(self.program)
+        return _version(self._program)
 
     def build(self, unit: Unit, architecture: str) -> Binary:
         """Return a code object for one processor, "gfx90a"."""
@@ -142,10 +187,36 @@ class Hipcc:
                 fix='declare it extern "C" __global__, a template by a function that '
                 "calls it",
             )
-        own = () if "--offload-arch" in " ".join(unit.options) else (
-            f"--offload-arch={architecture}",
-        )  # fmt: skip
-        return Binary(_run(self, unit, ("--genco", *own), "kernel.hsaco"))
+        told = "--offload-arch" in " ".join(unit.options)
+        own = () if told else (f"--offload-arch={architecture}",)
+        return Binary(_run(self.name, self._program, unit, ("--genco", *own)))
+
+
+@cache
+def bindings() -> Any:
+    """Return cuda-bindings' module for NVRTC.
+
+    Raises:
+        HarnessError: where it is not installed, or torch is a build for AMD's GPUs.
+    """
+    if torch.version.hip is not None:
+        raise HarnessError("CUDA C++ runs on NVIDIA GPUs alone, this torch is for AMD")
+    try:
+        # By name: type checkers run where there is no such package.
+        return import_module("cuda.bindings.nvrtc")
+    except ImportError:
+        what = "CUDA C++ cannot be compiled: cuda-bindings are not installed"
+        raise HarnessError(what, fix=_FIX) from None
+
+
+def toolkit_folders() -> list[Path]:
+    """Return the folders of the toolkit's headers, as far as they are found."""
+    purelib = Path(sysconfig.get_path("purelib"))
+    homes = [os.environ.get(name) for name in ("CUDA_PATH", "CUDA_HOME")]
+    folders = [Path(home) / "include" for home in homes if home]
+    folders += purelib.glob("nvidia/cu*/include")
+    folders.append(Path("/usr/local/cuda/include"))
+    return [folder for folder in folders if (folder / "cuda_fp16.h").is_file()]
 
 
 def chosen(name: str, *, hip: bool) -> list[Compiler]:
@@ -173,8 +244,9 @@ def chosen(name: str, *, hip: bool) -> list[Compiler]:
     missing = []
     if name in ("auto", "nvrtc"):
         try:
-            nvrtc.version()
-            made.append(Nvrtc())
+            able = Nvrtc()
+            able.version()  # which needs the library
+            made.append(able)
         except HarnessError as error:
             missing.append(str(error))
     if name in ("auto", "nvcc"):
@@ -233,12 +305,10 @@ def mangled(code: bytes, expression: str, unit: Unit) -> str:
     )
 
 
-def _run(
-    compiler: "Nvcc | Hipcc", unit: Unit, mode: Sequence[str], output: str
-) -> bytes:
+def _run(name: str, program: str, unit: Unit, mode: Sequence[str]) -> bytes:
     """Run a compiler on a source and return the file that it writes."""
     with tempfile.TemporaryDirectory(prefix="kfuzz-build-") as scratch:
-        source, made = Path(scratch) / "kernel.cu", Path(scratch) / output
+        source, made = Path(scratch) / "kernel.cu", Path(scratch) / "kernel.cubin"
         # Errors name the user's file and line, and templates come to life.
         text = f'#line 1 "{unit.file}"\n{unit.text}\n'
         text += "".join(
@@ -248,7 +318,7 @@ def _run(
         )
         source.write_text(text)
         folders = () if unit.folder is None else (f"-I{unit.folder}",)
-        command = [compiler.program, *mode, *unit.options, *folders]
+        command = [program, *mode, *unit.options, *folders]
         command += ["-o", str(made), str(source)]
         try:
             done = subprocess.run(
@@ -260,14 +330,14 @@ def _run(
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            what = f"{compiler.name} takes more than {LONGEST_SECONDS:.0f} s"
+            what = f"{name} takes more than {LONGEST_SECONDS:.0f} s"
             raise BuildError(what, where=unit.file) from None
         except OSError as error:
-            what = f"{compiler.name} cannot be run: {error}"
+            what = f"{name} cannot be run: {error}"
             raise BuildError(what, where=unit.file) from None
         if done.returncode or not made.is_file():
             log = done.stdout.decode(errors="replace").replace(str(source), unit.file)
-            raise failure(compiler.name, log, unit)
+            raise failure(name, log, unit)
         return made.read_bytes()
 
 

@@ -186,26 +186,21 @@ class Gpu(DeviceBackend):
         """
         import torch
 
+        from kfuzz.execution.device.driver import VirtualMemory, load_driver
+
         # Its first allocation makes torch's own context the current one.
         torch.empty(1, device=device)
         index = torch.cuda.current_device() if device.index is None else device.index
-        if torch.version.hip:
-            from kfuzz.execution.device.hip import HipMemory
-
-            return HipMemory(index)
-        from kfuzz.execution.device.cuda import CudaMemory
-
-        return CudaMemory(index)
+        return VirtualMemory(index, load_driver())
 
     def loader(self, device: "torch.device") -> "Device":
         """Return what loads CUDA C++, in a ROCm build HIP code, for a device."""
         import torch
 
-        from kfuzz.execution.device.code import CudaDevice, HipDevice
+        from kfuzz.execution.device.code import Device
 
         index = torch.cuda.current_device() if device.index is None else device.index
-        place = torch.device("cuda", index)
-        return HipDevice(place) if torch.version.hip else CudaDevice(place)
+        return Device(torch.device("cuda", index))
 
     def unfenced(self, device: "torch.device") -> str:
         """Return why nothing can lie beside a page that faults, "" where it can."""

@@ -7,6 +7,7 @@ arguments have to say their types themselves.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 # C's names of types -> kfuzz's. `long` has 64 bits on Linux.
@@ -78,6 +79,7 @@ class Prototype:
     plain: bool
 
 
+@cache
 def prototype(source: str, name: str) -> Prototype | None:
     """Return the declaration of a kernel; None if the source has none.
 

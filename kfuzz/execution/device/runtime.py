@@ -43,6 +43,9 @@ class Runtime:
     """A few functions of a loaded runtime library.
 
     Errors are numbers; those that concern launches are the same for CUDA and HIP.
+
+    Attributes:
+        library: the library, for the functions that one vendor's alone has.
     """
 
     def __init__(self, library: Any, prefix: str) -> None:
@@ -55,6 +58,7 @@ class Runtime:
         Raises:
             AttributeError: if the library has no such functions.
         """
+        self.library = library
         self._peek = getattr(library, f"{prefix}PeekAtLastError")
         self._take = getattr(library, f"{prefix}GetLastError")
         self._name = getattr(library, f"{prefix}GetErrorName")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from kfuzz.execution.device.nvrtc import Kernel, compiled, largest_shared
+from kfuzz.execution.device.code import Kernel, compiled, largest_shared
 from kfuzz.execution.device.runtime import Runtime
 from kfuzz.execution.memory.poison import Poison
 
@@ -32,7 +32,7 @@ _THREADS: Final = 1024
 # Each block holds its multiprocessor for a while, so that every one gets a block.
 # `volatile`, or the compiler drops stores that nothing reads.
 FILL_SHARED: Final = """
-extern "C" __global__ void fill_shared(unsigned word, int words, int cycles) {
+extern "C" __global__ void fill_shared(int word, int words, int cycles) {
   extern __shared__ volatile unsigned memory[];
   long long start = clock64();
   for (int i = threadIdx.x; i < words; i += blockDim.x) memory[i] = word;

@@ -2,7 +2,7 @@
 
 Measured on an H100 with Triton 3.6: 0.46 s of a fresh child's first case went into the
 hash of Triton's own files, 0.18 s into a part of Triton that its launcher imports late,
-0.1 s into the bindings of the CUDA driver. Nothing here touches a device or runs an
+0.1 s into the bindings of CUDA. Nothing here touches a device or runs an
 operation of torch.
 """
 
@@ -18,7 +18,7 @@ _INTERPRETED: Final = (
     "kfuzz.execution.interpreter.narrow",
     "kfuzz.execution.interpreter.tree_reductions",
 )
-_COMPILED: Final = ("cuda.bindings.driver", "cuda.bindings.nvrtc")
+_COMPILED: Final = ("cuda.bindings.nvrtc",)
 
 
 def for_interpret() -> None:
