@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any, Final
 
-from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry
 from kfuzz.core.calibration import Outcome
 from kfuzz.core.codec import decode, encode
@@ -17,10 +16,9 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.faults import charged, is_fault
 from kfuzz.engine.workers.processors import processors
-from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.served import LOOK_SECONDS, Stopped
 from kfuzz.execution.device.backends import BACKENDS, backend_of, sharing
 from kfuzz.execution.processes import (
@@ -148,19 +146,18 @@ class Pool:
             return None
         kernel = entry.load()
         backend = self._backend(entry.backend)
-        place = Place(
-            device=backend.device,
-            backend=backend.name,
-            budget=backend.on.limits.sizes,
-            classes=tuple(sorted(c.id for c in ATTRIBUTION)),
-            root=project_root(),
-        )
         module = kernel.module
         loaded = LoadedKernel(
             kernel, Target("", kernel.name, module),
             Source(module=module, only=(kernel.name,)),
         )  # fmt: skip
-        runner = Runner(loaded, place, backend.fork, expired=stop.is_set)
+        runner = runner_of(
+            loaded,
+            backend,
+            root=project_root(),
+            expired=stop.is_set,
+            budget=backend.on.limits.sizes,
+        )
 
         def judge(case: Case, depth: Depth) -> CaseReport:
             if stop.is_set():

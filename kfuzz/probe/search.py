@@ -29,11 +29,9 @@ from kfuzz.engine.search.progress import outside_notices, outside_of
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelTurns, Round
 from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.execution.processes import Child
 from kfuzz.probe.catalogue import NAMES, readings
 from kfuzz.probe.subject import Subject
 from kfuzz.probe.sums import data_format
@@ -133,19 +131,13 @@ class Probing:
 
     def _turns(self, loaded: LoadedKernel, backend: Backend) -> KernelTurns:
         budget = backend.on.limits.sizes
-        place = Place(
-            device=backend.device,
-            backend=backend.name,
-            budget=budget,
-            classes=tuple(sorted(CLASSES)),
-            root=self._config.root,
-        )
-
-        def fork() -> Child:
-            return backend.fork(lambda: turns.quiet)
-
         runner = runner_of(
-            loaded, place, fork if backend.isolated else None, expired=self._expired
+            loaded,
+            backend,
+            root=self._config.root,
+            expired=self._expired,
+            budget=budget,
+            quiet=lambda: turns.quiet,
         )
         record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
         turns = KernelTurns(loaded, runner, budget, record)

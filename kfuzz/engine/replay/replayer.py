@@ -5,24 +5,20 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.confirm.lifecycle import is_by_chance
-from kfuzz.engine.workers.backend import Backend, budget_for
-from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.faults import is_beside_page
 from kfuzz.engine.workers.jobs import Halt, in_order
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.device.backends import resolve
-from kfuzz.execution.processes import Child
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import REGRESSED, covering, enter, under
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve_one
@@ -219,20 +215,12 @@ def runner_for(
     config: ReplayConfig,
     stop: threading.Event | Halt,
 ) -> Runner:
-    """Return a runner with every contract class in force."""
-    place = Place(
-        device=backend.device,
-        backend=backend.name,
-        budget=budget_for(loaded.kernel, backend.name),
-        classes=tuple(sorted(CLASSES)),
-        root=config.root,
-    )
+    """Return a runner with every contract class in force.
 
-    def fork() -> Child:
-        return backend.fork(lambda: True)  # a crash would print its stack each time
-
+    Its children print nothing: a crash would print its stack each time.
+    """
     return runner_of(
-        loaded, place, fork if backend.isolated else None, expired=stop.is_set
+        loaded, backend, root=config.root, expired=stop.is_set, quiet=lambda: True
     )
 
 
@@ -254,63 +242,65 @@ def _replayed(
     config: ReplayConfig,
     stop: Halt,
 ) -> ReplayResult:
-    finding, path = entry.finding, entry.path
+    finding = entry.finding
+
+    def came_to(
+        outcome: ReplayOutcome, text: str, same: int = 0, runs: int = 0
+    ) -> ReplayResult:
+        return ReplayResult(finding, entry.path, outcome, same, runs, text)
+
     try:
         kernel = loaded.kernel
         if not kernel.operator.admits(finding.case, kernel.declaration):
             text = "lies outside what the kernel declares now"
-            return ReplayResult(finding, path, ReplayOutcome.FIXED, 0, 0, text)
+            return came_to(ReplayOutcome.FIXED, text)
         runner = runner_for(loaded, backend, config, stop)
-        if is_beside_page(finding) and not runner.fences:
-            text = "it shows beside a page that faults, in a child, only"
-            return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
-        edge = finding.case.edge
-        if edge and edge.allocation is not None and backend.on.has.on_host:
-            text = "it shows beside a page of its own allocation's, on a GPU only"
-            return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
+        if why := _hidden(finding, runner):
+            return came_to(ReplayOutcome.ERROR, why)
         try:
             reports = runner.judge_fresh(finding.case, [Depth.SEARCH] * config.times)
         finally:
             runner.close()
-        if is_beside_page(finding) and runner.unfenced:
-            text = f"it shows beside a page that faults only: {runner.unfenced}"
-            return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, text)
+        if why := _hidden(finding, runner):  # known once a child has tried
+            return came_to(ReplayOutcome.ERROR, why)
     except KfuzzError as error:
-        return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, 0, str(error))
-    errors = [r.error or r.unsupported for r in reports if r.error or r.unsupported]
-    if errors:
-        return ReplayResult(
-            finding, path, ReplayOutcome.ERROR, 0, len(reports), str(errors[0])
-        )
+        return came_to(ReplayOutcome.ERROR, str(error))
+    runs = len(reports)
+    if error := next((r.error or r.unsupported for r in reports if _failed(r)), None):
+        return came_to(ReplayOutcome.ERROR, error, runs=runs)
+    failures = [r.failure for r in reports if r.failure is not None]
     refusing = next((r for r in reports if r.refusal and not r.failure), None)
     if refusing is not None:
         text = f"the kernel refuses this input now: {refusing.example}"
-        return ReplayResult(finding, path, ReplayOutcome.ERROR, 0, len(reports), text)
-    return _result(finding, path, reports, runner)
+        return came_to(ReplayOutcome.ERROR, text, runs=runs)
+    same = sum(r.shows(finding.signature) for r in reports)
+    if same == runs:
+        return came_to(ReplayOutcome.FAILS, failures[0].message, same, runs)
+    if same:
+        text = f"{same} of {runs} runs fail as stored"
+        made = came_to(ReplayOutcome.FLAKY, text, same, runs)
+    elif failures:
+        text = f"fails another way: {failures[0].contract} {failures[0].kind}"
+        made = came_to(ReplayOutcome.FLAKY, text, runs=runs)
+    else:
+        made = came_to(ReplayOutcome.FIXED, "passes now", runs=runs)
+    differences = finding.fingerprint.differences(runner.fingerprint())
+    return replace(made, differences=tuple(differences))
 
 
-def _result(
-    finding: Finding, path: Path, reports: Sequence[CaseReport], runner: Runner
-) -> ReplayResult:
-    failing = [r for r in reports if r.failure is not None]
-    same = [r for r in failing if r.shows(finding.signature)]
-    runs = len(reports)
-    if len(same) == runs:
-        failure = same[0].failure
-        assert failure is not None
-        return ReplayResult(
-            finding, path, ReplayOutcome.FAILS, runs, runs, failure.message
-        )
-    differences = tuple(finding.fingerprint.differences(runner.fingerprint()))
-    if failing:
-        other = failing[0].failure
-        assert other is not None
-        message = f"{len(same)} of {runs} runs fail as stored"
-        if not same:
-            message = f"fails another way: {other.contract} {other.kind}"
-        return ReplayResult(
-            finding, path, ReplayOutcome.FLAKY, len(same), runs, message, differences
-        )
-    return ReplayResult(
-        finding, path, ReplayOutcome.FIXED, 0, runs, "passes now", differences
-    )
+def _failed(report: CaseReport) -> bool:
+    """Whether a case could not be judged."""
+    return bool(report.error or report.unsupported)
+
+
+def _hidden(finding: Finding, runner: Runner) -> str:
+    """Return why a finding beside a page that faults cannot show here, "" if it can."""
+    edge = finding.case.edge
+    if is_beside_page(finding):
+        if not runner.fences:
+            return "it shows beside a page that faults, in a child, only"
+        if runner.unfenced:
+            return f"it shows beside a page that faults only: {runner.unfenced}"
+    if edge and edge.allocation is not None and runner.place.has.on_host:
+        return "it shows beside a page of its own allocation's, on a GPU only"
+    return ""

@@ -59,7 +59,6 @@ from kfuzz.engine.search.scheduler import Turns
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
-from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.jobs import Halt, streamed
 from kfuzz.engine.workers.runner import HANG_SECONDS, runner_of
 from kfuzz.execution.device import collectives
@@ -203,20 +202,17 @@ class Campaign:
         budget = self.budget_of(loaded.kernel)
         # An impossible domain shows here.
         strategy_of(loaded.kernel, budget, scale=self.config.scale)
-        place = Place(
-            device=device,
-            backend=self.backend.name,
-            budget=budget,
-            classes=tuple(sorted(classes)),
+        runner = runner_of(
+            loaded,
+            self.backend,
             root=self.config.root,
+            expired=self._expired,
+            classes=classes,
+            budget=budget,
+            device=device,
             probes=self.config.probes,
+            quiet=lambda: kernel.quiet,
         )
-
-        def fork() -> Child:
-            return self._fork(kernel)
-
-        apart = fork if self.backend.isolated else None
-        runner = runner_of(loaded, place, apart, expired=self._expired)
         record = Record(frozenset(classes & bound), claims.dtypes)
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")

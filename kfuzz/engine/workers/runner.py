@@ -7,11 +7,16 @@ not stand still.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.branches import Branches, Reached
+from kfuzz.core.budget import SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
@@ -22,6 +27,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
 from kfuzz.engine.workers import faults
+from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.children import OPEN_SECONDS, Children, Place
 from kfuzz.engine.workers.faults import (
     death_report,
@@ -525,14 +531,40 @@ class RunsItself(Protocol):
 
 def runner_of(
     loaded: LoadedKernel,
-    place: Place,
-    fork: Callable[[], Child] | None,
+    backend: Backend,
     *,
+    root: Path,
     expired: Callable[[], bool],
+    classes: Collection[str] = frozenset(CLASSES),
+    budget: SizeBudget | None = None,
+    device: str = "",
+    probes: float = 1 / SECOND_CALL_SHARE,
+    quiet: Callable[[], bool] | None = None,
 ) -> Runner:
-    """Return what runs the cases of a kernel, the kernel's own if it brings one."""
+    """Return what runs the cases of a kernel, the kernel's own if it brings one.
+
+    Args:
+        loaded: the kernel.
+        backend: where its children are forked.
+        root: the project.
+        expired: whether the run is over.
+        classes: ids of the contract classes in force.
+        budget: limits on sizes; those of the kernel on the backend by default.
+        device: torch's name, where it is not the backend's first one.
+        probes: share of the cases that get the sampled probes.
+        quiet: tells whether what the children print is dropped.
+    """
+    place = Place(
+        device=device or backend.device,
+        backend=backend.name,
+        budget=budget or budget_for(loaded.kernel, backend.name),
+        classes=tuple(sorted(classes)),
+        root=root,
+        probes=probes,
+    )
     if isinstance(loaded, RunsItself):
         return loaded.runner(place, expired=expired)
+    fork = partial(backend.fork, quiet) if backend.isolated else None
     return Runner(loaded, place, fork, expired=expired)
 
 
