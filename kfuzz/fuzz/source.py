@@ -19,7 +19,7 @@ from hypothesis.strategies import SearchStrategy
 from kfuzz.core.branches import Branches
 from kfuzz.core.budget import Scale
 from kfuzz.core.codec import decode
-from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import CaseReport
@@ -29,7 +29,7 @@ from kfuzz.engine.search.guide import Guides
 from kfuzz.engine.search.round import KernelTurns, Round
 from kfuzz.engine.workers.children import OPEN_SECONDS, Children
 from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
-from kfuzz.engine.workers.served import Served, Stopped
+from kfuzz.engine.workers.served import Served
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
 from kfuzz.fuzz.changes import FRESH_BYTES
 from kfuzz.fuzz.inputs import KeptInputs, inputs_in, inputs_worth
@@ -131,7 +131,7 @@ class CoverageSearch:
         """
         record = self._kernel.record
         goal = record.cases + cases
-        try:
+        with turn.guarded():
             while not turn.over and record.cases < goal:
                 if self._given_up:
                     left = goal - record.cases
@@ -150,10 +150,6 @@ class CoverageSearch:
                     turn.judge(case)
                 else:
                     turn.take(case, report)
-        except Stopped:
-            return
-        except KfuzzError as error:
-            turn.error = error
 
     def close(self) -> None:
         """End the child, and keep the inputs that reached something."""

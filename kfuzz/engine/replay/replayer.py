@@ -266,8 +266,8 @@ def _replayed(
     except KfuzzError as error:
         return came_to(ReplayOutcome.ERROR, str(error))
     runs = len(reports)
-    if error := next((r.error or r.unsupported for r in reports if _failed(r)), None):
-        return came_to(ReplayOutcome.ERROR, error, runs=runs)
+    if errors := [r.error or r.unsupported or "" for r in reports if _failed(r)]:
+        return came_to(ReplayOutcome.ERROR, errors[0], runs=runs)
     failures = [r.failure for r in reports if r.failure is not None]
     refusing = next((r for r in reports if r.refusal and not r.failure), None)
     if refusing is not None:

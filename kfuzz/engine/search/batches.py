@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.burst import MEMBERS, Burst
-from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.screened import Screened, Suspect
 from kfuzz.core.verdict import CaseReport, Kind
@@ -19,7 +18,6 @@ from kfuzz.engine.search.drawing import bursts_of, search_round
 from kfuzz.engine.search.round import KernelTurns, Round
 from kfuzz.engine.workers.backend import runs_on
 from kfuzz.engine.workers.runner import ENDS_CHILD
-from kfuzz.engine.workers.served import Stopped
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
 from kfuzz.execution.device.backend import Batches
@@ -169,34 +167,21 @@ class BurstRound:
         if self.is_over():
             return
         burst = replace(burst, members=min(burst.members, self.left))
-        try:
+        with self._turn.guarded():
             self._kernel.runner.submit(burst)
             self._pending = burst
-        except Stopped:
-            return
-        except KfuzzError as error:
-            self._turn.error = error
 
     def collect(self) -> None:
         """Take what the pending burst says, if one is; judge its suspects."""
         burst, self._pending = self._pending, None
         if burst is None:
             return
-        try:
-            made = self._kernel.runner.screened()
-        except Stopped:
-            return
-        except KfuzzError as error:
-            self._turn.error = error
-            return
-        self._kernel.record.screen(burst.case, made)
+        with self._turn.guarded():
+            self._take(burst, self._kernel.runner.screened())
+
+    def _take(self, burst: Burst, made: Screened) -> None:
+        self._kernel.learn_batch(burst, made)
         self.members += made.passed
-        if made.passed:
-            branches = len(self._kernel.runner.reached.run)
-            self._kernel.breadth.take_burst(self._kernel.loaded.kernel, burst)
-            self._kernel.discovery.take_burst(
-                burst, ratio=made.ratio, branches=branches
-            )
         if made.error:
             self._kernel.record.notice(f"a burst could not be screened: {made.error}")
             self._failed += 1
@@ -263,14 +248,10 @@ class BurstRound:
 
     def _judge_pinned(self, case: Case) -> CaseReport | None:
         """Judge a case away from pages that fault, with all that is sampled."""
-        try:
-            pinned = self._kernel.runner.pin(case)
-        except Stopped:
-            return None
-        except KfuzzError as error:
-            self._turn.error = error
-            return None
-        return self._turn.judge(pinned, suspect=True)
+        report: CaseReport | None = None
+        with self._turn.guarded():
+            report = self._turn.judge(self._kernel.runner.pin(case), suspect=True)
+        return report
 
 
 def _kind(suspect: Suspect) -> str:

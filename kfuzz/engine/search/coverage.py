@@ -8,7 +8,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.burst import Burst
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.search.strata import stratum_of
+from kfuzz.engine.search.strata import families_of, stratum_of
 from kfuzz.strategies.layouts import build, layout_name, layout_options
 from kfuzz.strategies.values import allowed_families, data_options
 
@@ -73,10 +73,7 @@ class Breadth:
 
     def take_burst(self, kernel: BoundKernel, burst: Burst) -> None:
         """Count what the members of a burst exercised that passed."""
-        data = burst.case.data
-        name = next(n for n, spec in burst.case.tensors.items() if spec is data)
-        for group in range(min(1 + len(burst.families), burst.members)):
-            family = burst.family(name, group) or stratum_of(burst.case).family
+        for family in families_of(burst):
             self._exercise(kernel, burst.case, family)
 
     def missing(self, kernel: BoundKernel) -> dict[str, list[str]]:

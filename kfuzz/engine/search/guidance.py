@@ -12,7 +12,7 @@ from kfuzz.core.burst import Burst
 from kfuzz.core.families import COPIES
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.search.strata import Ledger
+from kfuzz.engine.search.strata import Ledger, families_of
 
 FLOOR: Final = 0.5
 """The part of the time that all kernels share equally."""
@@ -98,10 +98,7 @@ class Discovery:
             ratio: their largest |error| / tolerance.
             branches: of the kernel's own file, that have run so far.
         """
-        data = burst.case.data
-        name = next(n for n, spec in burst.case.tensors.items() if spec is data)
-        for group in range(min(1 + len(burst.families), burst.members)):
-            family = burst.family(name, group) or ""
+        for family in families_of(burst):
             self.ledger.visit(burst.case, family=family)
         self._note(ratio, branches, ())
 

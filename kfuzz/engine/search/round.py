@@ -2,16 +2,21 @@
 
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.burst import Burst
 from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
+from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import (
     FAILING,
     CaseReport,
@@ -75,7 +80,7 @@ class KernelTurns:
     charged: float = 0.0
     discovery: Discovery = field(default_factory=Discovery)
     breadth: Breadth = field(default_factory=Breadth)
-    symptoms: dict[tuple[object, ...], int] = field(default_factory=dict)
+    symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
     seen: set[Signature] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
@@ -100,6 +105,21 @@ class KernelTurns:
     def name(self) -> str:
         """The name that it is bound to."""
         return self.loaded.kernel.name
+
+    def learn(self, case: Case, report: CaseReport) -> None:
+        """Count what a case showed."""
+        self.record.take(case, report)
+        self.breadth.take(self.loaded.kernel, case, report)
+        branches = len(self.runner.reached.run)
+        self.discovery.take(case, report, branches=branches)
+
+    def learn_batch(self, batch: Burst, made: Screened) -> None:
+        """Count what the items of a batch showed that passed; suspects are cases."""
+        self.record.screen(batch.case, made)
+        if made.passed:
+            self.breadth.take_burst(self.loaded.kernel, batch)
+            branches = len(self.runner.reached.run)
+            self.discovery.take_burst(batch, ratio=made.ratio, branches=branches)
 
     def keep(self, finding: Finding, path: Path) -> None:
         """Count a finding that is stored among those of the run."""
@@ -181,29 +201,42 @@ class Round:
         """
         if self.over:
             return None
-        runner = self._kernel.runner
+        judged: CaseReport | None = None
+        with self.guarded():
+            judged = self._judged(case, suspect=suspect, settled=settled)
+        return judged
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Have an error end the round that the block belongs to, not the run."""
         try:
-            report = runner.judge(case, Depth.SEARCH)
-            if why := runner.unfenced:
-                self._kernel.record.notice(f"{UNFENCED}: {why}")
-            accused = None if settled else self._accused(report)
-            alone = None if accused is None else runner.conforms_alone(accused)
-            if alone:
-                report = report.convicted()
-            failure = report.failure
-            due = failure is not None and self._is_due(failure, suspect=suspect)
-            if due and is_fault(report):
-                case, report = self._located(case, report)
-            self._learn(case, report)
-            if due:
-                report = self._diagnosed(case, report)
+            yield
         except Stopped:
-            return None
+            pass  # whoever asks next sees that the run is over
         except KfuzzError as error:
             self.error = error
-            return None
+
+    def _judged(self, case: Case, *, suspect: bool, settled: bool) -> CaseReport:
+        """Judge a case, see `judge`; raises what keeps kfuzz from judging it."""
+        runner = self._kernel.runner
+        report = runner.judge(case, Depth.SEARCH)
+        if why := runner.unfenced:
+            self._kernel.record.notice(f"{UNFENCED}: {why}")
+        accused = None if settled else self._accused(report)
+        alone = None if accused is None else runner.conforms_alone(accused)
+        if alone:
+            report = report.convicted()
+        failure = report.failure
+        due = failure is not None and self._is_due(
+            failure, *(["in a batch"] if suspect else [])
+        )
+        if due and is_fault(report):
+            case, report = self._located(case, report)
+        self._learn(case, report)
+        if due:
+            report = self._diagnosed(case, report)
         if accused is not None and alone is False and report.failure is None:
-            self.judge(accused, settled=True)  # wrong by itself: a case like any other
+            self.judge(accused, settled=True)  # wrong by itself: a case like others
         return report
 
     def take(self, case: Case, report: CaseReport) -> None:
@@ -217,13 +250,13 @@ class Round:
         failure = report.failure
         if failure is not None:
             symptom = failure.signature(self._kernel.name).symptom
-            times = self._kernel.symptoms.get(symptom, 0)
-            if _is_diagnosed(times + 1):
+            times = self._kernel.symptoms[symptom] + 1
+            if _is_diagnosed(times):
                 self.judge(case)
-                if self._kernel.symptoms.get(symptom, 0) == times:  # not shown there
-                    self._kernel.symptoms[symptom] = times + 1
+            # Also where it is not shown there.
+            self._kernel.symptoms[symptom] = max(times, self._kernel.symptoms[symptom])
+            if _is_diagnosed(times):
                 return
-            self._kernel.symptoms[symptom] = times + 1
         if report.error is not None or report.suspicion is not None:
             self.judge(case)
             return
@@ -248,26 +281,21 @@ class Round:
         """
         if report.suspicion is None:
             return None
-        symptom = report.suspicion.failure.signature(self._kernel.name).symptom
-        times = self._kernel.symptoms.get((*symptom, "suspected"), 0) + 1
-        self._kernel.symptoms[(*symptom, "suspected")] = times
-        return report.suspicion.case if _is_diagnosed(times) else None
+        due = self._is_due(report.suspicion.failure, "suspected")
+        return report.suspicion.case if due else None
 
-    def _is_due(self, failure: Failure, *, suspect: bool) -> bool:
-        """Count an occurrence of a symptom and return whether it is diagnosed."""
-        symptom: tuple[object, ...] = failure.signature(self._kernel.name).symptom
-        if suspect:
-            symptom = (*symptom, "in a burst")
-        times = self._kernel.symptoms.get(symptom, 0) + 1
-        self._kernel.symptoms[symptom] = times
-        return _is_diagnosed(times)
+    def _is_due(self, failure: Failure, *apart: str) -> bool:
+        """Count an occurrence of a symptom and return whether it is diagnosed.
+
+        `apart` tells apart what is counted by itself.
+        """
+        symptom = (*failure.signature(self._kernel.name).symptom, *apart)
+        self._kernel.symptoms[symptom] += 1
+        return _is_diagnosed(self._kernel.symptoms[symptom])
 
     def _learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case teaches."""
-        self._kernel.record.take(case, report)
-        self._kernel.breadth.take(self._kernel.loaded.kernel, case, report)
-        branches = len(self._kernel.runner.reached.run)
-        self._kernel.discovery.take(case, report, branches=branches)
+        self._kernel.learn(case, report)
         if report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
             self.passed = case
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kfuzz.core.burst import Burst
 from kfuzz.core.event import Region
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.tiles import TILES
@@ -70,6 +71,14 @@ def _size_class(n: int) -> str:
     if n % least == 0:
         return "tile"
     return "beside" if n % least in (1, least - 1) else "between"
+
+
+def families_of(batch: Burst) -> list[str]:
+    """Return the families of a batch's first floating argument, one for each group."""
+    data, own = batch.case.data, stratum_of(batch.case).family
+    name = next(n for n, spec in batch.case.tensors.items() if spec is data)
+    groups = range(min(1 + len(batch.families), batch.members))
+    return [batch.family(name, group) or own for group in groups]
 
 
 class Ledger:

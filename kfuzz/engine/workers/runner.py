@@ -269,12 +269,7 @@ class Runner:
             return Observed(calls=1, problem=f"the call ends its process: {fault}")
         except ChildRaised as raised:
             self._children.replace(peer)
-            if raised.type in ("BindingError", "BuildError"):
-                made = BindingError if raised.type == "BindingError" else BuildError
-                raise made(raised.message) from None
             return Observed(problem=f"{raised.type}: {raised.message}")
-        if reply["spent"]:  # its device context can be used no more
-            self._children.replace(peer)
         return decode(Observed, reply["observed"], "observed")
 
     def submit(self, burst: Burst) -> None:
@@ -310,11 +305,9 @@ class Runner:
         except ChildDied as died:
             self._children.replace(peer)
             return Screened(lost=str(died), spent=True)
+        except BuildError as error:
+            return Screened(error=f"BuildError: {error.what}")
         except ChildRaised as raised:
-            if raised.type == "BindingError":
-                raise BindingError(raised.message) from None
-            if raised.type == "MemoryError" or self.place.has.asynchronous:
-                self._children.replace(peer)
             return Screened(error=f"{raised.type}: {raised.message}")
         made = decode(Screened, reply["screened"], "screened")
         if made.spent:
@@ -375,12 +368,8 @@ class Runner:
             self._children.replace(peer)
             self._died = True
             return []
-        except ChildRaised as raised:
-            if raised.type == "MemoryError" or self.place.has.asynchronous:
-                self._children.replace(peer)
+        except (BuildError, ChildRaised):
             return []
-        if reply["spent"]:  # its device context can be used no more
-            self._children.replace(peer)
         reports = [decode(CaseReport, r, "reports") for r in reply["reports"]]
         self._learn((time.perf_counter() - start) / len(reports))
         if lost_memory(reports[-1]):
@@ -465,34 +454,40 @@ class Runner:
             self._children.replace(peer)
             return death_report(died)
         except ChildRaised as raised:
-            if raised.type == "BindingError":
-                raise BindingError(raised.message) from None
-            if raised.type == "BuildError":  # as in every other case
-                raise BuildError(raised.message) from None
             last = raised.traceback.strip().splitlines()[-3:]
             where = f"{raised.type}: {raised.message} ({' '.join(last)})"
-            # In kfuzz's own part: for want of memory, or of a device that works.
-            if raised.type == "MemoryError" or self.place.has.asynchronous:
-                self._children.replace(peer)
             if raised.type == "MemoryError":
                 where = f"out of memory: {where}"
             return CaseReport({}, error=where)
-        if reply["spent"]:  # its device context can be used no more
-            self._children.replace(peer)
         report = decode(CaseReport, reply["report"], "report")
         if lost_memory(report):
             peer.discard()
         return report
 
     def _reply(self, peer: Served, limit: float) -> dict[str, Any]:
-        """Wait for a reply and take what it says of branches."""
+        """Wait for a reply and take what it says of branches and of its child.
+
+        Raises:
+            BindingError, BuildError: as the child does: it would in every other case.
+            ChildRaised: what else it raises, in kfuzz's own part.
+            ChildDied, ChildTimeout: if there is no reply.
+        """
         told = None
         try:
             reply = peer.wait(limit, on_device=self._hang_limit())
             if reply.get("branches") is not None:
                 told = decode(Branches, reply["branches"], "branches")
+        except ChildRaised as raised:
+            if raised.type in _OF_KERNEL:
+                raise _OF_KERNEL[raised.type](raised.message) from None
+            # For want of memory, or of a device that works.
+            if raised.type == "MemoryError" or self.place.has.asynchronous:
+                self._children.replace(peer)
+            raise
         finally:
             self.reached.take(told)
+        if reply.get("spent"):  # its device context can be used no more
+            self._children.replace(peer)
         return reply
 
     def _reply_to_burst(self, peer: Served) -> dict[str, Any]:
@@ -569,6 +564,7 @@ def runner_of(
 
 
 _SUSPECT: Final = "suspected hang"
+_OF_KERNEL: Final = {"BindingError": BindingError, "BuildError": BuildError}
 
 
 def _question(case: Case, depth: Depth) -> dict[str, Any]:
