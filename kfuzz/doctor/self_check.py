@@ -118,9 +118,9 @@ def _unfenced() -> str:
     """Return why no fences can be made on the first GPU, "" where they can."""
     import torch
 
-    from kfuzz.execution.memory import arena
+    from kfuzz.execution.device.gpu import GPU
 
-    return arena.unavailable(torch.device("cuda", 0))
+    return GPU.unfenced(torch.device("cuda", 0))
 
 
 def _load_past_the_end_on_a_device() -> Message:

@@ -56,7 +56,6 @@ from kfuzz.evaluation.probes.second_call import is_due, second_data
 from kfuzz.evaluation.probes.shorter import shortened
 from kfuzz.execution.device.backends import backend_of, is_lost
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.memory import arena
 from kfuzz.execution.memory.windows import is_sparse
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.values.fills import logical_values
@@ -398,5 +397,5 @@ def setting_of(
 ) -> Setting:
     """Return a setting from plain values; fences only where they can be made."""
     place = torch.device(device)
-    fences = fences and not arena.unavailable(place)
+    fences = fences and not backend_of(place).unfenced(place)
     return Setting(place, budget, frozenset(classes), fences, probes)

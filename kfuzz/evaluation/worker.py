@@ -29,7 +29,6 @@ from kfuzz.execution.calls.compiling import beat_while_compiling
 from kfuzz.execution.calls.occupied import Holder, tell
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.memory import arena
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
 from kfuzz.targets.load import Source, load
@@ -135,7 +134,7 @@ class Worker:
             self._bench = Bench(loaded[0].kernel, setting)
             self._bench.beside_collective = partial(_beside_collective, message)
             if message["fences"] and not setting.fences:
-                self._unfenced = arena.unavailable(setting.device)
+                self._unfenced = backend.unfenced(setting.device)
             if (around := surroundings_of(device)) is not None:
                 around.prepare()
             if message["pulse"]:

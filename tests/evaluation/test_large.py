@@ -25,6 +25,7 @@ from kfuzz.engine.search.drawing import strategy_of
 from kfuzz.evaluation.cutting import row_axis
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.calls import large
+from kfuzz.execution.device.cpu import Cpu
 from kfuzz.execution.values.fills import can_stretch, logical_values, stretch
 from kfuzz.strategies import tensors
 from kfuzz.strategies.large import GRID_BLOCKS, INT32_ELEMENTS
@@ -341,7 +342,7 @@ def test_what_has_no_rows_is_not_judged() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_without_memory_a_case_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "free_bytes", lambda device: 1 << 20)
+    monkeypatch.setattr(Cpu, "free_bytes", lambda *_: 1 << 20)
     report = judged(bound_to(ops.relu, called("relu")), CASES["relu"][1])
     assert report.verdicts == {}
     assert "GiB are free" in str(report.unsupported)

@@ -17,7 +17,6 @@ from kfuzz.execution.device import pages
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.driver import DriverError
 from kfuzz.execution.device.pages import Pool, fenced_memory, sparse_memory
-from kfuzz.execution.memory import arena
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena, FencedBuffer
 from kfuzz.execution.memory.own_edges import EDGE_ALIGNMENT
@@ -303,7 +302,7 @@ def test_no_fences_are_known_where_the_driver_refuses(monkeypatch):
     pages.unavailable.cache_clear()
     assert pages.unavailable(CPU) == ""
     pages.unavailable.cache_clear()
-    assert arena.unavailable(CPU) == ""
+    assert backend_of(CPU).unfenced(CPU) == ""
 
 
 def test_a_device_without_a_driver_is_told():

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.pages import FENCE_BYTES, Pool, fenced_memory, sparse_memory
-from kfuzz.execution.memory import arena
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import place
@@ -165,7 +165,7 @@ def test_torchs_operators_touch_no_page_beside_their_arguments():
 
 def test_fences_can_be_made_and_their_memory_comes_back():
     device = torch.device("cuda", torch.cuda.current_device())
-    assert arena.unavailable(device) == ""
+    assert backend_of(device).unfenced(device) == ""
     pool = Pool(device)
     torch.cuda.synchronize()
     before = torch.cuda.mem_get_info()[0]

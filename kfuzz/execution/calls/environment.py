@@ -8,6 +8,7 @@ import torch
 
 from kfuzz.execution.calls.occupied import by_device, by_kernel
 from kfuzz.execution.calls.raised import caught
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.values.randomness import SEED, seeded
 from kfuzz.numerics.run import Raised, UncheckedLaunch
@@ -79,12 +80,13 @@ def call_once(
     seed: int = SEED,
 ) -> Call:
     """Call a kernel in its environment and wait for its device; see `attempt`."""
+    backend = backend_of(device)
     try:
         with environment(device, seed):
             made = attempt(call, device, guard)
-            if made.raised is None and device.type == "cuda":
+            if made.raised is None and backend.has.asynchronous:
                 by_device()
-                torch.cuda.synchronize(device)
+                backend.wait(device)
     except BaseException as error:
         return Call(raised=caught(error, device))
     return made

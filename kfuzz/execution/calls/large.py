@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
 from kfuzz.execution.calls.environment import Call, call_once
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
@@ -23,7 +24,6 @@ from kfuzz.execution.memory.zones import (
     raw_memory,
     slot_room,
 )
-from kfuzz.execution.processes.limits import allowance
 from kfuzz.execution.values.fills import stretch
 from kfuzz.numerics.run import AllocationTouch, Expected, Touch
 
@@ -37,17 +37,9 @@ MARGIN_BYTES: Final = 1 << 30
 """Left free on the device: contexts of other processes, compiled code."""
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """Return how much memory a device has to give now, None where nothing limits it."""
-    if device.type != "cuda":
-        return allowance()
-    torch.cuda.empty_cache()
-    return int(torch.cuda.mem_get_info(device)[0])
-
-
 def lacking(wanted: int, device: torch.device) -> str:
     """Return what is missing for so many bytes beside the judge's, "" if nothing is."""
-    free = free_bytes(device)
+    free = backend_of(device).free_bytes(device)
     if free is None or wanted + WORKING_BYTES + MARGIN_BYTES <= free:
         return ""
     needed = (wanted + WORKING_BYTES + MARGIN_BYTES) / 2**30
@@ -145,7 +137,7 @@ def run_large(
         What came of it, its results in its own memory, and the writes around the
         kernel's own allocations.
     """
-    free = free_bytes(device)
+    free = backend_of(device).free_bytes(device)
     limit = sys.maxsize if free is None else max(free - WORKING_BYTES, 0)
     allocations = GuardedAllocations(device, fresh, limit=limit)
     with watch(config=config):

@@ -7,6 +7,7 @@ a backend's file does when it is imported, imports torch: zygotes are begun befo
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from kfuzz.execution.device.code import Device
     from kfuzz.execution.device.driver import VirtualMemory
+    from kfuzz.execution.device.pages import Fenced, Pool
     from kfuzz.execution.device.surroundings import Surroundings
 
 # What is set outside Python and changes what kernels compute, or how.
@@ -241,6 +243,33 @@ class DeviceBackend(Protocol):
         raise BuildError(
             f"CUDA C++ does not run on {device}", fix="it needs --device cuda and a GPU"
         )
+
+    def selected(self, device: "torch.device") -> AbstractContextManager[object]:
+        """Return a context in which a device is torch's current one."""
+        return nullcontext()
+
+    def fenced_memory(
+        self, nbytes: int, device: "torch.device", *, readable: bool
+    ) -> "Fenced":
+        """Return memory between two fences.
+
+        Args:
+            nbytes: least size; rounded up to whole pages.
+            device: where.
+            readable: whether the fences may be read, so that writes alone are seen.
+
+        Raises:
+            HarnessError: if this system cannot make it.
+        """
+        from kfuzz.execution.device.pages import Fenced
+        from kfuzz.execution.memory import pages
+
+        memory = pages.fenced_memory(nbytes, readable=readable)
+        return Fenced(memory, 0, memory.numel())
+
+    def pool(self, device: "torch.device") -> "Pool | None":
+        """Return fenced memory for what kernels allocate; None where there is none."""
+        return None
 
     def unfenced(self, device: "torch.device") -> str:
         """Return why nothing can lie beside a page that faults, "" where it can."""

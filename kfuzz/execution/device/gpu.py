@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from kfuzz.execution.device.code import Device
     from kfuzz.execution.device.driver import VirtualMemory
+    from kfuzz.execution.device.pages import Fenced, Pool
     from kfuzz.execution.device.surroundings import Surroundings
 
 # Whatever of these is there, torch is likely to find a GPU.
@@ -201,6 +202,26 @@ class Gpu(DeviceBackend):
 
         index = torch.cuda.current_device() if device.index is None else device.index
         return Device(torch.device("cuda", index))
+
+    def selected(self, device: "torch.device") -> "torch.cuda.device":
+        """Return a context in which a device is torch's current one."""
+        import torch
+
+        return torch.cuda.device(device)
+
+    def fenced_memory(
+        self, nbytes: int, device: "torch.device", *, readable: bool
+    ) -> "Fenced":
+        """Return memory between two fences, mapped through the driver."""
+        from kfuzz.execution.device import pages
+
+        return pages.fenced_memory(nbytes, device, readable=readable)
+
+    def pool(self, device: "torch.device") -> "Pool":
+        """Return fenced memory for what kernels allocate."""
+        from kfuzz.execution.device.pages import Pool
+
+        return Pool(device)
 
     def unfenced(self, device: "torch.device") -> str:
         """Return why nothing can lie beside a page that faults, "" where it can."""

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kfuzz.core.recipe import Edge
 from kfuzz.core.verdict import Allocation
 from kfuzz.execution.calls.foreign import foreign_name
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.pages import Pool
 from kfuzz.execution.memory.own_edges import OwnEdges
 from kfuzz.execution.memory.poison import Poison, poison_bytes
@@ -196,8 +197,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         allocations = list(self._allocations)
         if not allocations:
             return []
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        backend_of(self.device).wait(self.device)
         flags = torch.cat([made.guarded.touched() for made in allocations]).tolist()
         return [
             AllocationTouch(

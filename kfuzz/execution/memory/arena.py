@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kfuzz.execution.device import pages as device_pages
-from kfuzz.execution.memory import pages
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.zones import raw_memory
 
 
@@ -50,8 +49,8 @@ class Arena:
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
         self.generation = 0
-        on_cpu = self.device.type == "cpu"
-        self.pool = None if on_cpu else device_pages.Pool(self.device)
+        self._backend = backend_of(self.device)
+        self.pool = self._backend.pool(self.device)
         self.settled: bool | None = None
         self.live = raw_memory(0, self.device)
         self.snapshot = raw_memory(0, self.device)
@@ -96,13 +95,9 @@ class Arena:
         return buffer
 
     def _mapped(self, nbytes: int, *, readable: bool) -> FencedBuffer:
-        if self.device.type == "cpu":
-            memory = pages.fenced_memory(nbytes, readable=readable)
-            start, stop = 0, memory.numel()
-        else:
-            made = device_pages.fenced_memory(nbytes, self.device, readable=readable)
-            memory, start, stop = made.memory, made.start, made.stop
-        return FencedBuffer(memory, torch.empty_like(memory), readable, start, stop)
+        made = self._backend.fenced_memory(nbytes, self.device, readable=readable)
+        snapshot = torch.empty_like(made.memory)
+        return FencedBuffer(made.memory, snapshot, readable, made.start, made.stop)
 
     def shed(self, limit: int) -> None:
         """Give back what is kept for a kernel's allocations if it is more than that."""
@@ -147,10 +142,3 @@ def _holders(memory: Tensor) -> int | None:
     """Return how many objects hold a storage; None if this torch does not tell."""
     count = getattr(torch._C, "_storage_Use_Count", None)
     return None if count is None else int(count(memory.untyped_storage()._cdata))
-
-
-def unavailable(device: torch.device) -> str:
-    """Return why no fences can be made on a device, "" where they can."""
-    if device.type == "cpu":
-        return "" if pages.available() else "pages that fault cannot be made here"
-    return device_pages.unavailable(device)

@@ -17,6 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Edge, TensorSpec
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison, bits_of, poison_word
 from kfuzz.execution.memory.rows import Rows
@@ -189,7 +190,8 @@ class _Dense:
     def touched(self, free: Collection[str]) -> Tensor:
         """Return in which rows a byte has changed; see `Placement.touched`."""
         self._accept(free)
-        if self._now.device.type == "cpu" and torch.equal(self._now, self._was):
+        on_host = backend_of(self._now.device).has.on_host
+        if on_host and torch.equal(self._now, self._was):
             return torch.zeros(len(self._now), dtype=torch.bool)
         return (self._now != self._was).any(1)
 
@@ -423,8 +425,7 @@ class Placement:
                 where="kfuzz.execution.memory.placement",
                 fix="Check a placement before placing the next case in its arena",
             )
-        if self._arena.device.type == "cuda":
-            torch.cuda.synchronize(self._arena.device)
+        backend_of(self._arena.device).wait(self._arena.device)
         found = [t for part in self._parts for t in part.touches(inplace)]
         order = list(self.every)
         found.sort(key=lambda touch: order.index(touch.argument))
@@ -539,7 +540,7 @@ def _is_at_edge(argument: _Argument, edge: Edge, arena: Arena) -> bool:
     """Whether a page that faults is to lie beside an argument."""
     if edge.allocation is not None or edge.argument not in ("", argument.name):
         return False
-    on_cpu = arena.device.type == "cpu"
+    on_cpu = backend_of(arena.device).has.on_host
     return bool(argument.spec.numel) and (on_cpu or argument.nbytes <= EDGE_BYTES)
 
 

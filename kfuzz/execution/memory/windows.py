@@ -12,14 +12,11 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.pages import NoAddressSpace, sparse_memory
 from kfuzz.execution.memory.poison import Poison, fill_poison
 from kfuzz.execution.memory.touches import Indices, element_offsets
 from kfuzz.execution.memory.zones import ROUND_BYTES, next_slot, raw_memory
-
-SPARSE_BYTES: Final = {"cpu": 64 << 20, "cuda": 1 << 30}
-"""Views that span less are filled and compared as a whole: a GPU does that in
-milliseconds."""
 
 MARGIN_BYTES: Final = 4096
 """Poison on either side of a run of elements; its page exists anyway."""
@@ -31,7 +28,7 @@ WINDOW_BYTES: Final = 4 << 20
 def is_sparse(spec: TensorSpec, itemsize: int, device: torch.device) -> bool:
     """Whether a view is placed in memory that is filled in windows only."""
     nbytes = (spec.offset + spec.span) * itemsize
-    least = SPARSE_BYTES["cpu" if device.type == "cpu" else "cuda"]
+    least = backend_of(device).limits.sparse_bytes
     return nbytes > least and nbytes > 4 * spec.numel * itemsize
 
 
@@ -119,7 +116,7 @@ def _memory(nbytes: int, device: torch.device) -> Tensor:
     Raises:
         NoAddressSpace: if there is not as much.
     """
-    if device.type == "cpu":
+    if backend_of(device).has.on_host:
         return sparse_memory(nbytes)
     try:
         return raw_memory(nbytes, device)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Edge
+from kfuzz.execution.device.backends import backend_of
 
 GUARD_BYTES: Final = 4096
 """Smallest guard zone: a 1024-wide float32 tile stored without a mask stays in it."""
@@ -17,9 +18,6 @@ GUARD_LIMIT_BYTES: Final = 64 * 1024
 EXACT_BELOW: Final = 64
 """Alignments under this many bytes are given exactly, never by luck a larger one;
 from there on torch's own allocators align alike."""
-
-CPU_ALIGNMENT: Final = 64  # what torch's CPU allocator gives
-DEVICE_ALIGNMENT: Final = 512  # what its CUDA caching allocator gives
 
 ROUND_BYTES: Final = 64
 """Slots are rounded to this, so that they can be compared in 8-byte words."""
@@ -54,7 +52,7 @@ def guard_bytes(reach: int) -> int:
 
 def alignment_on(device: torch.device) -> int:
     """Return the bytes to which torch's allocator aligns."""
-    return CPU_ALIGNMENT if device.type == "cpu" else DEVICE_ALIGNMENT
+    return backend_of(device).limits.alignment
 
 
 def next_slot(

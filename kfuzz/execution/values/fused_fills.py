@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from kfuzz.core.families import (
     infinity_bits,
 )
 from kfuzz.core.tiles import edges
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values import fused_kernel
 from kfuzz.execution.values.generator import (
     INTEGERS,
@@ -88,7 +88,7 @@ class Fills:
         every = [job.held for job in jobs]
         given = uploaded(every[0] if len(jobs) == 1 else np.concatenate(every), device)
         start = 0
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        with backend_of(device).selected(device):
             for job in jobs:
                 _generate(job, given[start:] if start else given)
                 start += len(job.held)

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.streams import splitmix64
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.numerics.formats import Format
 
 Words: TypeAlias = NDArray[np.uint64]
@@ -98,7 +99,7 @@ def mixed_on_host(counter: Tensor, low: Any, high: Any) -> NDArray[np.uint32]:
 def uploaded(array: NDArray[Any], device: torch.device) -> Tensor:
     """Return an array on a device, without a wait for what the device is doing."""
     made = torch.from_numpy(array)
-    if device.type == "cpu":
+    if backend_of(device).has.on_host:
         return made
     return made.pin_memory().to(device, non_blocking=True)
 
@@ -280,7 +281,7 @@ class Grid:
 
     def _mixed(self, stream: int, counter: Tensor) -> Tensor:
         """Return a word per counter, int64."""
-        if self.device.type == "cpu":
+        if backend_of(self.device).has.on_host:
             return torch.from_numpy(self._on_host(stream, counter).astype(np.int64))
         low, high = self.streams.halves(stream)[:, self.start : self.stop].unbind(0)
         return mixed(counter, low, high)
@@ -312,7 +313,7 @@ class Grid:
         bits would make sums exact and hide rounding errors. All lie in (-4, 4).
         """
         # Both words from one call: on small tensors calls are what costs.
-        if self.device.type == "cpu":
+        if backend_of(self.device).has.on_host:
             both = self._on_host(stream, self._counters)
             values = torch.from_numpy(bell_on_host(both))
         else:

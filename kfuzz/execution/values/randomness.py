@@ -6,6 +6,8 @@ from typing import Final
 
 import torch
 
+from kfuzz.execution.device.backends import backend_of
+
 SEED: Final = 0x5EED
 """What the generators are seeded with where nothing else is asked for."""
 
@@ -19,11 +21,7 @@ def seeded(device: torch.device, seed: int) -> Iterator[None]:
 
     Their states are those from before when it ends.
     """
-    generators = [torch.default_generator]
-    if device.type == "cuda":
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        index = torch.cuda.current_device() if device.index is None else device.index
-        generators.append(torch.cuda.default_generators[index])
+    generators = backend_of(device).generators(device)
     states = [generator.get_state() for generator in generators]
     for generator in generators:
         generator.manual_seed(seed)
