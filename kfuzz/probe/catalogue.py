@@ -1,13 +1,14 @@
 """All probes, in the order in which they are told."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kfuzz.core.probed import Outcome, Reading
 from kfuzz.probe import functions, operands, order, repeats, store, width
 from kfuzz.probe.subject import Inapplicable, Subject, Unobserved
 
-Probe = Callable[[Subject], Iterator[Reading]]
+Probe = Callable[[Subject], Reading | Iterator[Reading]]
 
 PROBES: Final[Mapping[str, Probe]] = {
     order.ORDER: order.order,
@@ -40,8 +41,11 @@ def readings(subject: Subject, wanted: Sequence[str] = NAMES) -> Iterator[Readin
         if not own & set(wanted):
             continue
         try:
-            yield from (r for r in probe(subject) if r.probe in wanted)
-        except Inapplicable as why:
-            yield subject.inapplicable(name, str(why))
+            made = probe(subject)
+            several = [made] if isinstance(made, Reading) else made
+            yield from (r for r in several if r.probe in wanted)
         except Unobserved as why:
-            yield subject.reading(name, "", "", Outcome.UNDECIDED, reason=str(why))
+            inapplicable = isinstance(why, Inapplicable)
+            outcome = Outcome.NOT_APPLICABLE if inapplicable else Outcome.UNDECIDED
+            blank = subject.reading(name, "", "", outcome, reason=str(why))
+            yield replace(blank, **why.known)  # type: ignore[arg-type]

@@ -1,14 +1,14 @@
 """Elementary functions, and what IEEE 754 says of special values."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from kfuzz.core.dtypes import DTYPES, pack_bits, unpack_numbers
 from kfuzz.core.probed import Outcome, Reading
 from kfuzz.probe.formats import least_normal, rounded, ulps, unit
 from kfuzz.probe.rows import Row
-from kfuzz.probe.subject import Inapplicable, Subject, Unobserved, number
+from kfuzz.probe.subject import Inapplicable, Subject, number
 
 INTRINSICS: Final = "intrinsics"
 SPECIAL: Final = "special"
@@ -59,18 +59,14 @@ _TELLING: Final = {
 }
 
 
-def intrinsics(subject: Subject) -> Iterator[Reading]:
-    """Yield how far an elementary function is from the true one, at most."""
+def intrinsics(subject: Subject) -> Reading:
+    """Return how far an elementary function is from the true one, at most."""
     elements = subject.elements
     if isinstance(elements, str) or elements.name not in _FUNCTIONS:
-        yield subject.inapplicable(INTRINSICS, "it is no elementary function")
-        return
+        raise Inapplicable("it is no elementary function")
     function, low, high = _FUNCTIONS[elements.name]
     xs = _arguments(subject.dtype, elements.name, low, high)
-    case = elements.case(xs)
-    if case is None:
-        raise Unobserved("no such elements lie in its domain")
-    got = elements.read(subject.observed(case), len(xs))
+    _, got = subject.elementwise(xs)
     off = [
         (ulps(y, function(x), subject.dtype), x, y)
         for x, y in zip(xs, got, strict=True)
@@ -89,7 +85,7 @@ def intrinsics(subject: Subject) -> Iterator[Reading]:
         outcome = Outcome.DIFFERS
     differs = outcome is Outcome.DIFFERS
     witness = elements.case([x for _, x, _ in worst]) if differs else None
-    yield subject.reading(
+    return subject.reading(
         INTRINSICS, found, "fast forms" if approx else "accurate forms", outcome,
         observed=(f"at {number(at)}: {number(value)}, {function(at)!r} is right",),
         witnesses=() if witness is None else (witness,),
@@ -115,23 +111,18 @@ def _arguments(dtype: str, name: str, low: float, high: float) -> list[float]:
     return [*_TELLING.get(name, []), *[x for x in even if x]]
 
 
-def special(subject: Subject) -> Iterator[Reading]:
-    """Yield whether NaN and infinities have the results that IEEE 754 gives them."""
+def special(subject: Subject) -> Reading:
+    """Return whether NaN and infinities have the results that IEEE 754 gives them."""
     mode = subject.claims.nonfinite
     if mode != "propagate":
-        why = f'nonfinite="{mode}" is declared'
-        yield subject.inapplicable(SPECIAL, why)
-        return
+        raise Inapplicable(f'nonfinite="{mode}" is declared')
     inf, nan = math.inf, math.nan
     asked: list[tuple[str, float, float]] = []
     cases = []
     if not DTYPES[subject.dtype].has_inf:
         raise Inapplicable(f"{subject.dtype} has no infinity")
     if isinstance(subject.elements, str):
-        subject.adder  # noqa: B018 - it says why there is none
-        n = next((n for n in (16, 32, 64, 128) if subject.admits(n)), None)
-        if n is None:
-            raise Unobserved("no sums of 16 terms or more lie in its domain")
+        n = subject.size()
         rows = [
             ("a NaN among the terms", Row(0.0, {3: nan}), nan),
             ("Inf and -Inf", Row(0.0, {0: inf, 5: -inf}), nan),
@@ -164,21 +155,17 @@ def special(subject: Subject) -> Iterator[Reading]:
         if name not in table and name not in alone:
             raise Inapplicable(f"no special results of {name} are listed")
         for *values, wanted in table.get(name, []) or alone[name]:
-            case = subject.elements.case(*[[v] * 16 for v in values])
-            if case is None:
-                raise Unobserved("16 elements do not lie in its domain")
-            [value, *_] = subject.elements.read(subject.observed(case), 16)
+            case, [value, *_] = subject.elementwise(*[[v] * 16 for v in values])
             asked.append((f"{name} of {', '.join(map(repr, values))}", value, wanted))
             cases.append(case)
     wrong = [i for i, (_, got, want) in enumerate(asked) if not _same(got, want)]
     raw = tuple(f"{what}: {got!r}, {want!r} is right" for what, got, want in asked)
     if not wrong:
-        yield subject.reading(
+        return subject.reading(
             SPECIAL, "as IEEE 754 says", mode, Outcome.AS_DECLARED, observed=raw
         )
-        return
     found = "; ".join(f"{asked[i][0]} gives {asked[i][1]!r}" for i in wrong)
-    yield subject.reading(
+    return subject.reading(
         SPECIAL, found, mode, Outcome.DIFFERS, observed=raw,
         witnesses=tuple(cases[i] for i in wrong),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from kfuzz.core.probed import Claim, Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.probe.formats import least_normal, least_subnormal
 from kfuzz.probe.rows import Row
-from kfuzz.probe.subject import NOTHING, ONES, Inapplicable, Subject, Unobserved, number
+from kfuzz.probe.subject import ONES, Inapplicable, Subject, Unobserved, number
 
 OPERANDS: Final = "operands"
 SUBNORMALS: Final = "subnormals"
@@ -20,28 +20,18 @@ _SQUARED: Final = 1 + 2.0**-12 + 2.0**-23
 _SQUARE: Final = 1 + 2.0**-11 + 2.0**-22 + 2.0**-23
 # One unit in the last place is lost by truncation too.
 _CUT: Final = 1.5 * 2.0**-23
-_TERMS: Final = (16, 32, 64, 128, 256)
 _UNROUNDED: Final = "products are added unrounded, as by fused multiply-add"
 
 
-def _smallest(subject: Subject) -> int:
-    subject.adder  # noqa: B018 - it says why there is none
-    fit = [n for n in _TERMS if subject.admits(n)]
-    if not fit:
-        raise Unobserved("no sums of 16 terms or more lie in its domain")
-    return fit[0]
-
-
-def operands(subject: Subject) -> Iterator[Reading]:
-    """Yield the format in which float32 operands are multiplied or added.
+def operands(subject: Subject) -> Reading:
+    """Return the format in which float32 operands are multiplied or added.
 
     1 + 2^-11 + 2^-12 + 2^-23 is 1 + 2^-10 rounded to TF32 or float16, 1 truncated to
     TF32 and in bfloat16; 1 + 2^-9 tells these apart, and 1e5 float16.
     """
     if subject.dtype != "float32":
-        yield subject.inapplicable(OPERANDS, "it concerns float32 data")
-        return
-    n = _smallest(subject)
+        raise Inapplicable("it concerns float32 data")
+    n = subject.size()
     alone = [Row(0.0, {0: x}) for x in (_X, 1 + 2.0**-9, 100000.0)]
     fine, coarse, large = subject.values(n, alone)
     raw = [f"1 + 2^-11 + 2^-12 + 2^-23 gives 1 + {number(fine - 1)}"]
@@ -66,11 +56,7 @@ def operands(subject: Subject) -> Iterator[Reading]:
     elif fine == 1:
         found, bits = "TF32, truncated", "tf32"
     else:
-        yield subject.reading(
-            OPERANDS, "", "", Outcome.UNDECIDED,
-            reason="no format gives this", observed=tuple(raw), terms=n,
-        )  # fmt: skip
-        return
+        raise Unobserved("no format gives this", observed=tuple(raw), terms=n)
     model = subject.accumulator.model
     ranked = {"bfloat16": 0, "float16": 0, "tf32": 1, "tf32x3": 2, "float32": 3}
     declared = "tf32" if model == "any_tensor_core" else model
@@ -83,15 +69,15 @@ def operands(subject: Subject) -> Iterator[Reading]:
     differs = outcome is Outcome.DIFFERS
     declarable = differs and bits in ("tf32", "tf32x3")
     text = {1: "TF32", 2: "three products in TF32", 0: model}.get(wanted, "float32")
-    yield subject.reading(
+    return subject.reading(
         OPERANDS, found, text, outcome, terms=n, observed=tuple(raw),
         claims={"accumulator": bits} if declarable else {},
         witnesses=(case,) if differs else (),
     )  # fmt: skip
 
 
-def subnormals(subject: Subject) -> Iterator[Reading]:
-    """Yield whether subnormal numbers keep their value, at several lengths."""
+def subnormals(subject: Subject) -> Reading:
+    """Return whether subnormal numbers keep their value, at several lengths."""
     asked = list(_asked(subject))
     flushed, raw, cases = [], [], []
     for what, case, got, wanted in asked:
@@ -103,10 +89,7 @@ def subnormals(subject: Subject) -> Iterator[Reading]:
     mode = subject.claims.subnormals
     if other:
         why = "what is there is neither kept nor 0"
-        yield subject.reading(
-            SUBNORMALS, "", mode, Outcome.UNDECIDED, reason=why, observed=tuple(raw)
-        )
-        return
+        raise Unobserved(why, declared=mode, observed=tuple(raw))
     every = len(flushed) == len(asked)
     found = "kept" if not flushed else "flushed"
     if flushed and not every:
@@ -124,7 +107,7 @@ def subnormals(subject: Subject) -> Iterator[Reading]:
     elif mode == "any" and not flushed:
         outcome = Outcome.BETTER
         claims["subnormals"] = "preserve"
-    yield subject.reading(
+    return subject.reading(
         SUBNORMALS, found, mode, outcome, observed=tuple(raw),
         witnesses=witnesses, claims=claims,
     )  # fmt: skip
@@ -136,7 +119,7 @@ def _asked(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
         yield from _of_elements(subject)
         return
     adder = subject.adder
-    n = _smallest(subject)
+    n = subject.size()
     if adder.divisor(n) > 1 and subject.kernel.operator.name != "mean":
         raise Inapplicable("its weights of 1 / n leave no subnormal number exact")
     lengths = {n, *[m for m in (128, 256) if m <= subject.most_terms]}
@@ -202,25 +185,20 @@ def _of_elements(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
             what = f"no subnormal result of {elements.name} is known exactly"
             raise Inapplicable(what)
     for what, values, wanted in asked:
-        case = elements.case(*[[v] * 16 for v in values])
-        if case is None:
-            raise Unobserved("16 elements do not lie in its domain")
-        [got, *_] = elements.read(subject.observed(case), 16)
+        case, [got, *_] = subject.elementwise(*[[v] * 16 for v in values])
         yield what, case, got, wanted
 
 
-def contraction(subject: Subject) -> Iterator[Reading]:
-    """Yield whether products are rounded before they are added.
+def contraction(subject: Subject) -> Reading:
+    """Return whether products are rounded before they are added.
 
     Of a = 1 + 2^-12 the square less 1 + 2^-11 is 2^-24, or 0 if it was rounded.
     """
     if subject.dtype != "float32":
-        yield subject.inapplicable(CONTRACTION, "it concerns float32 data")
-        return
+        raise Inapplicable("it concerns float32 data")
     if not subject.adder.products:
-        yield subject.inapplicable(CONTRACTION, "it multiplies nothing")
-        return
-    n = _smallest(subject)
+        raise Inapplicable("it multiplies nothing")
+    n = subject.size()
     a, b = 1 + 2.0**-12, -(1 + 2.0**-11)
     [alone] = subject.values(n, [Row(0.0, {0: a})])
     if alone != a:
@@ -230,21 +208,10 @@ def contraction(subject: Subject) -> Iterator[Reading]:
         left, right = Row(0.0, {first: a, second: b}), Row(1.0, {first: a, second: 1.0})
         got += subject.values(n, [left], [right])
     told = {(0.0,): "products are rounded", (2.0**-24,): _UNROUNDED}
-    raw = (f"a a - (1 + 2^-11) = {shown_pair(got)}, a = 1 + 2^-12",)
+    shown = " or ".join(dict.fromkeys(map(number, got)))
+    raw = (f"a a - (1 + 2^-11) = {shown}, a = 1 + 2^-12",)
     # In one of the two orders the product comes first and is rounded to begin with.
     seen = (max(got),)
     if seen not in told or min(got) not in (0.0, seen[0]):
-        yield subject.reading(
-            CONTRACTION, "", "", Outcome.UNDECIDED,
-            reason="neither way of adding gives this", observed=raw, terms=n,
-        )  # fmt: skip
-        return
-    yield subject.reading(
-        CONTRACTION, told[seen], "", Outcome.NOT_APPLICABLE,
-        reason=NOTHING, observed=raw, terms=n,
-    )  # fmt: skip
-
-
-def shown_pair(values: list[float]) -> str:
-    """Return two results, or the one that both are."""
-    return " or ".join(dict.fromkeys(map(number, values)))
+        raise Unobserved("neither way of adding gives this", observed=raw, terms=n)
+    return subject.undeclared(CONTRACTION, told[seen], observed=raw, terms=n)

@@ -11,7 +11,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.probe import tree as trees
 from kfuzz.probe.formats import precision, rounded
 from kfuzz.probe.rows import Row, spread
-from kfuzz.probe.subject import NOTHING, ONES, Inapplicable, Subject, Unobserved, number
+from kfuzz.probe.subject import ONES, Inapplicable, Subject, Unobserved, number
 
 ORDER: Final = "order"
 SPLIT: Final = "split"
@@ -346,7 +346,7 @@ def _split(subject: Subject, found: dict[str, Tree]) -> Reading:
     )
     claim = subject.accumulator
     if claim.model != "splitk":
-        return subject.inapplicable(SPLIT, NOTHING, told)
+        return subject.undeclared(SPLIT, told)
     most = max(count for count, _ in seen.values())
     if most <= claim.count:
         outcome = Outcome.AS_DECLARED if most == claim.count else Outcome.BETTER

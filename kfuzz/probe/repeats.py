@@ -1,18 +1,17 @@
 """Whether the same call gives the same bits, and a row the same in every batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from kfuzz.core.probed import Claim, Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.probe.rows import Row, spread
-from kfuzz.probe.subject import NOTHING, ONES, Subject, Unobserved, number
+from kfuzz.probe.subject import ONES, SIZES, Inapplicable, Subject, Unobserved, number
 
 DETERMINISM: Final = "determinism"
 BATCH: Final = "batch"
 
 REPEATS: Final = 30
-_SIZES: Final = (256, 128, 64, 32, 16)
 # Sub-batches: the first so many rows.
 _BATCHES: Final = (1, 2, 3, 4, 8, 15, 16)
 _ROWS: Final = 17
@@ -21,11 +20,7 @@ _OCTAVES: Final = 12
 
 
 def _rows(subject: Subject) -> tuple[int, list[Row], Sequence[Row]]:
-    subject.adder  # noqa: B018 - it says why there is none
-    fit = [n for n in _SIZES if n <= subject.most_terms and subject.admits(n)]
-    if not fit:
-        raise Unobserved("no sums of 16 terms or more lie in its domain")
-    n = fit[0]
+    n = subject.size([n for n in SIZES[::-1] if n <= subject.most_terms])
     octaves = _OCTAVES if subject.dtype != "float16" else 4
     made = [
         Row(raw=spread(n, subject.dtype, seed=seed, octaves=octaves))
@@ -35,8 +30,8 @@ def _rows(subject: Subject) -> tuple[int, list[Row], Sequence[Row]]:
     return n, made[:-1], right
 
 
-def determinism(subject: Subject) -> Iterator[Reading]:
-    """Yield in how many of equal calls the bits are others, on a GPU under load."""
+def determinism(subject: Subject) -> Reading:
+    """Return in how many of equal calls the bits are others, on a GPU under load."""
     n, rows, right = _rows(subject)
     case = subject.case(n, rows, right)
     made = subject.observed(case, REPEATS)
@@ -59,17 +54,16 @@ def determinism(subject: Subject) -> Iterator[Reading]:
             raw = (f"row {at}: {shown[0]}, then {shown[1]}",)
         claims = {} if mode == "none" else {"determinism": "none"}
         witnesses = () if mode == "none" else (case,)
-    yield subject.reading(
+    return subject.reading(
         DETERMINISM, found, mode, outcome, terms=n, observed=raw, claims=claims,
         witnesses=witnesses,
     )  # fmt: skip
 
 
-def batch(subject: Subject) -> Iterator[Reading]:
-    """Yield in which batches a row has other bits than in the whole."""
+def batch(subject: Subject) -> Reading:
+    """Return in which batches a row has other bits than in the whole."""
     if not subject.adder.exact:
-        yield subject.inapplicable(BATCH, "its rows are no members of a batch")
-        return
+        raise Inapplicable("its rows are no members of a batch")
     n, rows, right = _rows(subject)
     whole = _results(subject, n, rows, right)
     if _results(subject, n, rows, right) != whole:
@@ -91,17 +85,15 @@ def batch(subject: Subject) -> Iterator[Reading]:
     if unlike:
         listed = f"other bits in batches of {', '.join(unlike)} of {len(rows)} rows"
         if not declared:
-            yield subject.inapplicable(BATCH, NOTHING, listed)
-            return
+            return subject.undeclared(BATCH, listed)
         whole_case = subject.case(n, rows, right)
-        yield subject.reading(
+        return subject.reading(
             BATCH, listed, text, Outcome.DIFFERS, terms=n, witnesses=(whole_case,),
             claims={"batch_invariant": False},
         )  # fmt: skip
-        return
     found = f"the same bits in {len(tried) + 1} batches of {len(rows)} rows"
     outcome = Outcome.AS_DECLARED if declared else Outcome.BETTER
-    yield subject.reading(
+    return subject.reading(
         BATCH, found, text, outcome, terms=n,
         claims={} if declared else {"batch_invariant": True},
     )  # fmt: skip

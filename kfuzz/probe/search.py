@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -35,7 +35,6 @@ from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.probe.catalogue import NAMES, readings
 from kfuzz.probe.subject import Subject
 from kfuzz.probe.sums import data_format
-from kfuzz.probe.torch_targets import resolved
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -266,3 +265,24 @@ def _require_dtypes(loaded: list[LoadedKernel], dtypes: tuple[str, ...]) -> None
                 where="--dtype",
                 fix=suggestion(dtype, sorted(declared)),
             )
+
+
+def resolved(targets: Sequence[str], device: str) -> tuple[str, ...]:
+    """Return targets in which kernels stand for functions of torch's.
+
+    Args:
+        targets: as on the command line.
+        device: torch's type of the device.
+
+    Raises:
+        UsageError: if no kernel stands for a function.
+    """
+    found: list[str] = []
+    for target in targets:
+        if not target.startswith("torch.") or ":" in target or target.endswith(".py"):
+            found.append(target)
+            continue
+        from kfuzz.contracts.platform.lookup import targets_of  # imports torch
+
+        found += targets_of(target, device)
+    return tuple(found)

@@ -1,14 +1,14 @@
 """How results are rounded when they are stored."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from kfuzz.core.probed import Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.probe.formats import precision, unit
 from kfuzz.probe.rows import Row
-from kfuzz.probe.subject import Subject, Unobserved, shown
+from kfuzz.probe.subject import Inapplicable, Subject, shown
 
 STORE: Final = "store"
 STOCHASTIC: Final = "stochastic"
@@ -27,11 +27,9 @@ _DRAWS: Final = 4096
 _SIGNIFICANT: Final = 8.0
 
 
-def store(subject: Subject) -> Iterator[Reading]:
-    """Yield how results between two numbers of the output's format are rounded."""
-    if (why := _unrounded(subject)) is not None:
-        yield subject.inapplicable(STORE, why)
-        return
+def store(subject: Subject) -> Reading:
+    """Return how results between two numbers of the output's format are rounded."""
+    _require_rounded(subject)
     u = unit(subject.dtype)
     asked = [(math.copysign(1.0, b), b * u) for b in _BESIDE]
     got, cases = _sums(subject, asked)
@@ -45,34 +43,31 @@ def store(subject: Subject) -> Iterator[Reading]:
             b in (math.floor(w / 2) * 2, math.ceil(w / 2) * 2)
             for b, w in zip(beside, _BESIDE, strict=True)
         )
-        yield subject.reading(
+        return subject.reading(
             STORE, "either neighbour" if drawn else "", mode,
             Outcome.AS_DECLARED if drawn and mode == "stochastic" else
             Outcome.UNDECIDED, observed=raw,
             reason="" if drawn else "no rounding of the exact sums gives this",
         )  # fmt: skip
-        return
     name, found = _TOLD[beside]
     if mode == "stochastic":
         outcome = Outcome.BETTER if name else Outcome.AS_DECLARED
     else:
         outcome = Outcome.AS_DECLARED if name == mode else Outcome.DIFFERS
     differs = outcome is Outcome.DIFFERS
-    yield subject.reading(
+    return subject.reading(
         STORE, found, mode, outcome, observed=raw,
         witnesses=tuple(cases) if differs else (),
         claims={"store": name} if differs and name else {},
     )  # fmt: skip
 
 
-def stochastic(subject: Subject) -> Iterator[Reading]:
-    """Yield whether equal results are rounded now up, now down.
+def stochastic(subject: Subject) -> Reading:
+    """Return whether equal results are rounded now up, now down.
 
     A quarter of the way to the next number chance goes up once in four times.
     """
-    if (why := _unrounded(subject)) is not None:
-        yield subject.inapplicable(STOCHASTIC, why)
-        return
+    _require_rounded(subject)
     u = unit(subject.dtype)
     draws = min(_DRAWS, subject.budget.rows)
     got, cases = _sums(subject, [(1.0, 0.5 * u)] * draws)
@@ -85,32 +80,30 @@ def stochastic(subject: Subject) -> Iterator[Reading]:
         odd = abs(up - 0.25 * len(got)) / scale > _SIGNIFICANT
         found = f"up in {share:.0%} of equal sums" + (", not in a quarter" * odd)
         drawn = mode == "stochastic"
-        yield subject.reading(
+        return subject.reading(
             STOCHASTIC, found, mode,
             Outcome.AS_DECLARED if drawn else Outcome.DIFFERS, observed=raw,
             witnesses=() if drawn else tuple(cases),
             claims={} if drawn else {"store": "stochastic"},
         )  # fmt: skip
-        return
     better = mode == "stochastic"
-    yield subject.reading(
+    return subject.reading(
         STOCHASTIC, "equal sums are rounded alike", mode,
         Outcome.BETTER if better else Outcome.AS_DECLARED, observed=raw,
     )  # fmt: skip
 
 
-def _unrounded(subject: Subject) -> str | None:
-    """Return why nothing is rounded on the way to the result, None if it is."""
+def _require_rounded(subject: Subject) -> None:
+    """Raise Inapplicable unless exact sums are rounded on the way to the result."""
     if isinstance(subject.elements, str):
         if not subject.adder.exact:
-            return "weights are rounded before"
+            raise Inapplicable("weights are rounded before")
         if subject.adder.output != subject.dtype:
-            return "results have another format than the data"
+            raise Inapplicable("results have another format than the data")
     elif subject.elements.name != "add":
-        return f"no exact results of {subject.elements.name} are known"
+        raise Inapplicable(f"no exact results of {subject.elements.name} are known")
     if precision(subject.dtype) >= precision("float32"):
-        return "results are as wide as sums"
-    return None
+        raise Inapplicable("results are as wide as sums")
 
 
 def _sums(
@@ -118,14 +111,9 @@ def _sums(
 ) -> tuple[list[float], list[Case]]:
     """Return the results of additions of two numbers, and the cases that give them."""
     if not isinstance(subject.elements, str):
-        ones, others = zip(*asked, strict=True)
-        case = subject.elements.case(ones, others)
-        if case is None:
-            raise Unobserved("no such elements lie in its domain")
-        return subject.elements.read(subject.observed(case), len(asked)), [case]
-    n = next((n for n in (16, 32, 64, 128, 256) if subject.admits(n)), None)
-    if n is None:
-        raise Unobserved("no sums of 16 terms or more lie in its domain")
+        case, got = subject.elementwise(*zip(*asked, strict=True))
+        return got, [case]
+    n = subject.size()
     scale = subject.adder.divisor(n)
     rows = [Row(0.0, {0: one * scale, 1: other * scale}) for one, other in asked]
     # What divides the sum is taken out again.

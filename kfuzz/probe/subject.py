@@ -11,20 +11,31 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.probed import Observed, Outcome, Reading
 from kfuzz.core.recipe import Case
-from kfuzz.probe.elements import Elements, elements_of
 from kfuzz.probe.rows import Row
-from kfuzz.probe.sums import Sums, sums_of
+from kfuzz.probe.sums import Elements, Sums, elements_of, sums_of
 
 ONES: Final = (Row(1.0),)
 """Right factors of 1."""
 
 NOTHING: Final = "nothing is declared of it"
+SIZES: Final = (16, 32, 64, 128, 256)
+"""Numbers of terms, the least that tells something first."""
+
 # Rows that have right factors of their own make a result for each pair of them.
 _MOST_APART: Final = 64
 
 
 class Unobserved(Exception):
-    """Why a probe cannot tell."""
+    """Why a probe cannot tell.
+
+    Args:
+        reason: in words.
+        known: what the reading says all the same, by its fields.
+    """
+
+    def __init__(self, reason: str, **known: object) -> None:
+        super().__init__(reason)
+        self.known = known
 
 
 class Inapplicable(Unobserved):
@@ -144,6 +155,31 @@ class Subject:
             return False
         return True
 
+    def size(self, sizes: Sequence[int] = SIZES) -> int:
+        """Return the first number of terms whose sums lie in the kernel's domain.
+
+        Raises:
+            Inapplicable: if it adds nothing that can be chosen.
+            Unobserved: if no sums do.
+        """
+        self.adder  # noqa: B018 - it says why there is none
+        for n in sizes:
+            if self.admits(n):
+                return n
+        raise Unobserved(f"no sums of {SIZES[0]} terms or more lie in its domain")
+
+    def elementwise(self, *columns: Sequence[float]) -> tuple[Case, list[float]]:
+        """Return the case with the values of each argument, and its results.
+
+        Raises:
+            Unobserved: if none is in the kernel's domain, or there are no results.
+        """
+        assert not isinstance(self.elements, str)
+        case = self.elements.case(*columns)
+        if case is None:
+            raise Unobserved("no such elements lie in its domain")
+        return case, self.elements.read(self.observed(case), len(columns[0]))
+
     def results(
         self,
         n: int,
@@ -206,9 +242,13 @@ class Subject:
         made = Reading(probe, self.dtype, self.output, found, declared, outcome)
         return replace(made, **rest)  # type: ignore[arg-type]
 
-    def inapplicable(self, probe: str, reason: str, found: str = "") -> Reading:
-        """Return a reading of what does not concern the kernel, or its declaration."""
-        return self.reading(probe, found, "", Outcome.NOT_APPLICABLE, reason=reason)
+    def undeclared(
+        self, probe: str, found: str, reason: str = NOTHING, **rest: object
+    ) -> Reading:
+        """Return a reading of what the kernel's declaration does not speak of."""
+        return self.reading(
+            probe, found, "", Outcome.NOT_APPLICABLE, reason=reason, **rest
+        )
 
 
 def shown(values: Sequence[float]) -> str:

@@ -1,18 +1,92 @@
 """Operators as machines that add: chosen terms go in, their sum comes out.
 
 Each kind lays rows of terms, or of both factors of each, into the arguments of an
-operator, and says which results are the sum of which row.
+operator, and says which results are the sum of which row. Elementwise operators are
+functions of chosen numbers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.dtypes import DTYPES, unpack_numbers
 from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case, Scalar, TensorSpec
 from kfuzz.probe.rows import element, transposed
+
+_SHAPES: Final = ((1, ""), (1, "d0"), (8, "d0"), (16, "d0"))
+
+
+@dataclass(frozen=True)
+class Elements:
+    """A kernel that computes each element from those in its place.
+
+    Attributes:
+        kernel: the kernel.
+        dtype: format of its data.
+        arguments: names of what it takes.
+    """
+
+    kernel: BoundKernel
+    dtype: str
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The operator's name."""
+        return self.kernel.operator.name
+
+    def case(self, *columns: Sequence[float] | bytes) -> Case | None:
+        """Return the case with the values of each argument; None where none is valid.
+
+        Raises:
+            ValueError: if the format lacks one.
+        """
+        takes, operator = self.kernel.arguments, self.kernel.operator
+        packed = [
+            c if isinstance(c, bytes) else b"".join(element(v, self.dtype) for v in c)
+            for c in columns
+        ]
+        one = len(element(0.0, self.dtype))
+        n = len(packed[0]) // one
+        for rows, axis in _SHAPES:
+            shape = (rows, n) if axis else (n,)
+            axes = ("d0", "d1") if axis else ("d0",)
+            tensors = {
+                name: TensorSpec(shape, axes, self.dtype, values=data * rows)
+                for name, data in zip(self.arguments, packed, strict=True)
+            }
+            scalars = {s: operator.default_of(s) for s in takes.scalars}
+            case = Case(tensors, scalars, poison="nan", config=0)
+            if operator.admits(case, self.kernel.declaration):
+                return case
+        return None
+
+    def read(self, observed: Observed, n: int) -> list[float]:
+        """Return the first n results."""
+        [name, *_] = self.kernel.operator.outputs
+        spec = observed.outputs[name]
+        assert spec.values is not None
+        return unpack_numbers(spec.values, spec.dtype)[:n]
+
+
+def elements_of(kernel: BoundKernel, dtype: str) -> Elements | str:
+    """Return a kernel as a function of elements, or why it is none."""
+    operator = kernel.operator
+    if operator.forward is not None:
+        return "probes read forward kernels"
+    tensors: Mapping[str, object] = operator.tensors
+    names = tuple(n for n in kernel.arguments.tensors if n in tensors)
+    plain = operator.dim is None and operator.reduced is None
+    for name in names:
+        parameter = operator.tensors[name]
+        plain = plain and parameter.dims == "*" and parameter.kind == "float"
+        plain = plain and not parameter.dtype
+    if not plain or len(operator.outputs) > 1:
+        return f"{operator.name} is no function of single elements"
+    return Elements(kernel, dtype, names)
+
 
 # Sizes tried where a kernel takes only some: its own restriction decides.
 _WIDTHS: Final = (16, 8, 1, 32, 64, 128, 256)
@@ -29,21 +103,15 @@ class Sums:
         kernel: the kernel.
         dtype: format of its data.
         output: format of its results.
+        products: whether terms are products of two factors that can be chosen.
+        exact: whether nothing but the additions and the store may round.
     """
 
     kernel: BoundKernel
     dtype: str
     output: str
-
-    @property
-    def products(self) -> bool:
-        """Whether terms are products of two factors that can be chosen."""
-        return False
-
-    @property
-    def exact(self) -> bool:
-        """Whether nothing but the additions and the store may round."""
-        return True
+    products: ClassVar[bool] = False
+    exact: ClassVar[bool] = True
 
     def divisor(self, n: int) -> int:
         """Return what a sum of n terms is divided by."""
@@ -145,10 +213,7 @@ class Reduction(Sums):
 class Products(Sums):
     """Matrix products: rows of the left operand, columns of the right one."""
 
-    @property
-    def products(self) -> bool:
-        """Whether terms are products."""
-        return True
+    products = True
 
     def _cases(
         self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
@@ -166,34 +231,21 @@ class Products(Sums):
     def _operands(
         self, rows: int, n: int, columns: int, left: bytes, rights: Sequence[bytes]
     ) -> Case:
-        width = DTYPES[self.dtype].itemsize
-        match self.kernel.operator.name:
-            case "linear":
-                return self._made(
-                    {
-                        "x": self._spec((rows, n), ("d0", "K"), left),
-                        "weight": self._spec(
-                            (columns, n), ("N", "K"), b"".join(rights)
-                        ),
-                        "bias": self._spec((columns,), ("N",), self._zero(columns)),
-                    }
-                )
-            case "bmm":
-                right = transposed(rights, n, width)
-                return self._made(
-                    {
-                        "a": self._spec((1, rows, n), ("B", "M", "K"), left),
-                        "b": self._spec((1, n, columns), ("B", "K", "N"), right),
-                    }
-                )
-            case _:
-                right = transposed(rights, n, width)
-                return self._made(
-                    {
-                        "a": self._spec((rows, n), ("M", "K"), left),
-                        "b": self._spec((n, columns), ("K", "N"), right),
-                    }
-                )
+        name = self.kernel.operator.name
+        if name == "linear":
+            tensors = {
+                "x": self._spec((rows, n), ("d0", "K"), left),
+                "weight": self._spec((columns, n), ("N", "K"), b"".join(rights)),
+                "bias": self._spec((columns,), ("N",), self._zero(columns)),
+            }
+            return self._made(tensors)
+        right = transposed(rights, n, DTYPES[self.dtype].itemsize)
+        lead, axes = ((1,), ("B",)) if name == "bmm" else ((), ())
+        tensors = {
+            "a": self._spec((*lead, rows, n), (*axes, "M", "K"), left),
+            "b": self._spec((*lead, n, columns), (*axes, "K", "N"), right),
+        }
+        return self._made(tensors)
 
     def _read(
         self, values: Sequence[float], shape: tuple[int, ...], rows: int, *, apart: bool
@@ -209,10 +261,7 @@ class Weighted(Sums):
     Kernels may be off by some units in the last place of the weights.
     """
 
-    @property
-    def exact(self) -> bool:
-        """Whether nothing but the additions and the store may round."""
-        return False
+    exact = False
 
     def divisor(self, n: int) -> int:
         """Return n."""

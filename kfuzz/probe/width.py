@@ -1,7 +1,6 @@
 """How many bits sums are kept in, and how matrix units align and round them."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +12,7 @@ from kfuzz.probe.order import meeting
 from kfuzz.probe.rows import Row
 from kfuzz.probe.subject import (
     NOTHING,
+    SIZES,
     Inapplicable,
     Subject,
     Unobserved,
@@ -33,10 +33,12 @@ _LEAST: Final = 5
 _SPARE: Final = 2
 # Where weights may be off in float32's last places: far from there.
 _INEXACT: Final = 15
-_TERMS: Final = 256
 # Two factors make the great term in the narrower formats.
 _RIGHT: Final = {"float16": 11, "float8_e4m3fn": 7, "float8_e5m2": 11}
-_LEFT: Final = {"float16": 15, "float8_e4m3fn": 8, "float8_e5m2": 15}
+# Exponents of the least power of two that these hold, and of the greatest.
+_REACH: Final = {
+    "float16": (-24, 15), "float8_e4m3fn": (-9, 8), "float8_e5m2": (-16, 15),
+}  # fmt: skip
 _NAMES: Final = {8: "bfloat16", 11: "float16", 24: "float32"}
 _BITS: Final = {"float64": 53, "float16": 11, "bfloat16": 8, "float32": 24}
 
@@ -83,8 +85,8 @@ class _Asked:
         )
 
 
-def accumulator(subject: Subject) -> Iterator[Reading]:
-    """Yield how many bits a sum keeps.
+def accumulator(subject: Subject) -> Reading:
+    """Return how many bits a sum keeps.
 
     Of 2^b, units, and -2^b the sum is that of the units in every order, unless
     2^b + 1 has more bits than are kept.
@@ -92,7 +94,7 @@ def accumulator(subject: Subject) -> Iterator[Reading]:
     n = _size(subject)
     right = _RIGHT.get(subject.dtype, 0) if subject.adder.products else 0
     top = max(24, declared_bits(subject.accumulator, subject)) - _SPARE
-    top = min(top, _LEFT.get(subject.dtype, top) + right)
+    top = min(top, _REACH.get(subject.dtype, (0, top))[1] + right)
     if not subject.adder.exact:
         top = min(top, _INEXACT)
     lost: list[tuple[_Asked, float, Case]] = []
@@ -112,16 +114,13 @@ def accumulator(subject: Subject) -> Iterator[Reading]:
             near = not subject.adder.exact and abs(value - each.right) < 0.5
             if value != each.right and not near:
                 lost.append((each, value, subject.case(n, [row], [factors])))
-    yield _kept(subject, sorted(lost, key=lambda told: told[0].bits), top, n)
+    return _kept(subject, sorted(lost, key=lambda told: told[0].bits), top, n)
 
 
 def _size(subject: Subject) -> int:
     """Return the number of terms: the number of ones must be exact in the output."""
-    most = min(_TERMS, subject.most_terms, 2 ** precision(subject.adder.output))
-    fit = [n for n in (256, 128, 64, 32, 16) if n <= most and subject.admits(n)]
-    if not fit:
-        raise Unobserved("no sums of 16 terms or more lie in its domain")
-    return fit[0]
+    most = min(subject.most_terms, 2 ** precision(subject.adder.output))
+    return subject.size([n for n in SIZES[::-1] if n <= most])
 
 
 def _kept(
@@ -185,26 +184,19 @@ def declared_bits(claim: Accumulator, subject: Subject) -> int:
     return _BITS.get(claim.model, 24)
 
 
-def alignment(subject: Subject) -> Iterator[Reading]:
-    """Yield down to which bit terms are aligned that are added at once.
+def alignment(subject: Subject) -> Reading:
+    """Return down to which bit terms are aligned that are added at once.
 
     2^10, 2^(10-k) and -2^10 in one block leave 2^(10-k) for k up to that bit.
     """
     n = _size(subject)
     if (how := meeting(subject, n)) != "at once":
-        yield subject.inapplicable(ALIGNMENT, f"terms are added {how}, two at a time")
-        return
-    right = {"float16": -14, "float8_e4m3fn": -9, "float8_e5m2": -14}.get(
-        subject.dtype, 0
-    )
-    if not subject.adder.products:
-        right = 0
+        raise Inapplicable(f"terms are added {how}, two at a time")
+    right = max(-14, _REACH.get(subject.dtype, (0, 0))[0])
+    right = right if subject.adder.products else 0
     # The greatest term, as two factors, and the least that the left one can be.
     top = 8 if subject.dtype.startswith("float8") else 10
-    least = {"float16": -24, "float8_e4m3fn": -9, "float8_e5m2": -16}.get(
-        subject.dtype, -40
-    )
-    most = {"float16": 15, "float8_e4m3fn": 8, "float8_e5m2": 15}.get(subject.dtype, 40)
+    least, most = _REACH.get(subject.dtype, (-40, 40))
     bits = [k for k in range(4, 40) if least <= top - k - right <= most]
     if not bits:
         raise Inapplicable(f"{subject.dtype} holds no terms far enough apart")
@@ -216,21 +208,15 @@ def alignment(subject: Subject) -> Iterator[Reading]:
     kept = [k for k, value in zip(bits, got, strict=True) if value]
     raw = (f"k = {bits[0]} to {bits[-1]}: {shown(got)}",)
     if not kept or kept != bits[: len(kept)]:
-        yield subject.reading(
-            ALIGNMENT, "", "", Outcome.UNDECIDED,
-            reason="what is kept does not end at one bit", observed=raw, terms=n,
-        )  # fmt: skip
-        return
+        why = "what is kept does not end at one bit"
+        raise Unobserved(why, observed=raw, terms=n)
     ends = f"{kept[-1]} bits" if kept != bits else f"at least {kept[-1]} bits"
     found = f"{ends} below the greatest of three terms"
-    yield subject.reading(
-        ALIGNMENT, found, "", Outcome.NOT_APPLICABLE,
-        reason=NOTHING, observed=raw, terms=n,
-    )  # fmt: skip
+    return subject.undeclared(ALIGNMENT, found, observed=raw, terms=n)
 
 
-def fused(subject: Subject) -> Iterator[Reading]:
-    """Yield whether several additions are rounded as one, and how.
+def fused(subject: Subject) -> Reading:
+    """Return whether several additions are rounded as one, and how.
 
     Of 2^23, 2^23 and three terms of 1 each, every addition by itself leaves 2^24; at
     once they make 2^24 + 3, which rounds to 2^24 + 2 or, to nearest, + 4. What is
@@ -238,9 +224,7 @@ def fused(subject: Subject) -> Iterator[Reading]:
     """
     n = _size(subject)
     if (how := meeting(subject, n)) == "in a tree":
-        found = "two terms at a time"
-        yield subject.inapplicable(FUSED, NOTHING, found)
-        return
+        return subject.undeclared(FUSED, "two terms at a time")
     far = n - 1
     if subject.dtype in ("float32", "float64", "bfloat16"):
         left, right, end = 2.0**23, 1.0, -(2.0**24)
@@ -260,15 +244,9 @@ def fused(subject: Subject) -> Iterator[Reading]:
     }
     raw = (f"2^23 + 2^23 + 1 + 1 + 1 - 2^24 = {number(value)}",)
     if value not in told or (how == "in turn" and value == 4.0):
-        yield subject.reading(
-            FUSED, "", "", Outcome.UNDECIDED,
-            reason="no rounding of float32 sums gives this", observed=raw, terms=n,
-        )  # fmt: skip
-        return
+        why = "no rounding of float32 sums gives this"
+        raise Unobserved(why, observed=raw, terms=n)
     why = NOTHING
     if subject.dtype in SHORT:
         why = "what is declared admits either"
-    yield subject.reading(
-        FUSED, told[value], "", Outcome.NOT_APPLICABLE,
-        reason=why, observed=raw, terms=n,
-    )  # fmt: skip
+    return subject.undeclared(FUSED, told[value], why, observed=raw, terms=n)
