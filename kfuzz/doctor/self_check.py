@@ -5,9 +5,15 @@
 
 import os
 import sys
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.execution.processes.wire import Handler, Message
+
+if TYPE_CHECKING:
+    import torch
+
+    from kfuzz.execution.memory.placement import Placement
 
 # Two programs, the second one partly masked.
 _ELEMENTS: Final = 7
@@ -20,68 +26,61 @@ def serve() -> Handler:
 
 
 def _answer(message: Message) -> Message:
-    match message["do"]:
-        case "torch":
-            return {"sum": _torch_sum()}
-        case "devices":
-            return {"devices": _devices()}
-        case "guards":
-            return {"seen": _planted_write_is_seen()}
-        case "fault":
-            return {"fenced": _survives_a_load_past_the_end()}
-        case "fence":
-            return {"unfenced": _unfenced()}
-        case "fault on a device":
-            return _load_past_the_end_on_a_device()
-        case "surroundings":
-            return {"lacking": _lacking_surroundings()}
-        case other:
-            raise ValueError(f"unknown request {other!r}")
+    return _TRIED[message["do"]]()
 
 
-def _torch_sum() -> float:
+def _torch_sum() -> Message:
     import torch
 
-    return float(torch.ones(_ELEMENTS).sum())
+    return {"sum": float(torch.ones(_ELEMENTS).sum())}
 
 
-def _devices() -> list[str]:
+def _devices() -> Message:
     import torch
 
-    if not torch.cuda.is_available():
-        return []
-    count = torch.cuda.device_count()
-    return [torch.cuda.get_device_name(index) for index in range(count)]
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return {"devices": [torch.cuda.get_device_name(i) for i in range(count)]}
 
 
-def _planted_write_is_seen() -> bool:
-    """Write one element past the end of a tensor, within its guard zone."""
+def _placed(count: int, device: "torch.device", **options: Any) -> "Placement":
+    """Lay out zeros in memory as those of a case, guarded.
+
+    Args:
+        count: elements.
+        device: where.
+        options: as of `place`.
+    """
     import torch
 
     from kfuzz.core.recipe import Fill, TensorSpec
-    from kfuzz.execution.memory.arena import Arena
     from kfuzz.execution.memory.placement import place
     from kfuzz.execution.memory.poison import Poison
 
-    spec = TensorSpec((_ELEMENTS,), ("N",), "float32", fill=Fill("zeros"))
+    spec = TensorSpec((count,), ("N",), "float32", fill=Fill("zeros"))
+    values = {"x": torch.zeros(count, device=device)}
+    return place(
+        {"x": spec}, values,
+        device=device, alignment=16, poison=Poison.NAN, **options,
+    )  # fmt: skip
+
+
+def _planted_write_is_seen() -> Message:
+    """Write one element past the end of a tensor, within its guard zone."""
+    import torch
+
+    from kfuzz.execution.memory.arena import Arena
+
     arena = Arena("cpu")
-    placement = place(
-        {"x": spec},
-        {"x": torch.zeros(_ELEMENTS)},
-        device="cpu",
-        alignment=16,
-        poison=Poison.NAN,
-        arena=arena,
-    )
+    placement = _placed(_ELEMENTS, torch.device("cpu"), arena=arena)
     if placement.touches():
-        return False  # sees writes that never were
+        return {"seen": False}  # sees writes that never were
     x = placement.tensors["x"]
     past_the_end = x.data_ptr() + x.nbytes - arena.live.data_ptr()
     arena.live[past_the_end] = 0
-    return [touch.where for touch in placement.touches()] == ["after"]
+    return {"seen": [touch.where for touch in placement.touches()] == ["after"]}
 
 
-def _survives_a_load_past_the_end() -> bool:
+def _survives_a_load_past_the_end() -> Message:
     """Load past the end of an argument beside a page, which should end the process.
 
     Returns:
@@ -92,35 +91,24 @@ def _survives_a_load_past_the_end() -> bool:
 
     import torch
 
-    from kfuzz.core.recipe import Edge, Fill, TensorSpec
+    from kfuzz.core.recipe import Edge
     from kfuzz.execution.memory import pages
-    from kfuzz.execution.memory.placement import place
-    from kfuzz.execution.memory.poison import Poison
 
     if not pages.available():
-        return False
+        return {"fenced": False}
     faulthandler.disable()  # a stack would look like a fault of kfuzz's
-    spec = TensorSpec((4,), ("N",), "float32", fill=Fill("zeros"))
-    placement = place(
-        {"x": spec},
-        {"x": torch.zeros(4)},
-        device="cpu",
-        alignment=16,
-        poison=Poison.NAN,
-        edge=Edge("end"),
-    )
-    x = placement.tensors["x"]
+    x = _placed(4, torch.device("cpu"), edge=Edge("end")).tensors["x"]
     ctypes.string_at(x.data_ptr() + x.nbytes, 1)
-    return True
+    return {"fenced": True}
 
 
-def _unfenced() -> str:
+def _unfenced() -> Message:
     """Return why no fences can be made on the first GPU, "" where they can."""
     import torch
 
     from kfuzz.execution.device.gpu import GPU
 
-    return GPU.unfenced(torch.device("cuda", 0))
+    return {"unfenced": GPU.unfenced(torch.device("cuda", 0))}
 
 
 def _load_past_the_end_on_a_device() -> Message:
@@ -132,22 +120,12 @@ def _load_past_the_end_on_a_device() -> Message:
     """
     import torch
 
-    from kfuzz.core.recipe import Edge, Fill, TensorSpec
+    from kfuzz.core.recipe import Edge
     from kfuzz.core.verdict import ILLEGAL_ADDRESS
     from kfuzz.execution.device.backends import fault_of
-    from kfuzz.execution.memory.placement import place
-    from kfuzz.execution.memory.poison import Poison
 
     device = torch.device("cuda", 0)
-    spec = TensorSpec((4,), ("N",), "float32", fill=Fill("zeros"))
-    placement = place(
-        {"x": spec},
-        {"x": torch.zeros(4, device=device)},
-        device=device,
-        alignment=16,
-        poison=Poison.NAN,
-        edge=Edge("end"),
-    )
+    placement = _placed(4, device, edge=Edge("end"))
     x = placement.tensors["x"]
 
     class Beyond:
@@ -169,7 +147,7 @@ def _load_past_the_end_on_a_device() -> Message:
     return {"fault": fault, "struck": fault == ILLEGAL_ADDRESS}
 
 
-def _lacking_surroundings() -> list[str]:
+def _lacking_surroundings() -> Message:
     """Try what calls on the first GPU are made to meet; return what does not work."""
     import torch
 
@@ -179,15 +157,26 @@ def _lacking_surroundings() -> list[str]:
 
     device = torch.device("cuda", 0)
     if (why := backend_of(device).ailment(device)) is not None:
-        return [f"the device does no work: {why}"]
+        return {"lacking": [f"the device does no work: {why}"]}
     around = surroundings_of(device)
     assert around is not None  # which the CPU alone has none of
     around.poison(Poison.NAN)
     for company in Company:
         if not around.begin(company, Poison.NAN) and not around.lacking:
-            return [f"nothing can run beside a kernel: {company}"]
+            return {"lacking": [f"nothing can run beside a kernel: {company}"]}
     torch.cuda.synchronize(device)
-    return list(around.lacking)
+    return {"lacking": list(around.lacking)}
+
+
+_TRIED: Final[dict[str, Callable[[], Message]]] = {
+    "torch": _torch_sum,
+    "devices": _devices,
+    "guards": _planted_write_is_seen,
+    "fault": _survives_a_load_past_the_end,
+    "fence": _unfenced,
+    "fault on a device": _load_past_the_end_on_a_device,
+    "surroundings": _lacking_surroundings,
+}
 
 
 def _interpret() -> None:

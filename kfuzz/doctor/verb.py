@@ -159,11 +159,15 @@ def _in_children() -> Iterator[Check]:
     serve = f"{_SELF_CHECK}:serve"
     with Zygote(serve, env=os.environ, preload=["torch"], output=keep) as zygote:
 
-        def ask(name: str, what: str, judge: Callable[[Message], Check]) -> Check:
+        def ask(
+            name: str, what: str, judge: Callable[[Message], Check], fix: str = fix
+        ) -> Check:
             try:
                 with zygote.fork() as child:
                     return judge(child.request({"do": what}, _PATIENCE_SECONDS))
             except KfuzzError as error:
+                if what == "fault" and isinstance(error, ChildDied) and error.faulted:
+                    return Check(name, Health.OK, "a planted load past the end faults")
                 tail = printed.decode(errors="replace").strip().rpartition("\n")[2]
                 text = f"{error}; {tail}" if tail else str(error)
                 return Check(name, Health.BROKEN, text, fix)
@@ -171,7 +175,7 @@ def _in_children() -> Iterator[Check]:
         answers = Check(_CHILD, Health.OK, "forked, runs torch and answers")
         yield ask(_CHILD, "torch", lambda reply: answers)
         yield ask("guard zones", "guards", _guards)
-        yield _pages(zygote)
+        yield ask(_PAGES[0], "fault", _pages, _PAGES[1])
         yield (cuda := ask("cuda", "devices", _cuda))
         if cuda.health is Health.OK:
             yield _device_pages(zygote)
@@ -205,18 +209,12 @@ def _guards(reply: Message) -> Check:
     return Check("guard zones", Health.BROKEN, text, "report this; K-MEM-01 is void")
 
 
-def _pages(zygote: Zygote) -> Check:
-    """Have a child load one element past the end of a fenced argument."""
-    name, fix = "guard pages", "loads outside arguments of native code go unseen"
-    try:
-        with zygote.fork() as child:
-            reply = child.request({"do": "fault"}, _PATIENCE_SECONDS)
-    except ChildDied as died:
-        if died.faulted:
-            return Check(name, Health.OK, "a planted load past the end faults")
-        return Check(name, Health.BROKEN, str(died), fix)
-    except KfuzzError as error:
-        return Check(name, Health.BROKEN, str(error), fix)
+_PAGES: Final = ("guard pages", "loads outside arguments of native code go unseen")
+
+
+def _pages(reply: Message) -> Check:
+    """Judge a child that loaded past the end of a fenced argument, and lived on."""
+    name, fix = _PAGES
     if not reply["fenced"]:
         return Check(name, Health.MISSING, "this system makes no pages that fault", fix)
     return Check(name, Health.BROKEN, "a planted load past the end passed", fix)

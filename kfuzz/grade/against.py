@@ -1,11 +1,13 @@
 """Two conformance statements side by side: what differs, and what arbitrates."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from kfuzz.core.statement import Graded, KernelStatement, Statement
 from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.report.layout import Section, markdown_page, text_page
 
 
 class Outcome(StrEnum):
@@ -249,3 +251,61 @@ def _evidence(kernel: KernelStatement, name: str) -> str:
         return f"{kernel.kernel} violates it"
     listed = " (a listed defect)" if found[0].listed else ""
     return f"{found[0].message}{listed}"
+
+
+_HEADINGS = {
+    Outcome.DIFFER: "differ; a contract arbitrates",
+    Outcome.UNDER_SPECIFIED: "under_specified: no clause covers the difference",
+    Outcome.ERROR: "could not be judged",
+    Outcome.APART: "bind one of them only: they declare different things",
+}
+
+
+def comparison_lines(made: Comparison, *, markdown: bool = False) -> list[str]:
+    """Return a comparison for a terminal, or as a page of Markdown."""
+    title = f"{made.here} against {made.there}"
+    counts = (
+        f"{made.agreed} contracts agree, {len(made.of(Outcome.DIFFER))} differ, "
+        f"{len(made.of(Outcome.UNDER_SPECIFIED))} under_specified"
+    )
+    facts = [("kernels compared", str(made.kernels)), ("contracts", counts)]
+    declared = [
+        f"{d.kernel}: {d.keyword} is {d.here} here, {d.there} there"
+        for d in made.declared
+    ]
+    sections = [
+        *(
+            Section(heading, [_line(d) for d in made.of(outcome)])
+            for outcome, heading in _HEADINGS.items()
+        ),
+        Section("undecided on both", list(_open(made))),
+        Section("declared differently, which is no disagreement", declared),
+        Section("only in this statement", made.only_here),
+        Section("only in the other", made.only_there),
+        Section("environment", made.environment),
+    ]
+    if markdown:
+        return markdown_page(f"Conformance: {title}", facts, sections)
+    return text_page(title, facts, sections)
+
+
+def comparison_document(made: Comparison) -> dict[str, Any]:
+    """Return the JSON form of a comparison."""
+    document = asdict(made)
+    document["differences"] = [
+        {**asdict(d), "outcome": str(d.outcome)} for d in made.differences
+    ]
+    return document
+
+
+def _open(made: Comparison) -> Iterator[str]:
+    """Yield one line per class: whole platforms have such in common."""
+    groups: dict[str, list[str]] = {}
+    for d in made.of(Outcome.OPEN):
+        groups.setdefault(d.contract.partition("/")[0], []).append(d.kernel)
+    for name, kernels in groups.items():
+        yield f"{name} of {', '.join(kernels)}"
+
+
+def _line(d: Difference) -> str:
+    return f"{d.contract} of {d.kernel}: {d.here} here, {d.there} there; {d.why}"

@@ -196,11 +196,10 @@ def _graded(
 
 def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
     """Return a statement, and what comes of comparing it with another, as text."""
-    from kfuzz.grade import against_text as sides
+    from kfuzz.grade import against as sides
     from kfuzz.grade import statement_text as pages
-    from kfuzz.grade.against import compare
 
-    compared = None if other is None else compare(made, other)
+    compared = None if other is None else sides.compare(made, other)
     if kind == "json":
         document = {"format": 1, **pages.statement_document(made)}
         if compared is not None:

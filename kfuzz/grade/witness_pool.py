@@ -28,10 +28,10 @@ from kfuzz.execution.processes import (
     ChildTimeout,
     Zygote,
 )
-from kfuzz.grade.witness_search import Found, outcome_of, search, share
+from kfuzz.grade.witness_search import Found, outcome_of, search
 from kfuzz.targets.load import LoadedKernel, Source, project_root
 
-SERVE: Final = "kfuzz.grade.witness_child:serve"
+SERVE: Final = "kfuzz.grade.witness_search:serve"
 # One witness, all its cases: what takes longer stalls.
 WITNESS_SECONDS: Final = 300.0
 # Jobs for each witness looked at alone meanwhile: what hangs mostly waits.
@@ -123,12 +123,10 @@ class Pool:
 
     def _message(self, entry: Entry) -> dict[str, Any]:
         return {
-            "kernel": entry.witness.kernel,
+            "entry": encode(entry),
             "device": self._device,
-            "cases": share(entry, self._cases),
+            "cases": self._cases,
             "seed": self._seed,
-            "place": [str(entry.role), entry.backend],
-            "witness": encode(entry.witness),
         }
 
     def _backend(self, name: str) -> Backend:
@@ -166,26 +164,22 @@ class Pool:
             located = runner.locate(case) if is_fault(report) else None
             return report if located is None else charged(report, located[1])
 
-        contract = entry.witness.contract
+        functional = False
         try:
-            found = search(
-                kernel, judge, backend=backend.name,
-                cases=share(entry, self._cases), seed=self._seed,
-                until=(contract,) if contract else None,
-            )  # fmt: skip
-            child = self._zygotes[entry.backend].fork()
-            with child:
+            found = search(entry, judge, cases=self._cases, seed=self._seed)
+            with self._zygotes[entry.backend].fork() as child:
                 child.send({**self._message(entry), "cases": 0})
-                functional = bool(_reply(child, stop)["functional"])
+                reply = _reply(child, stop)
+            functional = decode(Outcome, reply["outcome"], "outcome").functional
         except Stopped:
             return None
         except ChildTimeout:
             if stop.is_set():
                 return None
             what = f"the functional test takes over {WITNESS_SECONDS:.0f} s"
-            found, functional = Found(problem=what), False
+            found = Found(problem=what)
         except KfuzzError as error:
-            found, functional = Found(problem=str(error)), False
+            found = Found(problem=str(error))
         finally:
             runner.close()
         return outcome_of(entry, found, functional=functional)

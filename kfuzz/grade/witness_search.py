@@ -1,19 +1,23 @@
 """The search of one witness: as a campaign's, but nothing is reduced or stored."""
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry
+from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.calibration import Outcome, Role
+from kfuzz.core.codec import decode, encode
 from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.engine.search.drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.workers.served import Stopped
+from kfuzz.evaluation import worker
+from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.functional import passes_functional
 from kfuzz.execution.device.backends import BACKENDS
 
 # As a campaign's: a gross fault shows in the first round.
@@ -71,35 +75,27 @@ def outcome_of(entry: Entry, found: Found, *, functional: bool) -> Outcome:
     )
 
 
-def search(
-    kernel: BoundKernel,
-    judge: Judge,
-    *,
-    backend: str,
-    cases: int,
-    seed: int,
-    until: Collection[str] | None,
-) -> Found:
-    """Judge cases of a kernel until a wanted class is broken.
+def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
+    """Judge cases of a witness until the class that it violates is broken, or any.
 
     Args:
-        kernel: the bound kernel.
+        entry: the witness.
         judge: judges a case at a depth, "search" or "full".
-        backend: name of the backend, for the sizes of cases.
-        cases: most cases.
+        cases: see `share`.
         seed: everything drawn depends on it.
-        until: classes one of which ends the search; None for any.
 
     Raises:
         Stopped: once the judge has.
     """
+    kernel, until = entry.load(), entry.witness.contract
+    cases = share(entry, cases)
     found = Found()
     stopped: list[Stopped] = []  # Hypothesis would take it for a failure
     symptoms: Counter[tuple[object, ...]] = Counter()
 
     def is_over() -> bool:
-        wanted = found.contracts if until is None else set(until) & set(found.contracts)
-        over = bool(stopped or wanted or found.problem)
+        wanted = until in found.contracts if until else bool(found.contracts)
+        over = bool(stopped) or wanted or bool(found.problem)
         return over or found.cases >= cases
 
     def once(case: Case) -> CaseReport | None:
@@ -126,7 +122,7 @@ def search(
             found.contracts.setdefault(failure.contract, failure.message)
         return report
 
-    drawn = strategy_of(kernel, BACKENDS[backend].limits.sizes)
+    drawn = strategy_of(kernel, BACKENDS[entry.backend].limits.sizes)
     assert drawn is not None
     number = 0
     while not is_over():
@@ -153,3 +149,42 @@ def _diagnosed(case: Case, failure: Failure, judge: Judge) -> Failure:
 _TOLD_APART: Final = frozenset(
     c.id for c in ATTRIBUTION if c.provisional and not c.of_gradients
 )
+
+
+Message = dict[str, Any]
+
+
+def answer(message: Message) -> Message:
+    """Run the functional test of a witness, then search it.
+
+    With 0 cases nothing is searched.
+    """
+    entry, device = decode(Entry, message["entry"], "entry"), message["device"]
+    functional = _passes(entry.witness, device)
+    budget = BACKENDS[entry.backend].limits.sizes
+    bench = Bench(entry.load(), setting_of(device, budget, [c.id for c in ATTRIBUTION]))
+
+    def judge(case: Case, depth: Depth) -> CaseReport:
+        if bench.spent:
+            return CaseReport({}, error="the device answers no more")
+        return bench.judge(case, depth)
+
+    found = Found()
+    if message["cases"]:
+        found = search(entry, judge, cases=message["cases"], seed=message["seed"])
+    outcome = outcome_of(entry, found, functional=functional)
+    return {"outcome": encode(outcome), "spent": bench.spent}
+
+
+def _passes(witness: Witness, device: str) -> bool:
+    """Whether a kernel passes the functional test; what raises does not."""
+    try:
+        return passes_functional(witness, device=device)
+    except Exception:
+        return False
+
+
+def serve() -> Callable[[Message], Message]:
+    """Return the handler of a fresh child."""
+    worker.serve()  # one thread, as every child
+    return answer

@@ -5,8 +5,7 @@ from dataclasses import replace
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.statement import Graded
 from kfuzz.core.verdict import Verdict
-from kfuzz.grade.against import Outcome, compare
-from kfuzz.grade.against_text import comparison_document, comparison_lines
+from kfuzz.grade.against import Outcome, compare, comparison_document, comparison_lines
 from tests.helpers.statements import CLASSES, but, fault, kernel, statement
 
 CPU = statement()
