@@ -123,25 +123,23 @@ def monitor(
             look at (a coroutine function, a generator, a class).
         BindingError: if the signatures do not fit, or a claim is unknown.
     """
-    from kfuzz.monitor.decorate import Choices, decorator
+    from kfuzz.monitor.decorate import Choices, decorator, options_of
 
     chosen = Choices(
         contract=contract,
         rate=rate,
         signatures=signatures,
-        on_violation=on_violation,
-        corpus=corpus,
-        keep=keep,
-        detectors=detectors,
         arguments=arguments,
-        results=results,
         outputs=outputs,
-        autocast=autocast,
-        device_gate=device_gate,
         name=name,
         seed=seed,
         claims=claims,
-    )
+        options=options_of(
+            keep, corpus,
+            on_violation=on_violation, detectors=tuple(detectors), results=results,
+            autocast=autocast, device_gate=device_gate,
+        ),
+    )  # fmt: skip
     frame = sys._getframe(1)
     while frame.f_globals is globals() and frame.f_back is not None:
         frame = frame.f_back  # called as a module

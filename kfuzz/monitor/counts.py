@@ -77,13 +77,7 @@ def append_counts(path: Path, counts: ProcessCounts) -> None:
     Raises:
         HarnessError: if the disk refuses.
     """
-    document = {
-        "format": FORMAT,
-        "process": counts.process,
-        "when": counts.when,
-        "functions": [asdict(c) for c in counts.functions],
-    }
-    line = (json.dumps(document) + "\n").encode()
+    line = (json.dumps({"format": FORMAT, **asdict(counts)}) + "\n").encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

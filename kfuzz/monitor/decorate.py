@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -15,12 +15,10 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError, UsageError, suggestion
 from kfuzz.core.finding import Target
 from kfuzz.monitor.compiled import known
-from kfuzz.monitor.detectors import Detector
-from kfuzz.monitor.gate.device import DeviceGate
 from kfuzz.monitor.gate.host import HostGate, checked_rate
 from kfuzz.monitor.monitored import Monitor
 from kfuzz.monitor.process import SUBJECTS
-from kfuzz.monitor.records import OnViolation, Options
+from kfuzz.monitor.records import Options
 from kfuzz.monitor.runtime import runtime
 from kfuzz.monitor.storing import Store
 from kfuzz.monitor.subjects.operators import OperatorSubject
@@ -50,46 +48,40 @@ class Choices:
     contract: Contract | None
     rate: float
     signatures: bool
-    on_violation: OnViolation | None
-    corpus: str | Path | None
-    keep: str
-    detectors: Sequence[Detector]
     arguments: Arguments | None
-    results: Callable[[Any], Any] | None
     outputs: tuple[str, ...]
-    autocast: bool
-    device_gate: DeviceGate | None
     name: str | None
     seed: int | None
     claims: dict[str, Any]
+    options: Options
 
-    def options(self) -> Options:
-        """Return what the monitor is to do with what it finds.
 
-        Raises:
-            UsageError: if a choice is none.
-        """
-        if self.keep not in tuple(Keep):
-            raise UsageError(
-                f"keep={self.keep!r}",
-                where="kfuzz.monitor",
-                fix=suggestion(str(self.keep), tuple(Keep)),
-            )
-        if self.corpus is not None and self.keep != Keep.FULL:
-            raise UsageError(
-                f"a finding holds the inputs, which keep={self.keep!r} does not keep",
-                where="kfuzz.monitor: corpus",
-                fix='leave corpus= out, or say keep="full"',
-            )
-        return Options(
-            on_violation=self.on_violation,
-            store=None if self.corpus is None else Store(self.corpus),
-            keep=Keep(self.keep),
-            detectors=tuple(self.detectors),
-            results=self.results,
-            autocast=self.autocast,
-            device_gate=self.device_gate,
+def options_of(keep: str, corpus: str | Path | None, **others: Any) -> Options:
+    """Return what a monitor is to do with what it finds.
+
+    Args:
+        keep: how much of the data is told.
+        corpus: where findings go; None for nowhere.
+        others: as of `Options`.
+
+    Raises:
+        UsageError: if a choice is none.
+    """
+    if keep not in tuple(Keep):
+        raise UsageError(
+            f"keep={keep!r}",
+            where="kfuzz.monitor",
+            fix=suggestion(str(keep), tuple(Keep)),
         )
+    if corpus is not None and keep != Keep.FULL:
+        raise UsageError(
+            f"a finding holds the inputs, which keep={keep!r} does not keep",
+            where="kfuzz.monitor: corpus",
+            fix='leave corpus= out, or say keep="full"',
+        )
+    return Options(
+        store=None if corpus is None else Store(corpus), keep=Keep(keep), **others
+    )
 
 
 def decorator(choices: Choices, frame: FrameType) -> Callable[[Any], Any]:
@@ -102,7 +94,6 @@ def decorator(choices: Choices, frame: FrameType) -> Callable[[Any], Any]:
     Raises:
         UsageError: if a choice is impossible.
     """
-    options = choices.options()
     checked_rate(choices.rate)
     module = frame.f_globals.get("__name__", "__main__")
     packaged = bool(frame.f_globals.get("__package__")) and module != "__main__"
@@ -118,11 +109,11 @@ def decorator(choices: Choices, frame: FrameType) -> Callable[[Any], Any]:
         if isinstance(given, staticmethod | classmethod):
             return type(given)(bind(given.__func__))
         if isinstance(given, torch.nn.Module):
-            return _module(given, choices, options, home)
+            return _module(given, choices, home)
         _require_function(given)
         bound = given if isinstance(given, BoundKernel) else None
         function = given if bound is None else bound.function
-        made = _monitor(function, bound, choices, options, home)
+        made = _monitor(function, bound, choices, home)
         wrapper = guarded(function, made)
         return wrapper if bound is None else MonitoredKernel(bound, wrapper)
 
@@ -153,14 +144,12 @@ class _Home:
         return {"module": self.module, "line": self.line, "top_level": self.top_level}
 
 
-def _module(
-    module: torch.nn.Module, choices: Choices, options: Options, home: _Home
-) -> torch.nn.Module:
+def _module(module: torch.nn.Module, choices: Choices, home: _Home) -> torch.nn.Module:
     if isinstance(vars(module).get("forward"), Forward):
         raise UsageError(f"{type(module).__name__} is monitored already")
     function = type(module).forward
     name = choices.name or type(module).__name__
-    made = _monitor(function, None, choices, options, home, name=name)
+    made = _monitor(function, None, choices, home, name=name)
     module.forward = Forward(module, made)
     return module
 
@@ -201,7 +190,6 @@ def _monitor(
     function: Callable[..., Any],
     bound: BoundKernel | None,
     choices: Choices,
-    options: Options,
     home: _Home,
     *,
     name: str = "",
@@ -215,7 +203,7 @@ def _monitor(
     subject.target = home_of(kernel) if kernel else Target("", subject.name)
     SUBJECTS[home.file, home.package_module, subject.name] = subject
     gate = HostGate(choices.rate, signatures=choices.signatures, seed=choices.seed)
-    made = Monitor(subject.name, subject, gate, options)
+    made = Monitor(subject.name, subject, gate, choices.options)
     if importing() is not None:
         gate.active = False
         return made

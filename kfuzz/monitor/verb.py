@@ -13,7 +13,6 @@ from kfuzz.cli.streams import print_report
 from kfuzz.monitor.counts import (
     DEFAULT_PATH,
     FORMAT,
-    Counts,
     ProcessCounts,
     read_counts,
     total,
@@ -56,14 +55,13 @@ def monitor_lines(processes: Sequence[ProcessCounts]) -> list[str]:
     rare = [n for n in _RARE if any(getattr(c, n) for c in functions)]
     columns = (*_ALWAYS, *rare)
     rows = [("function", *columns)]
-    rows += [(one_line(c.function), *_numbers(c, columns)) for c in functions]
+    rows += [
+        (one_line(c.function), *(str(getattr(c, name)) for name in columns))
+        for c in functions
+    ]
     noun = "process" if len(processes) == 1 else "processes"
     last = max(p.when for p in processes)
     return [*table(rows), f"{len(processes)} {noun}, last written {one_line(last)}"]
-
-
-def _numbers(counts: Counts, columns: Sequence[str]) -> tuple[str, ...]:
-    return tuple(str(getattr(counts, name)) for name in columns)
 
 
 def monitor_document(processes: Sequence[ProcessCounts]) -> dict[str, Any]:
@@ -71,12 +69,5 @@ def monitor_document(processes: Sequence[ProcessCounts]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "functions": [asdict(c) for c in total(processes)],
-        "processes": [
-            {
-                "process": p.process,
-                "when": p.when,
-                "functions": [asdict(c) for c in p.functions],
-            }
-            for p in processes
-        ],
+        "processes": [asdict(p) for p in processes],
     }

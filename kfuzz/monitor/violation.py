@@ -141,14 +141,8 @@ def violation_of(
     seen: Seen,
     *,
     keep: Keep,
-    function: str,
-    operator: str,
-    call: int,
-    why: Reason,
-    when: str,
     scalars: Mapping[str, Scalar],
-    finding: str = "",
-    path: str = "",
+    **known: Any,
 ) -> Violation:
     """Return the evidence of a failure, as far as the data may be told.
 
@@ -156,18 +150,11 @@ def violation_of(
         failure: as the judge attributed it.
         seen: the call.
         keep: how much is told.
-        function: name of the monitored function.
-        operator: of what it is held to.
-        call: the call's number.
-        why: why it was looked at.
-        when: when it was made.
         scalars: the arguments that are no tensors.
-        finding: id of the stored finding, if it was stored.
-        path: its folder.
+        known: what `Violation` says of function and call: function, operator, call,
+            why, when, finding and path.
     """
     made = Violation(
-        function=function,
-        operator=operator,
         contract=failure.contract,
         kind=failure.kind,
         output=failure.output,
@@ -178,11 +165,7 @@ def violation_of(
             name: summary_of(copy, elements=keep is not Keep.STATISTICS)
             for name, copy in seen.tensors.items()
         },
-        call=call,
-        why=why,
-        when=when,
-        finding=finding,
-        path=path,
+        **known,
     )
     if keep is Keep.STATISTICS:
         # The message quotes the worst element.

@@ -112,7 +112,7 @@ def _sums(
     """Return the results of additions of two numbers, and the cases that give them."""
     if not isinstance(subject.elements, str):
         case, got = subject.elementwise(*zip(*asked, strict=True))
-        return got, [case]
+        return list(got), [case]
     n = subject.size()
     scale = subject.adder.divisor(n)
     rows = [Row(0.0, {0: one * scale, 1: other * scale}) for one, other in asked]

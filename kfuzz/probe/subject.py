@@ -168,7 +168,7 @@ class Subject:
                 return n
         raise Unobserved(f"no sums of {SIZES[0]} terms or more lie in its domain")
 
-    def elementwise(self, *columns: Sequence[float]) -> tuple[Case, list[float]]:
+    def elementwise(self, *columns: Sequence[float]) -> tuple[Case, Sequence[float]]:
         """Return the case with the values of each argument, and its results.
 
         Raises:

@@ -5,7 +5,7 @@ operator, and says which results are the sum of which row. Elementwise operators
 functions of chosen numbers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -19,56 +19,85 @@ _SHAPES: Final = ((1, ""), (1, "d0"), (8, "d0"), (16, "d0"))
 
 
 @dataclass(frozen=True)
-class Elements:
-    """A kernel that computes each element from those in its place.
+class Machine:
+    """A kernel whose results for chosen data are known in exact arithmetic.
 
     Attributes:
         kernel: the kernel.
         dtype: format of its data.
-        arguments: names of what it takes.
     """
 
     kernel: BoundKernel
     dtype: str
-    arguments: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """The operator's name."""
         return self.kernel.operator.name
 
-    def case(self, *columns: Sequence[float] | bytes) -> Case | None:
+    def _first(self, cases: Iterable[Case]) -> Case | None:
+        """Return the first case in the kernel's domain."""
+        operator, claims = self.kernel.operator, self.kernel.declaration
+        return next((c for c in cases if operator.admits(c, claims)), None)
+
+    def _case(self, tensors: Mapping[str, TensorSpec], **scalars: Scalar) -> Case:
+        """Return a case with the tensors and scalars that the kernel takes."""
+        takes, operator = self.kernel.arguments, self.kernel.operator
+        given = {n: operator.default_of(n) for n in takes.scalars} | scalars
+        return Case(
+            {n: s for n, s in tensors.items() if n in takes.tensors},
+            {n: v for n, v in given.items() if n in takes.scalars},
+            poison="nan",
+            config=0,
+        )
+
+    def _numbers(
+        self, observed: Observed, *, other: bool = False
+    ) -> tuple[Sequence[float], tuple[int, ...]]:
+        """Return the first output's elements and its shape.
+
+        Args:
+            observed: what a call gave.
+            other: whether to read the results that had other bits.
+        """
+        [name, *_] = self.kernel.operator.outputs
+        spec = (observed.other if other else observed.outputs)[name]
+        assert spec.values is not None
+        return unpack_numbers(spec.values, spec.dtype), spec.shape
+
+
+@dataclass(frozen=True)
+class Elements(Machine):
+    """A kernel that computes each element from those in its place.
+
+    Attributes:
+        arguments: names of what it takes.
+    """
+
+    arguments: tuple[str, ...]
+
+    def case(self, *columns: Sequence[float]) -> Case | None:
         """Return the case with the values of each argument; None where none is valid.
 
         Raises:
             ValueError: if the format lacks one.
         """
-        takes, operator = self.kernel.arguments, self.kernel.operator
-        packed = [
-            c if isinstance(c, bytes) else b"".join(element(v, self.dtype) for v in c)
-            for c in columns
-        ]
-        one = len(element(0.0, self.dtype))
-        n = len(packed[0]) // one
+        packed = [b"".join(element(v, self.dtype) for v in c) for c in columns]
+        return self._first(self._cases(packed, len(columns[0])))
+
+    def _cases(self, columns: Sequence[bytes], n: int) -> Iterator[Case]:
         for rows, axis in _SHAPES:
             shape = (rows, n) if axis else (n,)
             axes = ("d0", "d1") if axis else ("d0",)
             tensors = {
                 name: TensorSpec(shape, axes, self.dtype, values=data * rows)
-                for name, data in zip(self.arguments, packed, strict=True)
+                for name, data in zip(self.arguments, columns, strict=True)
             }
-            scalars = {s: operator.default_of(s) for s in takes.scalars}
-            case = Case(tensors, scalars, poison="nan", config=0)
-            if operator.admits(case, self.kernel.declaration):
-                return case
-        return None
+            yield self._case(tensors)
 
-    def read(self, observed: Observed, n: int) -> list[float]:
+    def read(self, observed: Observed, n: int) -> Sequence[float]:
         """Return the first n results."""
-        [name, *_] = self.kernel.operator.outputs
-        spec = observed.outputs[name]
-        assert spec.values is not None
-        return unpack_numbers(spec.values, spec.dtype)[:n]
+        return self._numbers(observed)[0][:n]
 
 
 def elements_of(kernel: BoundKernel, dtype: str) -> Elements | str:
@@ -96,19 +125,15 @@ _GRAINS: Final = (1, 8, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(Machine):
     """A kernel whose results are sums of chosen terms.
 
     Attributes:
-        kernel: the kernel.
-        dtype: format of its data.
         output: format of its results.
         products: whether terms are products of two factors that can be chosen.
         exact: whether nothing but the additions and the store may round.
     """
 
-    kernel: BoundKernel
-    dtype: str
     output: str
     products: ClassVar[bool] = False
     exact: ClassVar[bool] = True
@@ -127,10 +152,7 @@ class Sums:
             lefts: each row's terms, or their left factors.
             rights: the right factors: of all rows, or of each.
         """
-        for case in self._cases(n, lefts, rights):
-            if self.kernel.operator.admits(case, self.kernel.declaration):
-                return case
-        return None
+        return self._first(self._cases(n, lefts, rights))
 
     def read(
         self, observed: Observed, rows: int, *, apart: bool, other: bool = False
@@ -143,11 +165,8 @@ class Sums:
             apart: whether each row has right factors of its own.
             other: whether to read the results that had other bits.
         """
-        [name, *_] = self.kernel.operator.outputs
-        spec = (observed.other if other else observed.outputs)[name]
-        assert spec.values is not None
-        values = unpack_numbers(spec.values, spec.dtype)
-        return self._read(values, spec.shape, rows, apart=apart)
+        values, shape = self._numbers(observed, other=other)
+        return self._read(values, shape, rows, apart=apart)
 
     def _cases(
         self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
@@ -166,15 +185,7 @@ class Sums:
 
     def _made(self, tensors: Mapping[str, TensorSpec], **scalars: Scalar) -> Case:
         """Return a case with the tensors and scalars that the kernel takes."""
-        takes, operator = self.kernel.arguments, self.kernel.operator
-        given = {n: operator.default_of(n) for n in takes.scalars} | scalars
-        given |= {"dtype": self.output}
-        return Case(
-            {n: s for n, s in tensors.items() if n in takes.tensors},
-            {n: v for n, v in given.items() if n in takes.scalars},
-            poison="nan",
-            config=0,
-        )
+        return self._case(tensors, **{**scalars, "dtype": self.output})
 
     def _zero(self, n: int) -> bytes:
         return element(0.0, self.dtype) * n
@@ -185,7 +196,7 @@ class Reduction(Sums):
 
     def divisor(self, n: int) -> int:
         """Return n for means."""
-        return n if self.kernel.operator.name == "mean" else 1
+        return n if self.name == "mean" else 1
 
     def _cases(
         self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
@@ -231,7 +242,7 @@ class Products(Sums):
     def _operands(
         self, rows: int, n: int, columns: int, left: bytes, rights: Sequence[bytes]
     ) -> Case:
-        name = self.kernel.operator.name
+        name = self.name
         if name == "linear":
             tensors = {
                 "x": self._spec((rows, n), ("d0", "K"), left),
