@@ -163,27 +163,21 @@ def _require_function(given: Any) -> None:
     where = f"monitor of {getattr(given, '__qualname__', None) or repr(given)[:60]}"
     if hasattr(given, "monitor") and isinstance(given.monitor, Monitor):
         raise UsageError("it is monitored already", where=where)
-    for is_later, what in _LATER:
-        if is_later(inspect.unwrap(given) if callable(given) else given):
-            raise UsageError(
-                f"{what} works after its call has returned",
-                where=where,
-                fix="monitor the functions that it calls",
-            )
-    if inspect.isclass(given):
-        raise UsageError(
-            "a class is called to make an object",
-            where=where,
-            fix="monitor its methods: forward and backward of an autograd.Function",
-        )
-    if hasattr(given, "arg_names") and hasattr(given, "__getitem__"):
-        raise UsageError(
-            "a Triton kernel takes pointers",
-            where=where,
-            fix="monitor the function that launches it",
-        )
-    if not callable(given):
-        raise UsageError("it is not callable", where=where)
+    inner = inspect.unwrap(given) if callable(given) else given
+    for is_so, what, fix in (
+        *(
+            (is_later(inner), f"{kind} works after its call has returned",
+             "monitor the functions that it calls")
+            for is_later, kind in _LATER
+        ),
+        (inspect.isclass(given), "a class is called to make an object",
+         "monitor its methods: forward and backward of an autograd.Function"),
+        (hasattr(given, "arg_names") and hasattr(given, "__getitem__"),
+         "a Triton kernel takes pointers", "monitor the function that launches it"),
+        (not callable(given), "it is not callable", ""),
+    ):  # fmt: skip
+        if is_so:
+            raise UsageError(what, where=where, fix=fix)
 
 
 def _monitor(
@@ -310,18 +304,14 @@ def operator_named(name: str) -> Operator:
     Raises:
         UsageError: if there is none.
     """
-    from kfuzz.contracts import operators
     from kfuzz.contracts.gradients.operators import gradients_of
+    from kfuzz.contracts.operators import OPERATORS
 
     stem = name.removesuffix(_BACKWARD)
-    known = {o.name: o for o in vars(operators).values() if isinstance(o, Operator)}
-    if stem not in known:
-        raise UsageError(
-            f"no operator {name!r}", where="kfuzz.monitor", fix=suggestion(stem, known)
-        )
-    if stem == name:
-        return known[stem]
-    return gradients_of(known[stem])[""]
+    if stem not in OPERATORS:
+        fix = suggestion(stem, OPERATORS)
+        raise UsageError(f"no operator {name!r}", where="kfuzz.monitor", fix=fix)
+    return OPERATORS[stem] if stem == name else gradients_of(OPERATORS[stem])[""]
 
 
 def _name_of(function: Callable[..., Any]) -> str:

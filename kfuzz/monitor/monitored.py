@@ -112,14 +112,26 @@ class Monitor:
             exc_info=error, extra={"kfuzz_function": self.name},
         )  # fmt: skip
 
-    def is_outlier(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a detector at the gate flags a call; never raises."""
+    def is_outlier(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        flags: Callable[[Sequence[Tensor]], bool],
+        failure: str,
+    ) -> bool:
+        """Whether the tensors of a call on the CPU are flagged; never raises.
+
+        Args:
+            args: passed by position.
+            kwargs: passed by name.
+            flags: asked about the tensors.
+            failure: what it is if that raises.
+        """
         try:
             tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-            plain = [x for x in tensors if can_copy(x) and not x.is_cuda]
-            flagged = _flagged(self.gate_detectors, plain)
+            flagged = flags([x for x in tensors if can_copy(x) and not x.is_cuda])
         except Exception as error:
-            self.tell("errors", "a detector raised", str(error), error)
+            self.tell("errors", failure, str(error), error)
             return False
         if flagged:
             self.count("outliers")
@@ -154,7 +166,10 @@ class Monitor:
         number: int,
     ) -> Any:
         """Make a call that the host gate passed, past the others."""
-        if self.gate_detectors and self.is_outlier(args, kwargs):
+        detectors = self.gate_detectors
+        if detectors and self.is_outlier(
+            args, kwargs, functools.partial(_flagged, detectors), "a detector raised"
+        ):
             return self.sampled(function, args, kwargs, number, Reason.OUTLIER)
         if self.device_gate is None:
             return function(*args, **kwargs)

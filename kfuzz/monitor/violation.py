@@ -22,6 +22,12 @@ FEWEST: Final = 32
 """Finite elements that statistics are of, at least, where no element may be told."""
 
 
+_LOGGED: Final = (
+    "function", "contract", "kind", "output", "elements", "ratio", "call", "why",
+    "finding",
+)  # fmt: skip
+
+
 class Keep(StrEnum):
     """How much of a call's data leaves the monitor.
 
@@ -123,16 +129,10 @@ class Violation:
 
     def fields(self) -> dict[str, Any]:
         """Return what structured logs hold: plain values, no tensor."""
+        found = {name: getattr(self, name) for name in _LOGGED}
         return {
-            "kfuzz_function": self.function,
-            "kfuzz_contract": self.contract,
-            "kfuzz_kind": str(self.kind),
-            "kfuzz_output": self.output,
-            "kfuzz_elements": self.elements,
-            "kfuzz_ratio": self.ratio,
-            "kfuzz_call": self.call,
-            "kfuzz_why": str(self.why),
-            "kfuzz_finding": self.finding,
+            f"kfuzz_{name}": str(value) if isinstance(value, StrEnum) else value
+            for name, value in found.items()
         }
 
 

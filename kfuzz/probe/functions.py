@@ -111,12 +111,29 @@ def _arguments(dtype: str, name: str, low: float, high: float) -> list[float]:
     return [*_TELLING.get(name, []), *[x for x in even if x]]
 
 
+_INF, _NAN = math.inf, math.nan
+# Arguments of elementwise operators, and the result that IEEE 754 gives them.
+_SPECIAL: Final[dict[str, list[tuple[float, ...]]]] = {
+    "add": [(_INF, -_INF, _NAN), (_NAN, 1.0, _NAN)],
+    "mul": [(0.0, _INF, _NAN), (0.0, _NAN, _NAN), (_INF, -1.0, -_INF)],
+    "relu": [(_NAN, _NAN), (-_INF, 0.0)],
+    "exp": [(_NAN, _NAN), (_INF, _INF), (-_INF, 0.0)],
+    "log": [(_NAN, _NAN), (-1.0, _NAN), (0.0, -_INF)],
+    "tanh": [(_NAN, _NAN), (_INF, 1.0)],
+    "sigmoid": [(_NAN, _NAN), (-_INF, 0.0)],
+    "copy": [(_NAN, _NAN)],
+    "silu": [(_NAN, _NAN)],
+    "gelu": [(_NAN, _NAN)],
+    "gelu_tanh": [(_NAN, _NAN)],
+}
+
+
 def special(subject: Subject) -> Reading:
     """Return whether NaN and infinities have the results that IEEE 754 gives them."""
     mode = subject.claims.nonfinite
     if mode != "propagate":
         raise Inapplicable(f'nonfinite="{mode}" is declared')
-    inf, nan = math.inf, math.nan
+    inf, nan = _INF, _NAN
     asked: list[tuple[str, float, float]] = []
     cases = []
     if not DTYPES[subject.dtype].has_inf:
@@ -139,22 +156,10 @@ def special(subject: Subject) -> Reading:
         ]
         cases = [subject.case(n, [row], [right]) for _, row, _ in rows]
     else:
-        table = {
-            "add": [(inf, -inf, nan), (nan, 1.0, nan)],
-            "mul": [(0.0, inf, nan), (0.0, nan, nan), (inf, -1.0, -inf)],
-        }
-        alone = {
-            "relu": [(nan, nan), (-inf, 0.0)],
-            "exp": [(nan, nan), (inf, inf), (-inf, 0.0)],
-            "log": [(nan, nan), (-1.0, nan), (0.0, -inf)],
-            "tanh": [(nan, nan), (inf, 1.0)], "sigmoid": [(nan, nan), (-inf, 0.0)],
-            "copy": [(nan, nan)], "silu": [(nan, nan)], "gelu": [(nan, nan)],
-            "gelu_tanh": [(nan, nan)],
-        }  # fmt: skip
         name = subject.elements.name
-        if name not in table and name not in alone:
+        if name not in _SPECIAL:
             raise Inapplicable(f"no special results of {name} are listed")
-        for *values, wanted in table.get(name, []) or alone[name]:
+        for *values, wanted in _SPECIAL[name]:
             case, [value, *_] = subject.elementwise(*[[v] * 16 for v in values])
             asked.append((f"{name} of {', '.join(map(repr, values))}", value, wanted))
             cases.append(case)

@@ -16,7 +16,6 @@ from kfuzz.monitor.snapshot import (
     PLAIN,
     Comparison,
     TensorCopy,
-    can_copy,
     is_under_modes,
 )
 
@@ -44,7 +43,9 @@ def gated(
         return function(*args, **kwargs)
     device = _device_of(args, kwargs)
     if device is None:
-        if not gate.on_cpu or not _is_flagged(monitor, gate, args, kwargs):
+        failure = "the device gate failed"
+        flagged = gate.on_cpu and monitor.is_outlier(args, kwargs, gate.flags, failure)
+        if not flagged:
             return function(*args, **kwargs)
         return monitor.sampled(function, args, kwargs, number, Reason.OUTLIER)
     begun = _begun(monitor, gate, args, kwargs, device, number)
@@ -64,24 +65,6 @@ def gated(
         parts = None
     _after(monitor, gate, underway, parts)
     return returned
-
-
-def _is_flagged(
-    monitor: "Monitor",
-    gate: DeviceGate,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> bool:
-    """Whether a call on the CPU is flagged; never raises."""
-    try:
-        tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-        flagged = gate.flags([x for x in tensors if can_copy(x)])
-    except Exception as error:
-        monitor.tell("errors", "the device gate failed", str(error), error)
-        return False
-    if flagged:
-        monitor.count("outliers")
-    return flagged
 
 
 def _begun(
