@@ -1,6 +1,6 @@
 """The findings of each witness with bursts off and on: does speed change a verdict?
 
-    python tests/benchmarks/buckets.py --cases 375 --kernels 'relu_*,softmax_*'
+    python -m tests.benchmarks.buckets --cases 375 --kernels 'relu_*,softmax_*'
 
 Each witness is searched twice, with the same seed and as many rounds of cases: once
 without bursts, once with a campaign's bursts after each round. A finding is what a

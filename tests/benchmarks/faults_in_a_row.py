@@ -1,6 +1,6 @@
 """Planted faults in a row: is each charged to its own case, and what does one cost?
 
-    python tests/benchmarks/faults_in_a_row.py --device cuda --faults 200
+    python -m tests.benchmarks.faults_in_a_row --device cuda --faults 200
 
 One kernel (`turned_kernel.py`) does as its input says. Faults and good cases come in a
 random order through one runner, as in a campaign. The command fails if a case is

@@ -1,6 +1,6 @@
 """What watching a call costs beside Triton's interpreter as it is installed.
 
-    python tests/benchmarks/interpreter_overhead.py [CASES]
+    python -m tests.benchmarks.interpreter_overhead [CASES]
 
 Draws cases for each conforming Triton witness as a search does and times each call by
 turns: as it is; with every address checked and allocations guarded; with bfloat16 and

@@ -1,6 +1,6 @@
 """A long run in which everything goes wrong: no announced finding may be lost.
 
-    python tests/benchmarks/long_soak.py --seconds 1800 --jobs 2
+    python -m tests.benchmarks.long_soak --seconds 1800 --jobs 2
 
 Witnesses and their twins are searched by `kfuzz run` in legs that share a corpus, each
 leg some of them, drawn anew.
@@ -36,6 +36,7 @@ from kfuzz.core.verdict import CHARGED
 from kfuzz.report.event_lines import read_events
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 
+MODULE: Final = "tests.benchmarks.long_soak"
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "kfuzz.contracts.witnesses"
 MEGABYTE: Final = 1 << 20
@@ -370,7 +371,7 @@ def _remount(folder: Path, mode: str) -> None:
 
 def _alone(words: list[str]) -> list[str]:
     """Return the command that runs this file where it may mount, if that can be."""
-    inner = [sys.executable, __file__, *words, "--inside"]
+    inner = [sys.executable, "-m", MODULE, *words, "--inside"]
     probe = ["unshare", "--map-root-user", "--mount", "true"]
     try:
         can = not subprocess.run(probe, capture_output=True, check=False).returncode

@@ -1,8 +1,8 @@
 """The monitor beside cuda-kernel-verifier, and what it costs over time.
 
-    python tests/benchmarks/monitor.py                  # the table, both in one run
-    python tests/benchmarks/monitor.py --soak 600       # a checker ten times too slow
-    python tests/benchmarks/monitor.py --device cuda    # step time of the example
+    python -m tests.benchmarks.monitor                  # the table, both in one run
+    python -m tests.benchmarks.monitor --soak 600       # a checker ten times too slow
+    python -m tests.benchmarks.monitor --device cuda    # step time of the example
 
 The verifier is in monitor_requirements.txt; without it its column is empty. Each cell
 is measured in a process of its own.
@@ -32,6 +32,7 @@ from kfuzz.monitor.detectors import statistics_of
 
 TOOLS = ("kfuzz", "verifier")
 RATES = (0.0, 0.01, 0.5, 1.0)
+MODULE = "tests.benchmarks.monitor"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "transformer.py"
 
 
@@ -318,7 +319,7 @@ ROWS: dict[str, Callable[[str], str]] = {
 
 def cell(row: str, tool: str) -> str:
     """Measure one cell in a process of its own."""
-    command = [sys.executable, __file__, "--cell", row, tool]
+    command = [sys.executable, "-m", MODULE, "--cell", row, tool]
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(

@@ -1,6 +1,6 @@
 """Faults behind narrow branches: which engine reaches them in as many cases?
 
-    python tests/benchmarks/narrow_branches.py --cases 1000 --seeds 3
+    python -m tests.benchmarks.narrow_branches --cases 1000 --seeds 3
 
 Each kernel of `contracts/witnesses/classes/branches.py`
 is wrong where a condition of several

@@ -1,7 +1,7 @@
 """False alarms and detections of kfuzz and of fixed tolerances, as Markdown tables.
 
-    python tests/benchmarks/oracle_table.py              # every size, two seeds
-    python tests/benchmarks/oracle_table.py --seeds 1 --largest 129
+    python -m tests.benchmarks.oracle_table              # every size, two seeds
+    python -m tests.benchmarks.oracle_table --seeds 1 --largest 129
 
 Exits with 1 where kfuzz charges a correct kernel without a cause that is shown, or,
 at every size, finds a fault in fewer configurations than it can be found in.

@@ -1,6 +1,6 @@
 """The reducer beside Hypothesis's own shrinking of the same fault.
 
-    python tests/benchmarks/reducer.py --seconds 60
+    python -m tests.benchmarks.reducer --seconds 60
 
 Hypothesis draws cases of a witness from kfuzz's strategy until one fails, and shrinks
 it with the symptom as the assertion. kfuzz then takes the same first failing case to

@@ -1,6 +1,6 @@
 """How wide the running-error shadow is beside the formulas of four operators.
 
-    python tests/benchmarks/shadow_against_formulas.py
+    python -m tests.benchmarks.shadow_against_formulas
 
 The ratio of half-widths, both without a safety factor, over the decided elements of
 every family with a finite result: its median, the 1st and 99th percentiles.

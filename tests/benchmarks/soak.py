@@ -1,6 +1,6 @@
 """A long run of every correct kernel: no case may be charged with anything.
 
-    python tests/benchmarks/soak.py --cases 100000 --seconds 500 --state soak.json
+    python -m tests.benchmarks.soak --cases 100000 --seconds 500 --state soak.json
 
 Call it again with the same state until it says that all cases are judged: each call
 goes on where the last one ended, with other cases. Kernels are searched side by side in
@@ -28,6 +28,7 @@ from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
 
+MODULE: Final = "tests.benchmarks.soak"
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "kfuzz.contracts.witnesses"
 # Copies of torch's kernels, which are searched where platforms are.
@@ -105,7 +106,7 @@ def searched(part: Slice) -> dict[str, Any]:
 
 def in_process(part: Slice) -> dict[str, Any]:
     """Run a slice in a fresh process; what keeps it from answering is told."""
-    command = [sys.executable, __file__, "--slice", json.dumps(vars(part))]
+    command = [sys.executable, "-m", MODULE, "--slice", json.dumps(vars(part))]
     env = {"OMP_NUM_THREADS": "1", **os.environ}
     try:
         done = subprocess.run(

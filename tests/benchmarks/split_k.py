@@ -1,6 +1,6 @@
 """Into how many parts cuBLAS splits a sum of 16-bit products, stored as such.
 
-    python tests/benchmarks/split_k.py
+    python -m tests.benchmarks.split_k
 
 A row of the left matrix holds 2^p at its first place, -2^p at its last and a 1 at some
 place j, p the precision of the format. Where sums stay in float32 the result is 1. A

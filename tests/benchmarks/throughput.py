@@ -1,6 +1,6 @@
 """Checked cases a second, and what checking costs over the launches alone.
 
-    python tests/benchmarks/throughput.py --device cuda --json cuda.json
+    python -m tests.benchmarks.throughput --device cuda --json cuda.json
 
 For each family of cases: a burst of members whose kernel is only launched, the same
 burst screened by all contracts that are always on, bursts drawn and screened as a
@@ -31,7 +31,7 @@ from tests.benchmarks.peers.asking import ROOT, environment
 from tests.benchmarks.peers.versions import machine
 from tests.benchmarks.timing.families import FAMILIES, KERNELS, Family
 
-SERVE: Final = "timing.in_child:serve"
+SERVE: Final = "tests.benchmarks.timing.in_child:serve"
 LOOPS: Final = ("Hypothesis, torch's random values", "Hypothesis, its own arrays")
 # Bursts drawn in one round of Hypothesis's, as in a campaign's first on a GPU, and
 # structures that are measured at most.

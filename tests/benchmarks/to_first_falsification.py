@@ -1,6 +1,6 @@
 """Inputs and seconds until a planted fault is seen, by kfuzz and by its peers.
 
-    python tests/benchmarks/to_first_falsification.py --json results.json
+    python -m tests.benchmarks.to_first_falsification --json results.json
 
 Each search has the same kernels, references and budget, on the CPU and in Triton's
 interpreter, or with `--device cuda` on a GPU. The correct kernel of each operator is

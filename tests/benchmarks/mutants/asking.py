@@ -31,9 +31,9 @@ COMPARISON: Final = "comparison"
 NOT_RUN: Final = "not run"
 # Beside those of `peers`, what needs no installation.
 TOOLS: Final = {
-    "five random inputs": "peers.five_random:search",
-    "five inputs, scaled": "mutants.scaled_inputs:search",
-    "odd shapes": "mutants.odd_shapes:search",
+    "five random inputs": "tests.benchmarks.peers.five_random:search",
+    "five inputs, scaled": "tests.benchmarks.mutants.scaled_inputs:search",
+    "odd shapes": "tests.benchmarks.mutants.odd_shapes:search",
     **PEERS,
 }
 USUAL: Final = (

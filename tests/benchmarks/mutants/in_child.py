@@ -26,8 +26,8 @@ from tests.benchmarks.peers.budgeted import Trial
 from tests.benchmarks.peers.subject import Budget, Found, Subject
 from tests.helpers.budgets import SIZE_BUDGETS
 
-COMPARE: Final = "mutants.in_child:compare"
-STARTS: Final = "mutants.in_child:starts"
+COMPARE: Final = "tests.benchmarks.mutants.in_child:compare"
+STARTS: Final = "tests.benchmarks.mutants.in_child:starts"
 # Bytes of an element at most.
 _WIDEST: Final = 8
 

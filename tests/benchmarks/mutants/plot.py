@@ -1,6 +1,6 @@
 """Draw what a campaign of mutants came to.
 
-    python tests/benchmarks/mutants/plot.py mutants.json \
+    python -m tests.benchmarks.mutants.plot mutants.json \
         tests/benchmarks/plots/mutants.svg
 
 Which share of the mutants that can be killed each tool has told from correct kernels

@@ -1,6 +1,6 @@
 """A thousand mutants: how many of them kfuzz and its peers tell from correct kernels.
 
-    python tests/benchmarks/mutants/run.py --device cuda --every 3 --state mutants.json
+    python -m tests.benchmarks.mutants.run --device cuda --every 3 --state mutants.json
 
 Rules change the correct Triton kernels in one place each. Every mutant that starts is
 searched by every tool, and what kfuzz leaves is compared with the correct kernel on

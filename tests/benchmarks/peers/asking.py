@@ -23,8 +23,7 @@ from tests.benchmarks.peers.budgeted import LONGEST_MESSAGE, warm_up
 from tests.benchmarks.peers.serving import SERVE
 from tests.benchmarks.peers.subject import Budget, Found
 
-HERE: Final = Path(__file__).resolve().parents[1]
-ROOT: Final = HERE.parents[1]
+ROOT: Final = Path(__file__).resolve().parents[3]
 # For the last input of a search, and for imports.
 GRACE_SECONDS: Final = 60.0
 # What every search needs; the last is what assert_close imports when it is first
@@ -135,7 +134,7 @@ class Peers:
 def environment(backend: str) -> dict[str, str]:
     """Return the environment of children, in which these modules can be imported."""
     env = environment_for(BACKENDS[backend], os.environ)
-    path = filter(None, [str(HERE), env.get("PYTHONPATH")])
+    path = filter(None, [str(ROOT), env.get("PYTHONPATH")])
     return {**env, "PYTHONPATH": os.pathsep.join(path)}
 
 

@@ -16,7 +16,7 @@ from tests.benchmarks.peers import load
 from tests.benchmarks.peers.budgeted import tell, warm_up
 from tests.benchmarks.peers.subject import Budget, Subject
 
-SERVE = "peers.serving:serve"
+SERVE = "tests.benchmarks.peers.serving:serve"
 
 Message = dict[str, Any]
 

@@ -35,7 +35,7 @@ from kfuzz.targets.load import Source, load
 from tests.benchmarks.peers.drawn import Limits
 from tests.benchmarks.timing import plain
 
-SERVE = "timing.in_child:serve"
+SERVE = "tests.benchmarks.timing.in_child:serve"
 # Of each time the least of so many is taken, of what takes long fewer. What takes long
 # is also what shares are stated for: their median needs some turns.
 REPEATS = 7
