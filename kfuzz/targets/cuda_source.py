@@ -11,8 +11,8 @@ from kfuzz.core.errors import BindingError, HarnessError, suggestion
 if TYPE_CHECKING:
     import torch
 
-    from kfuzz.execution.device.code import Function
-    from kfuzz.execution.device.prototypes import Prototype
+    from kfuzz.cuda.code import Function
+    from kfuzz.cuda.prototypes import Prototype
 
 COMPILERS: Final = ("auto", "nvrtc", "nvcc", "hipcc")
 
@@ -109,7 +109,7 @@ class CudaSource:
         return self._kernels[name]
 
     def _kernel(self, name: str) -> "CudaKernel":
-        from kfuzz.execution.device.prototypes import kernels, prototype
+        from kfuzz.cuda.prototypes import kernels, prototype
 
         found = prototype(self.text, name)
         base = name.partition("<")[0].strip()
@@ -140,15 +140,17 @@ class CudaSource:
 
     def _loaded(self, name: str, plain: bool, device: "torch.device") -> "Function":
         from kfuzz.core.errors import BuildError
-        from kfuzz.execution.device import builds, code
-        from kfuzz.execution.device.compilers import Unit
+        from kfuzz.cuda import builds
+        from kfuzz.cuda.compilers import Unit
+        from kfuzz.execution.calls.compiling import at_work
+        from kfuzz.execution.device.backends import backend_of
 
         asked = () if plain else (name,)
         key = (os.getpid(), str(device), asked)
         if key in self._failed:
             raise self._failed[key]
         try:
-            place = code.device_for(device)
+            place = backend_of(device).loader(device)
             if key not in self._modules:
                 unit = Unit(
                     self.text,
@@ -157,9 +159,10 @@ class CudaSource:
                     self._options,
                     asked,
                 )
-                made = builds.build(
-                    unit, place.architecture(), self._compiler, hip=place.hip
-                )
+                with at_work():  # a child's pulse beats
+                    made = builds.build(
+                        unit, place.architecture(), self._compiler, hip=place.hip
+                    )
                 self._modules[key] = (place.load(made.code), dict(made.names))
             module, names = self._modules[key]
             return place.function(module, names.get(name, name))
@@ -220,7 +223,7 @@ class CudaKernel:
             BuildError: if it cannot be built.
             LaunchError: if the driver refuses.
         """
-        from kfuzz.execution.device.arguments import packed
+        from kfuzz.cuda.arguments import packed
 
         devices = {v.device for v in values if hasattr(v, "data_ptr")}
         if len(devices) != 1:

@@ -19,7 +19,7 @@ NAMED = re.compile(r"`([a-z_0-9]+)\.py`")
 
 
 @pytest.mark.parametrize(
-    "folder", ["contracts", "strategies", "kfuzz/monitor", "kfuzz/judge"]
+    "folder", ["contracts", "strategies", "kfuzz/cuda", "kfuzz/monitor", "kfuzz/judge"]
 )
 def test_a_folders_readme_names_its_files_and_no_others(folder: str) -> None:
     place = ROOT / folder

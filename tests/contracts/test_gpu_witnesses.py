@@ -21,10 +21,10 @@ from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.cuda.compilers import Nvrtc, Unit
+from kfuzz.cuda.prototypes import kernels, prototype
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.evaluation.functional import passes_functional
-from kfuzz.execution.device.compilers import Nvrtc, Unit
-from kfuzz.execution.device.prototypes import kernels, prototype
 from tests.helpers.budgets import SIZE_BUDGETS
 
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
@@ -242,6 +242,6 @@ def test_an_unchecked_launch_passes_addresses_and_drops_the_error() -> None:
 def test_an_unchecked_launch_without_a_runtime_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launching, "runtime_of", lambda device: None)
+    monkeypatch.setattr(launching, "torch_runtime", lambda: None)
     with pytest.raises(HarnessError, match="takes no kernels"):
         launching._runtime()

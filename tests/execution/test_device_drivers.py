@@ -9,9 +9,8 @@ import torch
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.verdict import ILLEGAL_ADDRESS
-from kfuzz.execution.device import code, driver
-from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.driver import (
+from kfuzz.cuda import code, driver
+from kfuzz.cuda.driver import (
     Access,
     Driver,
     DriverError,
@@ -19,6 +18,7 @@ from kfuzz.execution.device.driver import (
     VirtualMemory,
     load_driver,
 )
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.gpu import fault_name
 
 

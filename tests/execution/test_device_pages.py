@@ -13,9 +13,9 @@ import torch
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Edge
+from kfuzz.cuda.driver import DriverError
 from kfuzz.execution.device import pages
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.driver import DriverError
 from kfuzz.execution.device.pages import Pool, fenced_memory, sparse_memory
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena, FencedBuffer

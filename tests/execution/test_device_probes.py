@@ -9,17 +9,16 @@ import pytest
 import torch
 
 from kfuzz.core.errors import BuildError, HarnessError
-from kfuzz.execution.device import code as device_code
-from kfuzz.execution.device import compilers, surroundings
-from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.runtime import (
+from kfuzz.cuda import code, compilers
+from kfuzz.cuda.runtime import (
     LAUNCH_ERRORS,
     Runtime,
     find_runtime,
     forget_errors,
-    runtime_of,
     take_unchecked,
 )
+from kfuzz.execution.device import surroundings
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.stale import POISON_BYTES, free_ranges, word_of
 from kfuzz.execution.device.surroundings import Company, Surroundings, surroundings_of
 from kfuzz.execution.memory.poison import Poison
@@ -97,7 +96,6 @@ def test_a_library_without_the_functions_is_passed_over() -> None:
 
 
 def test_the_cpu_has_no_runtime() -> None:
-    assert runtime_of(CPU) is None
     assert surroundings_of(CPU) is None
 
 
@@ -190,7 +188,7 @@ def test_without_a_compiler_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     def missing() -> None:
         raise HarnessError("cuda-bindings are not installed")
 
-    monkeypatch.setattr(device_code, "bindings", missing)
+    monkeypatch.setattr(code, "bindings", missing)
     around = Surroundings(GPU, Runtime(Library(), "cuda"))
     around.prepare()
     around.prepare()

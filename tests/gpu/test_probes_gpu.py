@@ -24,10 +24,10 @@ from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
+from kfuzz.cuda.code import compiled, largest_shared
+from kfuzz.cuda.runtime import torch_runtime
 from kfuzz.evaluation.evaluator import Bench, setting_of
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.code import compiled, largest_shared
-from kfuzz.execution.device.runtime import runtime_of
 from kfuzz.execution.device.stale import (
     POISON_BYTES,
     poison_free,
@@ -141,7 +141,7 @@ def clean(report: CaseReport) -> None:
 
 
 def test_everything_works_here() -> None:
-    runtime, around = runtime_of(GPU), surroundings_of(GPU)
+    runtime, around = torch_runtime(), surroundings_of(GPU)
     assert runtime is not None, "torch's runtime library was not found"
     assert around is not None
     around.prepare()
@@ -185,7 +185,7 @@ def test_shared_memory_holds_poison(poison: Poison, nbytes: int) -> None:
 
 @pytest.mark.parametrize("poison", list(Poison))
 def test_free_memory_holds_poison(poison: Poison) -> None:
-    runtime = runtime_of(GPU)
+    runtime = torch_runtime()
     assert runtime is not None
     torch.cuda.empty_cache()
     kept = [torch.ones(1 << n, device=GPU) for n in (8, 12, 20)]
@@ -283,7 +283,7 @@ REFUSED = ("cudaErrorInvalidConfiguration", "cudaErrorInvalidValue")
 def _nothing_pending() -> Iterator[None]:
     """Leave no error to the next test."""
     yield
-    runtime = runtime_of(GPU)
+    runtime = torch_runtime()
     if runtime is not None:
         runtime.clear_error()
 
@@ -319,7 +319,7 @@ def test_a_failed_launch_is_charged_though_the_result_is_right() -> None:
     # Only what nothing but a launch leaves is charged beside a right result.
     x = torch.randn(64, device=GPU)
     through_runtime("relu", x, rows=MANY_BLOCKS, y=torch.empty_like(x))
-    runtime = runtime_of(GPU)
+    runtime = torch_runtime()
     assert runtime is not None
     name = runtime.name(runtime.clear_error())
     report = judged(ops.relu, unchecked, case_of(8, 32))
@@ -337,7 +337,7 @@ def test_an_error_of_an_earlier_call_is_not_charged() -> None:
     x = torch.randn(64, device=GPU)
     torch.cuda.synchronize()
     through_runtime("relu", x, rows=MANY_BLOCKS, y=torch.empty_like(x))
-    runtime = runtime_of(GPU)
+    runtime = torch_runtime()
     assert runtime is not None
     assert runtime.name(runtime.last_error()) in REFUSED
     runtime.clear_error()
@@ -429,7 +429,7 @@ def test_company_runs_beside_other_streams(company: str) -> None:
 FAULT = f"""
 import torch
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.code import compiled
+from kfuzz.cuda.code import compiled
 from tests.gpu.test_probes_gpu import SOURCE
 device = torch.device("cuda", 0)
 gpu = backend_of(device)

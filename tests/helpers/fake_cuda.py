@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device import code, compilers
-from kfuzz.execution.device.compilers import Binary, Unit
+from kfuzz.cuda import compilers
+from kfuzz.cuda.compilers import Binary, Unit
+from kfuzz.execution.device.backend import DeviceBackend
 
 Launched = Callable[[Sequence[int], Sequence[int], Sequence[Any]], None]
 
@@ -75,7 +76,7 @@ def install(
     compiler, device = FakeCompiler(), FakeDevice(functions)
     monkeypatch.setenv("KFUZZ_CACHE", str(folder))
     monkeypatch.setattr(compilers, "chosen", lambda name, *, hip: [compiler])
-    monkeypatch.setattr(code, "device_for", lambda place: device)
+    monkeypatch.setattr(DeviceBackend, "loader", lambda self, place: device)
     return compiler, device
 
 

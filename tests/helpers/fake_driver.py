@@ -5,8 +5,8 @@ import mmap
 
 import torch
 
+from kfuzz.cuda.driver import DriverError
 from kfuzz.execution.device import pages
-from kfuzz.execution.device.driver import DriverError
 
 GRAIN = 1 << 16
 FENCE = 4 * GRAIN

@@ -15,12 +15,13 @@ from torch import Tensor
 import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
-from kfuzz.execution.device import builds, compilers
-from kfuzz.execution.device.arguments import packed
-from kfuzz.execution.device.code import Device, device_for
-from kfuzz.execution.device.compilers import Unit
-from kfuzz.execution.device.driver import Driver
-from kfuzz.execution.device.prototypes import Prototype, kernels, prototype
+from kfuzz.cuda import builds, compilers
+from kfuzz.cuda.arguments import packed
+from kfuzz.cuda.code import Device
+from kfuzz.cuda.compilers import Unit
+from kfuzz.cuda.driver import Driver
+from kfuzz.cuda.prototypes import Prototype, kernels, prototype
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.store.cache import cache_folder
 from kfuzz.targets.cuda_source import LaunchError
 from tests.contracts.test_attribution import judged, x_case
@@ -265,9 +266,12 @@ def test_what_a_source_lacks_is_said_where_it_is_named(
         source.kernel("relu")[1, 1](torch.ones(1), torch.ones(1), 1)
 
 
+CPU = torch.device("cpu")
+
+
 def test_the_cpu_is_no_device_for_cuda() -> None:
     with pytest.raises(BuildError, match="does not run on cpu"):
-        device_for(torch.device("cpu"))
+        backend_of(CPU).loader(CPU)
 
 
 def test_compilers_go_with_the_build_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

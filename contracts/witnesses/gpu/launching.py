@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device.arguments import packed
-from kfuzz.execution.device.code import compiled, device_for, three
-from kfuzz.execution.device.compilers import Nvrtc, Unit
-from kfuzz.execution.device.prototypes import prototype
-from kfuzz.execution.device.runtime import runtime_of
+from kfuzz.cuda.arguments import packed
+from kfuzz.cuda.code import Device, compiled, three
+from kfuzz.cuda.compilers import Nvrtc, Unit
+from kfuzz.cuda.prototypes import prototype
+from kfuzz.cuda.runtime import torch_runtime
 
 
 class Program:
@@ -104,7 +104,7 @@ def _function(process: int, index: int, program: Program, name: str) -> ctypes.c
 
 @cache
 def _library(process: int, index: int, program: Program) -> ctypes.c_void_p:
-    architecture = device_for(torch.device("cuda", index)).architecture()
+    architecture = Device(torch.device("cuda", index)).architecture()
     binary = Nvrtc().build(Unit(program.source, "kernel.cu"), architecture).code
     library = ctypes.c_void_p()
     code = _runtime().cudaLibraryLoadData(
@@ -121,7 +121,7 @@ def _runtime() -> Any:
     Raises:
         HarnessError: if it is not found, or is older than CUDA 12.8.
     """
-    found = runtime_of(torch.device("cuda"))
+    found = torch_runtime()
     if found is None or not hasattr(found.library, "cudaLibraryLoadData"):
         what = "the CUDA runtime that torch uses takes no kernels at run time"
         raise HarnessError(what, fix="use a torch built for CUDA 12.8 or later")

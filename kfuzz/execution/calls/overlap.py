@@ -12,11 +12,11 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from kfuzz.cuda.runtime import forget_errors, torch_runtime
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.calls.raised import raised_by
 from kfuzz.execution.calls.results import Reader
-from kfuzz.execution.device.runtime import forget_errors, runtime_of
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import Placement, as_batch, place
@@ -86,7 +86,7 @@ class PlacedCall:
         returned = asked.call(*self.placement.tensors.values(), **asked.scalars)
         # A launch that failed unseen was charged where it was, if it was to be: torch
         # would raise its error from the next operator.
-        forget_errors(runtime_of(self.common.device))
+        forget_errors(torch_runtime())
         return returned
 
     def read(self, returned: object) -> Run:

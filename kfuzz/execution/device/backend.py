@@ -17,8 +17,8 @@ from kfuzz.core.errors import BuildError, HarnessError
 if TYPE_CHECKING:
     import torch
 
-    from kfuzz.execution.device.code import Device
-    from kfuzz.execution.device.driver import VirtualMemory
+    from kfuzz.cuda.code import Device
+    from kfuzz.cuda.driver import VirtualMemory
     from kfuzz.execution.device.pages import Fenced, Pool
     from kfuzz.execution.device.surroundings import Surroundings
 

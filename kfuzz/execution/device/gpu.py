@@ -21,8 +21,8 @@ from kfuzz.execution.device.cpu import text_of
 if TYPE_CHECKING:
     import torch
 
-    from kfuzz.execution.device.code import Device
-    from kfuzz.execution.device.driver import VirtualMemory
+    from kfuzz.cuda.code import Device
+    from kfuzz.cuda.driver import VirtualMemory
     from kfuzz.execution.device.pages import Fenced, Pool
     from kfuzz.execution.device.surroundings import Surroundings
 
@@ -187,7 +187,7 @@ class Gpu(DeviceBackend):
         """
         import torch
 
-        from kfuzz.execution.device.driver import VirtualMemory, load_driver
+        from kfuzz.cuda.driver import VirtualMemory, load_driver
 
         # Its first allocation makes torch's own context the current one.
         torch.empty(1, device=device)
@@ -198,7 +198,7 @@ class Gpu(DeviceBackend):
         """Return what loads CUDA C++, in a ROCm build HIP code, for a device."""
         import torch
 
-        from kfuzz.execution.device.code import Device
+        from kfuzz.cuda.code import Device
 
         index = torch.cuda.current_device() if device.index is None else device.index
         return Device(torch.device("cuda", index))

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
+from kfuzz.cuda.driver import DriverError, VirtualMemory
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.driver import DriverError, VirtualMemory
 from kfuzz.execution.memory.pages import NoAddressSpace
 
 FENCE_BYTES: Final = 32 << 20

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import torch
 
-from kfuzz.execution.device.code import Kernel, compiled, largest_shared
-from kfuzz.execution.device.runtime import Runtime
+from kfuzz.cuda.code import Kernel, compiled, largest_shared
+from kfuzz.cuda.runtime import Runtime
 from kfuzz.execution.memory.poison import Poison
 
 POISON_BYTES: Final = {Poison.NAN: 0xFF, Poison.FINITE: 0x71}

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device.backends import backend_of, is_lost
-from kfuzz.execution.device.runtime import (
+from kfuzz.cuda.runtime import (
     Runtime,
     forget_errors,
-    runtime_of,
     take_unchecked,
+    torch_runtime,
 )
+from kfuzz.execution.device.backends import backend_of, is_lost
 from kfuzz.execution.device.stale import (
     compile_fill,
     fill_shared,
@@ -132,7 +132,7 @@ def surroundings_of(device: torch.device) -> Surroundings | None:
 @cache
 def surroundings_on(device: torch.device) -> Surroundings:
     """Return a GPU's surroundings, one object for a process."""
-    return Surroundings(device, runtime_of(device))
+    return Surroundings(device, torch_runtime())
 
 
 def hold_multiprocessors(device: torch.device, poison: Poison) -> None:

@@ -13,10 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.device.backends import backend_of
 from kfuzz.numerics.run import UncheckedLaunch
 
 # In this order: a symbol asked of torch's own library is looked for in what that
@@ -103,11 +100,6 @@ class Runtime:
             raise HarnessError(f"memory cannot be filled: {self.name(code)}")
 
 
-def runtime_of(device: torch.device) -> Runtime | None:
-    """Return the runtime behind torch's device, None for the host or if not found."""
-    return _loaded() if backend_of(device).has.asynchronous else None
-
-
 def take_unchecked(runtime: Runtime | None) -> UncheckedLaunch | None:
     """Return the failed launch that the call just made left behind, and clear it.
 
@@ -131,7 +123,8 @@ def forget_errors(runtime: Runtime | None) -> None:
 
 
 @cache
-def _loaded() -> Runtime | None:
+def torch_runtime() -> Runtime | None:
+    """Return the runtime behind torch's GPUs, None where it has none or hides it."""
     try:
         return find_runtime(_MAPS.read_text(), _open)
     except OSError:

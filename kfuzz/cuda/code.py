@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import torch
 
-from kfuzz.execution.device.arguments import packed
-from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.compilers import Nvrtc, Unit, bindings
-from kfuzz.execution.device.driver import Driver, load_driver
-from kfuzz.execution.device.prototypes import Prototype, prototype
+from kfuzz.cuda.arguments import packed
+from kfuzz.cuda.compilers import Nvrtc, Unit, bindings
+from kfuzz.cuda.driver import Driver, load_driver
+from kfuzz.cuda.prototypes import Prototype, prototype
 
 Sizes = int | Sequence[int]
 
@@ -99,16 +98,6 @@ class Device:
         with torch.cuda.device(self._device):
             handle = self._driver.made("cuModuleGetFunction", module, name.encode())
         return Function(self._driver, self._device, handle)
-
-
-def device_for(device: torch.device) -> Device:
-    """Return what loads code for a device.
-
-    Raises:
-        BuildError: if CUDA C++ does not run there: no kernel is to blame.
-        HarnessError: if its driver cannot be loaded.
-    """
-    return backend_of(device).loader(device)
 
 
 @dataclass(frozen=True)

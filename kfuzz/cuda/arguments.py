@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kfuzz.execution.device.prototypes import Parameter, Prototype
+from kfuzz.cuda.prototypes import Parameter, Prototype
 
 _INTEGERS: Final = frozenset(
     {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}

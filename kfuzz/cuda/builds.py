@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.core.errors import BuildError
-from kfuzz.execution.calls.compiling import at_work
-from kfuzz.execution.device import compilers
-from kfuzz.execution.device.compilers import Binary, Compiler, Unit
+from kfuzz.cuda import compilers
+from kfuzz.cuda.compilers import Binary, Compiler, Unit
 from kfuzz.store.cache import cache_folder
 from kfuzz.store.durable import replace_file
 
@@ -37,7 +36,7 @@ def build(unit: Unit, architecture: str, compiler: str, *, hip: bool = False) ->
     """Return what a source compiles to, from the cache where it is there.
 
     NVRTC has few of the host's headers: where "auto" meets one that it lacks, nvcc is
-    asked. While it compiles, a child's pulse beats.
+    asked.
 
     Args:
         unit: the source.
@@ -48,14 +47,13 @@ def build(unit: Unit, architecture: str, compiler: str, *, hip: bool = False) ->
     Raises:
         BuildError: if no compiler is there, or it cannot build it.
     """
-    with at_work():
-        able = compilers.chosen(compiler, hip=hip)
-        for last, each in enumerate(able, 1 - len(able)):
-            try:
-                return _built(unit, architecture, each)
-            except BuildError as error:
-                if not last or not compilers.lacks_header(error):
-                    raise
+    able = compilers.chosen(compiler, hip=hip)
+    for last, each in enumerate(able, 1 - len(able)):
+        try:
+            return _built(unit, architecture, each)
+        except BuildError as error:
+            if not last or not compilers.lacks_header(error):
+                raise
     raise AssertionError("the last compiler returned or raised")
 
 

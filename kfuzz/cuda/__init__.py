@@ -1,0 +1,1 @@
+"""CUDA C++ compiled, loaded and launched, and the driver below torch."""
