@@ -20,9 +20,18 @@ from tests.helpers.subjects import EVERY
 def each(
     wanted: Callable[[Subject, str], bool] = lambda subject, dtype: True,
 ) -> pytest.MarkDecorator:
-    """Return the mark that runs a test on every operator and data type."""
-    pairs = [(n, d) for n, s in EVERY.items() for d in s.dtypes if wanted(s, d)]
-    return pytest.mark.parametrize(("name", "dtype"), pairs)
+    """Return the mark that runs a test on every operator and data type.
+
+    Each push takes one data type of each operator, the next operator another one.
+    """
+    made = []
+    for number, (name, subject) in enumerate(EVERY.items()):
+        dtypes = [d for d in subject.dtypes if wanted(subject, d)]
+        for i, dtype in enumerate(dtypes):
+            usual = i == number % len(dtypes)
+            marks = () if usual else pytest.mark.slow
+            made.append(pytest.param(name, dtype, marks=marks))
+    return pytest.mark.parametrize(("name", "dtype"), made)
 
 
 @each()

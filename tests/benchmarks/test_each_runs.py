@@ -1,0 +1,45 @@
+"""Each benchmark runs: a table of little comes out of it. They measure when asked to."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUNS = {
+    "buckets": "--kernels relu_native_over_read --cases 8",
+    "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
+    "interpreter_overhead": "1",
+    "long_soak": "--seconds 20 --jobs 1",
+    "mutants.run": "--list",
+    "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
+    "oracle_table": "--seeds 1 --largest 3 --operators sum",
+    "reducer": "--seconds 5 --only relu_one_shape",
+    "shadow_against_formulas": "--largest 2",
+    "soak": "--device cpu --cases 20 --seconds 60 --jobs 1 --only torch_relu "
+    "--state soak.json --corpus corpus",
+    "throughput": "--device cpu --families relu --seconds 0.1",
+    "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "
+    "--faults relu_native_over_read --json found.json",
+}
+QUICK = {"mutants.run"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in RUNS],
+)
+def test_it_runs(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", f"tests.benchmarks.{name}", *RUNS[name].split()]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=_environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(done.stdout.splitlines()) > 2
+    assert any(c.isdigit() for c in done.stdout)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
