@@ -1,4 +1,4 @@
-"""Each benchmark runs: a table of little comes out of it. They measure when asked to."""
+"""Each benchmark runs: a table of little comes out of it. They measure if asked to."""
 
 import os
 import subprocess
