@@ -174,7 +174,7 @@ class Runtime:
     def statistics(self) -> tuple[Counts, ...]:
         """Return the counts of every monitored function, sorted by name."""
         counts = (m.statistics() for m in self.monitors.all())
-        return tuple(sorted(counts, key=_by_name))
+        return tuple(sorted(counts, key=lambda each: each.function))
 
     def after_fork(self) -> None:
         """Start clean in a forked child: the thread, and what it was to do, is gone.
@@ -200,10 +200,6 @@ def _decided(until: float | None) -> bool:
 def _log_failure(error: BaseException) -> None:
     """Log what a check did not catch itself: a fault of kfuzz's own."""
     log.error("a check failed", exc_info=error)
-
-
-def _by_name(counts: Counts) -> str:
-    return counts.function
 
 
 runtime: Final = Runtime()

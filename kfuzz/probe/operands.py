@@ -66,13 +66,12 @@ def operands(subject: Subject) -> Reading:
         outcome = Outcome.AS_DECLARED
     else:
         outcome = Outcome.BETTER if ranked[bits] > wanted else Outcome.DIFFERS
-    differs = outcome is Outcome.DIFFERS
-    declarable = differs and bits in ("tf32", "tf32x3")
+    declarable = outcome is Outcome.DIFFERS and bits in ("tf32", "tf32x3")
     text = {1: "TF32", 2: "three products in TF32", 0: model}.get(wanted, "float32")
     return subject.reading(
         OPERANDS, found, text, outcome, terms=n, observed=tuple(raw),
         claims={"accumulator": bits} if declarable else {},
-        witnesses=(case,) if differs else (),
+        witnesses=(case,),
     )  # fmt: skip
 
 

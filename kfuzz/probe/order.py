@@ -274,11 +274,11 @@ def _reading(
     subject: Subject, n: int, tree: Tree, formats: str, claims: dict[str, Claim]
 ) -> Reading:
     claim, high = subject.accumulator, trees.height(tree)
-    outcome, witnesses = Outcome.AS_DECLARED, ()  # type: Outcome, tuple[Case, ...]
+    outcome = Outcome.AS_DECLARED
     if claim.model == "blocked" and high != claim.count:
         outcome = Outcome.BETTER if high < claim.count else Outcome.DIFFERS
-    if outcome is Outcome.DIFFERS:
-        witnesses = (_along(subject, n, tree),)
+    differs = outcome is Outcome.DIFFERS
+    witnesses = (_along(subject, n, tree),) if differs else ()
     how = f"; its bits are those of additions in {formats}" if formats else ""
     return subject.reading(
         ORDER, trees.described(tree) + how, _declared(subject), outcome,

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from kfuzz.core.probed import Claim, Outcome, Reading
-from kfuzz.core.recipe import Case
 from kfuzz.probe.rows import Row, spread
 from kfuzz.probe.subject import ONES, SIZES, Inapplicable, Subject, Unobserved, number
 
@@ -41,7 +40,6 @@ def determinism(subject: Subject) -> Reading:
         outcome = Outcome.BETTER if mode == "none" else Outcome.AS_DECLARED
         found = f"the same bits in {made.calls} calls"
         claims: dict[str, Claim] = {}
-        witnesses: tuple[Case, ...] = ()
     else:
         outcome = Outcome.AS_DECLARED if mode == "none" else Outcome.DIFFERS
         found = f"other bits in {made.unlike} of {made.calls} calls"
@@ -53,10 +51,9 @@ def determinism(subject: Subject) -> Reading:
             shown = [number(line[at][0]) for line in (one, two)]
             raw = (f"row {at}: {shown[0]}, then {shown[1]}",)
         claims = {} if mode == "none" else {"determinism": "none"}
-        witnesses = () if mode == "none" else (case,)
     return subject.reading(
         DETERMINISM, found, mode, outcome, terms=n, observed=raw, claims=claims,
-        witnesses=witnesses,
+        witnesses=(case,),
     )  # fmt: skip
 
 

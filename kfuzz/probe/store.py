@@ -57,7 +57,7 @@ def store(subject: Subject) -> Reading:
     differs = outcome is Outcome.DIFFERS
     return subject.reading(
         STORE, found, mode, outcome, observed=raw,
-        witnesses=tuple(cases) if differs else (),
+        witnesses=tuple(cases),
         claims={"store": name} if differs and name else {},
     )  # fmt: skip
 
@@ -83,7 +83,7 @@ def stochastic(subject: Subject) -> Reading:
         return subject.reading(
             STOCHASTIC, found, mode,
             Outcome.AS_DECLARED if drawn else Outcome.DIFFERS, observed=raw,
-            witnesses=() if drawn else tuple(cases),
+            witnesses=tuple(cases),
             claims={} if drawn else {"store": "stochastic"},
         )  # fmt: skip
     better = mode == "stochastic"

@@ -238,8 +238,18 @@ class Subject:
     def reading(
         self, probe: str, found: str, declared: str, outcome: Outcome, **rest: object
     ) -> Reading:
-        """Return a reading of this kernel in this format."""
+        """Return a reading of this kernel in this format.
+
+        Args:
+            probe: the probe's name.
+            found: what the arithmetic is, in words.
+            declared: what the kernel declares of it.
+            outcome: how the two stand to one another.
+            rest: further fields; witnesses are kept of what differs alone.
+        """
         made = Reading(probe, self.dtype, self.output, found, declared, outcome)
+        if outcome is not Outcome.DIFFERS:
+            rest.pop("witnesses", None)
         return replace(made, **rest)  # type: ignore[arg-type]
 
     def undeclared(

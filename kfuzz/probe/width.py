@@ -158,7 +158,7 @@ def _kept(
     return subject.reading(
         ACCUMULATOR, found, f"{declared} bits" if declared else "", outcome,
         reason="" if declared else "its width depends on the unit",
-        terms=n, observed=observed, witnesses=witnesses if differs else (),
+        terms=n, observed=observed, witnesses=witnesses,
         claims=claims,
     )  # fmt: skip
 
