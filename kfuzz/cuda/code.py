@@ -164,9 +164,7 @@ def _module(process: int, index: int, source: str) -> int:
 def largest_shared(device: torch.device) -> int:
     """Return the most bytes of shared memory that a block of a GPU can ask for."""
     told: Any = torch.cuda.get_device_properties(device)
-    return int(
-        getattr(told, "shared_memory_per_block_optin", told.shared_memory_per_block)
-    )
+    return int(getattr(told, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES))
 
 
 def three(sizes: Sizes) -> tuple[int, int, int]:

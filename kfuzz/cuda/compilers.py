@@ -147,36 +147,37 @@ class Nvrtc:
         return found
 
 
-class Nvcc:
-    """The toolkit's compiler, in a process of its own."""
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler in a process of its own: what nvcc and hipcc have in common.
 
-    name = "nvcc"
+    Attributes:
+        program: its path.
+    """
 
-    def __init__(self, program: str) -> None:
-        self._program = program
+    program: str
 
     def version(self) -> str:
         """Return what it prints of itself."""
-        return _version(self._program)
+        return _version(self.program)
+
+
+class Nvcc(Toolchain):
+    """The toolkit's compiler."""
+
+    name = "nvcc"
 
     def build(self, unit: Unit, architecture: str) -> Binary:
         """Return machine code for one processor, "sm_90"."""
         own = () if says_architecture(unit.options) else (f"-arch={architecture}",)
-        code = _run(self.name, self._program, unit, ("-cubin", *own))
+        code = _run(self.name, self.program, unit, ("-cubin", *own))
         return Binary(code, {e: mangled(code, e, unit) for e in unit.expressions})
 
 
-class Hipcc:
-    """ROCm's compiler, in a process of its own. On no AMD GPU has it been run."""
+class Hipcc(Toolchain):
+    """ROCm's compiler. On no AMD GPU has it been run."""
 
     name = "hipcc"
-
-    def __init__(self, program: str) -> None:
-        self._program = program
-
-    def version(self) -> str:
-        """Return what it prints of itself."""
-        return _version(self._program)
 
     def build(self, unit: Unit, architecture: str) -> Binary:
         """Return a code object for one processor, "gfx90a"."""
@@ -189,7 +190,7 @@ class Hipcc:
             )
         told = "--offload-arch" in " ".join(unit.options)
         own = () if told else (f"--offload-arch={architecture}",)
-        return Binary(_run(self.name, self._program, unit, ("--genco", *own)))
+        return Binary(_run(self.name, self.program, unit, ("--genco", *own)))
 
 
 @cache

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -195,12 +196,16 @@ class CudaKernel:
         self.name = name
         self._prototype = prototype
 
-    def __getitem__(self, configuration: Any) -> "Configured":
+    def __getitem__(self, configuration: Any) -> Callable[..., None]:
         """Return it with grid and block, shared bytes and stream where they matter.
 
         Args:
             configuration: as between `<<<` and `>>>`: blocks, threads, bytes of
                 dynamic shared memory (0), a `torch.cuda.Stream` (the current one).
+
+        Returns:
+            What launches it on its arguments: tensors by address, Python's numbers as
+            the kernel declares them, numpy's scalars as they are, None for no address.
 
         Raises:
             TypeError: if that is not two to four of these.
@@ -210,10 +215,11 @@ class CudaKernel:
                 f"{self.name}[grid, block, shared_bytes, stream] takes two to four "
                 f"values, {configuration!r:.60} is given"
             )
-        return Configured(self, *configuration)
+        defaults = (0, None)[len(configuration) - 2 :]
+        return partial(self.launch, *configuration, *defaults)
 
     def launch(
-        self, grid: Sizes, block: Sizes, shared: int, stream: Any, values: Sequence[Any]
+        self, grid: Sizes, block: Sizes, shared: int, stream: Any, *values: Any
     ) -> None:
         """Launch it on the device of its first tensor.
 
@@ -240,30 +246,6 @@ class CudaKernel:
             raise LaunchError(
                 f"{self.name}[{grid}, {block}, {shared}]: {error}"
             ) from None
-
-
-class Configured:
-    """A kernel with the configuration of its launch; calling it launches it."""
-
-    def __init__(
-        self,
-        kernel: CudaKernel,
-        grid: Sizes,
-        block: Sizes,
-        shared: int = 0,
-        stream: Any = None,
-    ) -> None:
-        self._kernel = kernel
-        self._configuration = (grid, block, shared, stream)
-
-    def __call__(self, *arguments: Any) -> None:
-        """Launch it.
-
-        Args:
-            arguments: tensors by address, Python's numbers as the kernel declares
-                them, numpy's scalars as they are, None for no address.
-        """
-        self._kernel.launch(*self._configuration, arguments)
 
 
 def _sizes(given: Sizes) -> tuple[int, ...]:
