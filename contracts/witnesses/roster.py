@@ -12,13 +12,14 @@ from kfuzz.contracts.witnesses.witness import Witness, declared_in
 from kfuzz.core.calibration import Role
 
 # Modules of this package, below it, that bind what the roster lists.
-_TORCH: Final = "torch_ops"
 _OWN: Final = "planted.own"
 _INCIDENTS: Final = "incidents"
 _CHEATS: Final = "classes.cheats"
 _IMPOSTORS: Final = "classes.impostors"
 _GRADIENTS: Final = ("backward.gradients", "backward.norms", "backward.faults")
 _GPU: Final = "gpu.faults"
+# Where witnesses of a device run: on the first of these that they name.
+_BACKENDS: Final = {"cpu": ("cpu", "interpret"), "cuda": ("cuda",)}
 # Not pairs of a correct kernel and its fault.
 _APART: Final = frozenset({_INCIDENTS, _CHEATS, _IMPOSTORS, "classes.branches"})
 
@@ -94,12 +95,7 @@ def unplanted(device: str) -> dict[str, str]:
 
 def _backend(witness: Witness, device: str) -> str:
     """Return where a witness runs on a device, "" if it shows nothing there."""
-    if device == "cuda":
-        declared = witness.module != _TORCH  # as on the CPU; CUDA has its own
-        return "cuda" if declared and "cuda" in witness.backends else ""
-    if "cpu" in witness.backends or witness.module == _TORCH:
-        return "cpu"
-    return "interpret" if "interpret" in witness.backends else ""
+    return next((b for b in _BACKENDS[device] if b in witness.backends), "")
 
 
 def _is_fatal(witness: Witness) -> bool:

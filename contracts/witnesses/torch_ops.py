@@ -62,4 +62,6 @@ _DTYPES: Final = {
 for made in kernels("cpu", torch.__version__):
     bound = kernel(made.operator, name=made.name, **made.excused)(made.function)
     dtype = _DTYPES.get(made.name, "float32")
-    globals()[made.name] = witness(*SHAPES[made.name], dtype=dtype)(bound)
+    globals()[made.name] = witness(*SHAPES[made.name], dtype=dtype, backends=("cpu",))(
+        bound
+    )
