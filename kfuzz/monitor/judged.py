@@ -25,6 +25,7 @@ from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.calling import posed
 from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.execution.calls.results import read_outputs
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.monitor.seen import Returned, Seen
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.monitor.subjects.subject import Outside
@@ -143,7 +144,7 @@ def _elsewhere(seen: Seen, expected: dict[str, Expected]) -> Metadata | None:
     It is that of the arguments, those on the CPU aside where others are on a GPU.
     """
     kinds = {copy.device.type for copy in seen.tensors.values()}
-    wanted = "cuda" if "cuda" in kinds else "cpu"
+    wanted = next((k for k in kinds if not backend_of(k).has.on_host), "cpu")
     names = list(expected)
     for i, leaf in enumerate(seen.returned.leaves):
         if isinstance(leaf, TensorCopy) and leaf.device.type != wanted:
