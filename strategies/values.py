@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import number_to_bits
+from kfuzz.core.dtypes import number_to_bits, specials
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.families import (
     BOOL_FAMILIES,
@@ -18,7 +18,6 @@ from kfuzz.core.families import (
     is_hostile,
 )
 from kfuzz.core.recipe import Plant
-from kfuzz.core.specials import specials
 from kfuzz.core.streams import Purpose, generator
 from kfuzz.core.tiles import edges
 from kfuzz.strategies.weighted import Weighted, weighted

@@ -268,7 +268,7 @@ class CaseReport:
             each.
         beside: the kernel's own allocation that the case asks to lie beside a page
             that faults, if it was made.
-        impostors: of what was judged in place of the kernel's results, by kind, whether
+        baselines: of what was judged in place of the kernel's results, by kind, whether
             it was refused; empty on most cases.
         suspicion: a later call that misses, by itself or for what came before, which
             the case's own process cannot tell; None if there is none.
@@ -287,7 +287,7 @@ class CaseReport:
     friendly: str | None = None
     notes: tuple[str, ...] = ()
     beside: Allocation | None = None
-    impostors: dict[str, bool] = field(default_factory=dict)
+    baselines: dict[str, bool] = field(default_factory=dict)
     suspicion: Suspicion | None = None
 
     def convicted(self) -> "CaseReport":

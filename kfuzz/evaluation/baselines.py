@@ -1,9 +1,9 @@
-"""Impostors: what computes nothing is judged in the place of a kernel's results.
+"""Trivial baselines: what computes nothing is judged in place of a kernel's results.
 
 A judgement that admits zeros, NaN, a copy of an input or the results of the case before
 has no power over the kernel. On one case that may be right: zeros may be expected, or
 no bound may say much of data so ill-conditioned. So a case tells only whether an
-impostor was refused, and of impostors those alone that differ from the kernel's own
+baseline was refused, and of baselines those alone that differ from the kernel's own
 results by a factor of two, or in being finite, where these are decided. What the cases
 come to is for the run to say.
 """
@@ -22,7 +22,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose, is_sampled
 
 SHARE: Final = 1 / 32
-"""The part of the conforming cases on which impostors are tried."""
+"""The part of the conforming cases on which baselines are tried."""
 
 MOST: Final = 32
 """Cases of one process after which no more are tried: they have shown what they can."""
@@ -37,14 +37,14 @@ _MOST_KEPT: Final = 1 << 20
 # Smaller than half of the larger one: no rounding explains it.
 _FAR: Final = 0.5
 _WORDS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-# What judges values; where none of it is in force no impostor can be refused.
+# What judges values; where none of it is in force no baseline can be refused.
 _JUDGES: Final = frozenset({"K-VAL-01"})
 
 Outputs = Mapping[str, Tensor]
 
 
-class Impostors:
-    """Tries impostors on some of a kernel's cases, one after the other."""
+class TrivialBaselines:
+    """Tries baselines on some of a kernel's cases, one after the other."""
 
     def __init__(self) -> None:
         self._before: Outputs = {}
@@ -53,7 +53,7 @@ class Impostors:
     def tried(
         self, evidence: Evidence, values: Outputs, classes: Collection[str]
     ) -> dict[str, bool]:
-        """Return by kind whether each impostor was refused, {} on most cases.
+        """Return by kind whether each baseline was refused, {} on most cases.
 
         Args:
             evidence: a case that conforms.
@@ -77,14 +77,14 @@ class Impostors:
 
 
 def is_tried(case: Case) -> bool:
-    """Whether a case is among those on which impostors are tried."""
+    """Whether a case is among those on which baselines are tried."""
     return not case.pinned and is_sampled(case.seed, Purpose.BASELINES, SHARE)
 
 
 def _made(
     mine: Outputs, values: Outputs, before: Outputs
 ) -> Iterator[tuple[str, Outputs]]:
-    """Yield impostors of a case's results, each with its kind."""
+    """Yield baselines of a case's results, each with its kind."""
     yield ZEROS, {n: torch.zeros_like(y) for n, y in mine.items()}
     if any(y.is_floating_point() for y in mine.values()):
         yield NANS, {n: _nan_like(y) for n, y in mine.items()}
@@ -117,7 +117,7 @@ def _over(old: Tensor, y: Tensor) -> Tensor:
 
 
 def _differs(evidence: Evidence, outputs: Outputs) -> bool:
-    """Whether an impostor is far from the kernel's results where these are decided."""
+    """Whether an baseline is far from the kernel's results where these are decided."""
     for name, accepted in (evidence.acceptance or {}).items():
         y, other = (
             z.to(torch.float64) for z in (evidence.base.outputs[name], outputs[name])

@@ -1,4 +1,4 @@
-"""The bench: executes one kernel's probes on a case and has them judged.
+"""The evaluator: executes one kernel's probes on a case and has them judged.
 
 It lives beside the kernel, in the child process; what it returns is small.
 """
@@ -22,14 +22,13 @@ from kfuzz.contracts.judge import judge, mapped, suspected
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.notes import notes
 from kfuzz.contracts.reading import beyond_core, decided, miss_of, ratios, worst_ratio
-from kfuzz.core.budget import SizeBudget
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
 from kfuzz.core.settled import config_of, settled
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Suspicion
-from kfuzz.evaluation.baselines import Impostors
+from kfuzz.evaluation.baselines import TrivialBaselines
 from kfuzz.evaluation.calling import Caller, Memory
 from kfuzz.evaluation.case_calls import BesideCollective, CaseCalls, Step
 from kfuzz.evaluation.diagnosis import Diagnosing
@@ -104,7 +103,7 @@ class Setting:
     probes: float = 1 / SECOND_CALL_SHARE
 
 
-class Bench:
+class Evaluator:
     """Judges cases of one kernel, one after the other.
 
     Attributes:
@@ -133,7 +132,7 @@ class Bench:
         if kernel.operator.forward is not None:
             self._classes = in_force(setting.classes, frozenset(CLASSES))
         self._friendly: dict[object, bool] = {}
-        self._impostors = Impostors()
+        self._baselines = TrivialBaselines()
 
     def values(self, case: Case) -> dict[str, Tensor]:
         """Return the logical elements of every tensor argument."""
@@ -282,7 +281,7 @@ class Bench:
             and decided(evidence)
             and not caller.lost
         ):
-            tried = self._impostors.tried(evidence, derived.values, classes)
+            tried = self._baselines.tried(evidence, derived.values, classes)
         suspicion = None
         unsettled = failure is None or failure.contract in _OF_CHANGED_DATA
         if unsettled and not caller.lost:
@@ -304,7 +303,7 @@ class Bench:
             friendly=evidence.of(Diagnosis).friendly,
             notes=notes(evidence) if failure is None else (),
             beside=evidence.base.beside,
-            impostors=tried,
+            baselines=tried,
             suspicion=suspicion,
         )
 

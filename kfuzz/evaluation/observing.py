@@ -11,7 +11,7 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.settled import poison_of
-from kfuzz.evaluation.evaluator import Bench
+from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.execution.calls.run import Manner
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import Company
@@ -21,11 +21,11 @@ from kfuzz.numerics.run import Run
 _COMPANY: Final = (Company.NONE, Company.HELD, Company.STIRRED)
 
 
-def observe(bench: Bench, case: Case, times: int) -> Observed:
+def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
     """Return what equal calls in equal memory give.
 
     Args:
-        bench: of the kernel; it can judge no more once a call lost the device.
+        evaluator: of the kernel; it can judge no more once a call lost the device.
         case: the case.
         times: calls; on a GPU other work runs beside some of them.
 
@@ -33,8 +33,8 @@ def observe(bench: Bench, case: Case, times: int) -> Observed:
         BindingError: if the operator's oracle or error model is malformed.
         BuildError: if something cannot be built for a call.
     """
-    caller = bench.caller(case)
-    derived = Derived(case, bench.values(case))
+    caller = evaluator.caller(case)
+    derived = Derived(case, evaluator.values(case))
     accepted = caller.accepted(derived)
     if accepted is None:
         return Observed(problem="no value is promised for these numbers")
@@ -44,14 +44,14 @@ def observe(bench: Bench, case: Case, times: int) -> Observed:
     unlike = 0
     for number in range(times):
         company = Company.NONE
-        if backend_of(bench.setting.device).has.asynchronous:
+        if backend_of(evaluator.setting.device).has.asynchronous:
             company = _COMPANY[number % len(_COMPANY)]
         run = caller.run(
             derived, expected, poison_of(case), manner=Manner(company=company)
         )
         if run.unreliable and company is not Company.NONE:  # it cannot be had here
             run = caller.run(derived, expected, poison_of(case))
-        bench.spent = caller.lost
+        evaluator.spent = caller.lost
         if not run.comparable or run.unreliable:
             return Observed(calls=number + 1, problem=_problem(run))
         made = _told(run.outputs)

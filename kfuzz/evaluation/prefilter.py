@@ -1,7 +1,7 @@
-"""Screening: a burst of members that share a structure, by what is always on.
+"""The prefilter: a burst of members that share a structure, by what is always on.
 
-All that is seen here is seen again by the bench, in a case of its own, before it is
-charged: a screen can miss, but accuse nobody. What it looks at is what the base run
+All that is seen here is seen again by the evaluator, in a case of its own, before it is
+charged: it can miss, but accuse nobody. What it looks at is what the base run
 of a case shows: exceptions, metadata, changed arguments, guard zones, and the values
 against the oracle on memory poisoned one way in one member, the other way in the next.
 """
@@ -20,11 +20,10 @@ from kfuzz.contracts.core_domain import is_friendly
 from kfuzz.contracts.language import Batch
 from kfuzz.contracts.membership import batchable
 from kfuzz.contracts.oracle import accept, expected_metadata, pose_members
-from kfuzz.core.burst import Burst
+from kfuzz.core.burst import Burst, Screened, Suspect
 from kfuzz.core.errors import BindingError
 from kfuzz.core.families import is_hostile
 from kfuzz.core.recipe import Case
-from kfuzz.core.screened import Screened, Suspect
 from kfuzz.core.settled import config_of, settled
 from kfuzz.evaluation.calling import invocation
 from kfuzz.execution.calls.batches import BatchRun, run_batch
@@ -43,7 +42,7 @@ ALWAYS_ON: Final = frozenset(_TELLS)
 """Classes that every member of a burst is held to."""
 
 
-class Screen:
+class Prefilter:
     """Screens bursts of one kernel, one after the other.
 
     Attributes:

@@ -14,16 +14,15 @@ import torch
 
 from kfuzz.contracts.evidence import Collected
 from kfuzz.contracts.suite import select_classes
-from kfuzz.core.budget import SizeBudget
+from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Signature
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.observing import observe
-from kfuzz.evaluation.prefilter import Screen
+from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.execution.calls.branches import Watch, watch
 from kfuzz.execution.calls.compiling import beat_while_compiling
 from kfuzz.execution.calls.occupied import Holder, tell
@@ -46,8 +45,8 @@ class Worker:
     """Answers requests about one kernel: "open" it, "judge", "observe" and others."""
 
     def __init__(self) -> None:
-        self._bench: Bench | None = None
-        self._screen: Screen | None = None
+        self._evaluator: Evaluator | None = None
+        self._prefilter: Prefilter | None = None
         self._pulse: mmap.mmap | None = None
         self._stacks: io.FileIO | None = None
         self._unfenced = ""
@@ -60,15 +59,15 @@ class Worker:
                 return self._open(message)
             case "judge":
                 case = decode(Case, message["case"], "case")
-                bench = self._need()
+                evaluator = self._need()
                 self._next_is(None if case.pinned else case.seed)
-                report = bench.judge(case, Depth(message["depth"]))
-                reply = {"report": encode(report), "spent": bench.spent}
+                report = evaluator.judge(case, Depth(message["depth"]))
+                reply = {"report": encode(report), "spent": evaluator.spent}
                 return {**reply, "branches": self._branches()}
             case "screen":
                 burst = decode(Burst, message["burst"], "burst")
                 self._next_is(None)
-                screened = self._screening().screen(burst)
+                screened = self._prefiltering().screen(burst)
                 return {"screened": encode(screened), "branches": self._branches()}
             case "judge_each":
                 return self._judge_each(message)
@@ -76,10 +75,10 @@ class Worker:
                 case = decode(Case, message["case"], "case")
                 return {"case": encode(self._need().pin(case))}
             case "observe":
-                case, bench = decode(Case, message["case"], "case"), self._need()
+                case, evaluator = decode(Case, message["case"], "case"), self._need()
                 self._next_is(None)
-                observed = observe(bench, case, message["times"])
-                reply = {"observed": encode(observed), "spent": bench.spent}
+                observed = observe(evaluator, case, message["times"])
+                reply = {"observed": encode(observed), "spent": evaluator.spent}
                 return {**reply, "branches": self._branches()}
             case other:
                 raise ValueError(f"unknown request {other!r}")
@@ -89,21 +88,21 @@ class Worker:
 
         One that cannot be judged, or after which nothing else can, is the last too.
         """
-        bench, depth = self._need(), Depth(message["depth"])
+        evaluator, depth = self._need(), Depth(message["depth"])
         wanted = decode(Signature, message["until"], "until")
         self._next_is(None)
         reports = []
         for i, data in enumerate(message["cases"]):
-            report = bench.judge(decode(Case, data, f"cases[{i}]"), depth)
+            report = evaluator.judge(decode(Case, data, f"cases[{i}]"), depth)
             reports.append(encode(report))
-            if report.shows(wanted) or report.error or bench.spent:
+            if report.shows(wanted) or report.error or evaluator.spent:
                 break
-        reply = {"reports": reports, "spent": bench.spent}
+        reply = {"reports": reports, "spent": evaluator.spent}
         return {**reply, "branches": self._branches()}
 
-    def adopt(self, bench: Bench) -> None:
+    def adopt(self, evaluator: Evaluator) -> None:
         """Serve a kernel that is already loaded (no importable home)."""
-        self._bench = bench
+        self._evaluator = evaluator
 
     def _open(self, message: dict[str, Any]) -> Reply:
         os.chdir(message["cwd"])
@@ -114,7 +113,7 @@ class Worker:
         )
         device = torch.device(message["device"])
         backend = backend_of(device)
-        if self._bench is None:
+        if self._evaluator is None:
             if backend.has.on_host:
                 limit_memory()  # a context maps far more than it takes
             # Before the user's file: on a broken device its import would be blamed.
@@ -131,8 +130,8 @@ class Worker:
                 fences=message["fences"],
                 probes=message["probes"],
             )
-            self._bench = Bench(loaded[0].kernel, setting)
-            self._bench.beside_collective = partial(_beside_collective, message)
+            self._evaluator = Evaluator(loaded[0].kernel, setting)
+            self._evaluator.beside_collective = partial(_beside_collective, message)
             if message["fences"] and not setting.fences:
                 self._unfenced = backend.unfenced(setting.device)
             if (around := surroundings_of(device)) is not None:
@@ -166,14 +165,16 @@ class Worker:
         beat_while_compiling(beat)
         tell(occupied)
 
-    def _screening(self) -> Screen:
+    def _prefiltering(self) -> Prefilter:
         """Return what screens bursts of the kernel that is open."""
-        bench = self._need()
-        if self._screen is None:
-            setting = bench.setting
-            self._screen = Screen(bench.kernel, setting.device, setting.classes)
-            self._screen.on_run = lambda: bench.on_run()
-        return self._screen
+        evaluator = self._need()
+        if self._prefilter is None:
+            setting = evaluator.setting
+            self._prefilter = Prefilter(
+                evaluator.kernel, setting.device, setting.classes
+            )
+            self._prefilter.on_run = lambda: evaluator.on_run()
+        return self._prefilter
 
     def _next_is(self, seed: int | None) -> None:
         """Say that the case of a seed is next, or a burst (None)."""
@@ -184,10 +185,10 @@ class Worker:
         """Return what is new of the branches of the kernel's file."""
         return None if self._watch is None else encode(self._watch.news())
 
-    def _need(self) -> Bench:
-        if self._bench is None:
+    def _need(self) -> Evaluator:
+        if self._evaluator is None:
             raise ValueError("no kernel is open")
-        return self._bench
+        return self._evaluator
 
 
 def _beside_collective(

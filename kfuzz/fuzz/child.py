@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from hypothesis.strategies import SearchStrategy
 
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.drawing import fuzz_target, strategy_of
@@ -64,12 +64,12 @@ class CoverageWorker(Worker):
                 return super().__call__(message)
 
     def _explore(self, message: dict[str, Any]) -> Reply:
-        bench = self._need()
-        sizes = named_sizes(bench.kernel)
-        drawn = strategy_of(bench.kernel, bench.setting.budget, sizes=sizes)
+        evaluator = self._need()
+        sizes = named_sizes(evaluator.kernel)
+        drawn = strategy_of(evaluator.kernel, evaluator.setting.budget, sizes=sizes)
         assert drawn is not None  # it has been drawn from
         self._explorer = Explorer(drawn)
-        instrumented = self._explorer.instrument(own_functions(bench.kernel))
+        instrumented = self._explorer.instrument(own_functions(evaluator.kernel))
         self._explorer.start(
             [Path(folder) for folder in message["folders"]],
             features=Path(message["features"]),

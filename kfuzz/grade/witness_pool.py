@@ -7,9 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any, Final
 
 from kfuzz.contracts.witnesses.roster import Entry
+from kfuzz.core.budget import Depth
 from kfuzz.core.calibration import Outcome
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case

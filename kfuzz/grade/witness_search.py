@@ -8,15 +8,15 @@ from typing import Any, Final
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry
 from kfuzz.contracts.witnesses.witness import Witness
+from kfuzz.core.budget import Depth
 from kfuzz.core.calibration import Outcome, Role
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.engine.search.drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.evaluation import worker
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.functional import passes_functional
 from kfuzz.execution.device.backends import BACKENDS
 
@@ -162,18 +162,20 @@ def answer(message: Message) -> Message:
     entry, device = decode(Entry, message["entry"], "entry"), message["device"]
     functional = _passes(entry.witness, device)
     budget = BACKENDS[entry.backend].limits.sizes
-    bench = Bench(entry.load(), setting_of(device, budget, [c.id for c in ATTRIBUTION]))
+    evaluator = Evaluator(
+        entry.load(), setting_of(device, budget, [c.id for c in ATTRIBUTION])
+    )
 
     def judge(case: Case, depth: Depth) -> CaseReport:
-        if bench.spent:
+        if evaluator.spent:
             return CaseReport({}, error="the device answers no more")
-        return bench.judge(case, depth)
+        return evaluator.judge(case, depth)
 
     found = Found()
     if message["cases"]:
         found = search(entry, judge, cases=message["cases"], seed=message["seed"])
     outcome = outcome_of(entry, found, functional=functional)
-    return {"outcome": encode(outcome), "spent": bench.spent}
+    return {"outcome": encode(outcome), "spent": evaluator.spent}
 
 
 def _passes(witness: Witness, device: str) -> bool:

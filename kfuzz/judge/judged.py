@@ -1,7 +1,7 @@
 """A candidate held against a reference, case by case, in this process.
 
 The candidate itself runs in a child; what comes back of it are bytes and metadata, and
-they are judged here, with the bench that judges every kernel.
+they are judged here, with the evaluator that judges every kernel.
 """
 
 from collections.abc import Callable, Collection
@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import Arguments, BoundKernel
-from kfuzz.core.budget import SizeBudget
+from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.settled import poison_of
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.evaluation.calling import Caller
-from kfuzz.evaluation.evaluator import Bench, Setting
+from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.judge.candidate import (
     EVALUATION,
@@ -61,8 +60,8 @@ _STALLS: Final = 2
 EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
 
 
-class _Bench(Bench):
-    """A bench whose cases may hold the file's own values."""
+class _Evaluator(Evaluator):
+    """A evaluator whose cases may hold the file's own values."""
 
     def __init__(
         self, kernel: BoundKernel, setting: Setting, reference: Reference
@@ -117,9 +116,9 @@ class Judged:
         self.tried = Tried()
         setting = Setting(reference.form.device, budget, frozenset(classes))
         self.kernel = bound(self._called, reference, name, claims)
-        self._bench = _Bench(self.kernel, setting, reference)
+        self._evaluator = _Evaluator(self.kernel, setting, reference)
         itself = bound(reference, reference, name, claims)
-        self._itself = _Bench(itself, setting, reference)
+        self._itself = _Evaluator(itself, setting, reference)
         self.benchmarked_only = False
         # The explicit case from which smaller ones are made.
         self._origin: Case | None = None
@@ -185,7 +184,7 @@ class Judged:
         config = configured(case)
         if _largest(case) > PINNED_ELEMENTS:
             return replace(case, poison=str(poison_of(case)), config=config)
-        self._origin = replace(self._bench.pin(case), config=config)
+        self._origin = replace(self._evaluator.pin(case), config=config)
         return self._origin
 
     def admits(self, case: Case) -> bool:
@@ -203,7 +202,7 @@ class Judged:
             same = origin and (spec.shape, spec.values) == (origin.shape, origin.values)
             if not same:
                 return False
-        return not case.pinned or not inputs.outside(self._bench.values(case))
+        return not case.pinned or not inputs.outside(self._evaluator.values(case))
 
     def smaller(self, case: Case) -> list[Case]:
         """Return a large case's values at smaller shapes, the smallest first."""
@@ -234,7 +233,7 @@ class Judged:
         self.reference.use_drawn(drawn=configured(case) == OTHER_WEIGHTS)
         self.candidate.begin(case)
         stalls = self.candidate.stalls
-        report = self._bench.judge(case, depth)
+        report = self._evaluator.judge(case, depth)
         if self.candidate.stalls > stalls and report.failure is None:
             return self._stalled()
         if self.candidate.late and self._is_calm(report):
@@ -298,7 +297,7 @@ class Judged:
         return not self._is_ordinary(case)
 
     def _is_ordinary(self, case: Case) -> bool:
-        values = self._bench.values(case).values()
+        values = self._evaluator.values(case).values()
         floats = (x for x in values if x.dtype.is_floating_point)
         return all(bool(torch.isfinite(x).all()) for x in floats)
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.core.budget import SizeBudget
+from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case

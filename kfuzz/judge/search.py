@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.budget import SizeBudget
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import Event, Notice
 from kfuzz.core.recipe import Case

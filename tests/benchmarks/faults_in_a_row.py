@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict

@@ -11,10 +11,10 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
 
 VALUE_CLASSES = {
@@ -49,8 +49,8 @@ def judged(
     bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
     # Where nothing is interpreted, kernels that count their calls would be told apart.
     classes = set(CLASSES) - {"C-ORD-03"}
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    return bench.judge(case, Depth.FULL)
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    return evaluator.judge(case, Depth.FULL)
 
 
 COUNTER = iter(range(10_000))
@@ -439,7 +439,7 @@ def test_nothing_decided_never_conforms_in_value() -> None:
 
 def test_only_the_classes_in_force_are_judged() -> None:
     bound = kernel(ops.relu, name="partial")(overwriting)
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01"}))
-    report = bench.judge(x_case("randn", (4, 8)), Depth.FULL)
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01"}))
+    report = evaluator.judge(x_case("randn", (4, 8)), Depth.FULL)
     assert report.failure is None
     assert report.verdicts == {"K-VAL-01": Verdict.CONFORMS}

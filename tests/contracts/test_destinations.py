@@ -13,9 +13,9 @@ import torch
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill
@@ -23,7 +23,7 @@ from kfuzz.core.settled import layout_of
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.replay.script import script
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
 from tests.contracts.test_attribution import judged, spec, x_case
 from tests.helpers import destination_kernels as given
@@ -153,10 +153,10 @@ def test_a_destination_that_cannot_be_passed_is_a_binding_error(
     assert says in str(error.value)
 
 
-def bench_of(function: Callable[..., Any], **claims: Any) -> Bench:
+def bench_of(function: Callable[..., Any], **claims: Any) -> Evaluator:
     name = f"given{next(COUNTER)}"
     bound = kernel(ops.relu, name=name, out="y", **claims)(function)
-    return Bench(bound, setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES))
+    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES))
 
 
 @pytest.mark.skipif(not interpreting(), reason="needs the interpreter")
@@ -183,16 +183,16 @@ def test_addresses_of_a_destination_are_checked_in_the_interpreter() -> None:
 
 
 def test_the_layout_is_pinned_reduced_and_stored() -> None:
-    bench = bench_of(given.as_if_dense)
+    evaluator = bench_of(given.as_if_dense)
     drawn = Case({"x": spec("randn", (4, 6), seed=15120 * 5)})
-    pinned = bench.pin(replace(drawn, layout="transposed"))
+    pinned = evaluator.pin(replace(drawn, layout="transposed"))
     place = pinned.destinations["y"]
     assert (place.shape, place.strides, place.dtype) == ((4, 6), (1, 4), "float32")
     assert decode(Case, encode(pinned)) == pinned
-    assert bench.pin(pinned) == pinned
+    assert evaluator.pin(pinned) == pinned
 
     def fails(case: Case) -> bool:
-        failure = bench.judge(case, Depth.BASE).failure
+        failure = evaluator.judge(case, Depth.BASE).failure
         return failure is not None and failure.kind is Kind.VALUE
 
     first = one_by_one(fails)
@@ -229,11 +229,11 @@ def test_a_script_gives_the_destination_too(
     monkeypatch.setattr(sys, "argv", ["repro.py"])
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    bench = bench_of(given.relu)
+    evaluator = bench_of(given.relu)
     fill = Fill("randn", 2)
     tensors = {"x": replace(CASE.tensors["x"], shape=(2, 3), fill=fill)}
-    case = bench.pin(Case(tensors, layout="padded", poison="nan"))
-    x = bench.values(case)["x"]
+    case = evaluator.pin(Case(tensors, layout="padded", poison="nan"))
+    x = evaluator.values(case)["x"]
     failure = Failure("K-VAL-01", kind, "it fails", "y" if kind != "wrong_type" else "")
     if kind is Kind.VALUE:
         want = float(x[1, 2])

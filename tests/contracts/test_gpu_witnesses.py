@@ -16,14 +16,14 @@ from kfuzz.contracts.witnesses.gpu import elementwise_cpp, launching, sums_cpp
 from kfuzz.contracts.witnesses.gpu.faults import CPP, FAULTS, TRITON, TWINS
 from kfuzz.contracts.witnesses.roster import everywhere, roster
 from kfuzz.contracts.witnesses.witness import Witness
+from kfuzz.core.budget import Depth
 from kfuzz.core.calibration import Role
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.cuda.compilers import Nvrtc, Unit
 from kfuzz.cuda.prototypes import kernels, prototype
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.functional import passes_functional
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -51,7 +51,7 @@ def pinned(
 
 def judged(witness: Witness, case: Case) -> CaseReport:
     setting = setting_of("cpu", SIZE_BUDGETS["interpret"], select_classes((), ()))
-    return Bench(witness.load(), setting).judge(case, Depth.FULL)
+    return Evaluator(witness.load(), setting).judge(case, Depth.FULL)
 
 
 def test_every_bound_witness_is_listed() -> None:

@@ -26,7 +26,7 @@ from kfuzz.contracts.witnesses.backward import gradients
 from kfuzz.contracts.witnesses.backward import norms as gradient_norms
 from kfuzz.contracts.witnesses.backward.faults import Around, without_strides
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.fingerprint import host_fingerprint
@@ -34,7 +34,7 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.drawing import search_round, strategy_of
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.strategies.parameters import IndexParameter
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -55,8 +55,8 @@ def bound(
     return backward
 
 
-def bench_of(made: BoundKernel) -> Bench:
-    return Bench(made, setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset(CLASSES)))
+def bench_of(made: BoundKernel) -> Evaluator:
+    return Evaluator(made, setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset(CLASSES)))
 
 
 def spec(values: Any, axes: str, strides: tuple[int, ...] | None = None) -> TensorSpec:

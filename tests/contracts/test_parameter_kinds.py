@@ -18,15 +18,15 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
 from kfuzz.contracts.suite import select_classes
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec, is_dtype
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.drawing import strategy_of
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics import elementwise
 from kfuzz.numerics.acceptance import Acceptance, Problem, around, between
 from kfuzz.numerics.formats import INTEGERS
@@ -86,8 +86,8 @@ def drawn(bound: BoundKernel, count: int = 150) -> list[Case]:
     return found
 
 
-def bench(bound: BoundKernel) -> Bench:
-    return Bench(bound, setting_of("cpu", BUDGET, IDS))
+def evaluator(bound: BoundKernel) -> Evaluator:
+    return Evaluator(bound, setting_of("cpu", BUDGET, IDS))
 
 
 def test_drawn_cases_hold_each_kind_and_survive_json() -> None:
@@ -110,7 +110,7 @@ def test_drawn_cases_hold_each_kind_and_survive_json() -> None:
 
 
 def test_a_kernel_gets_dtypes_and_texts_and_is_judged() -> None:
-    judge = bench(blend)
+    judge = evaluator(blend)
     SEEN.clear()
     for case in drawn(blend, 15):
         report = judge.judge(case, Depth.FULL)
@@ -123,7 +123,7 @@ def test_a_kernel_gets_dtypes_and_texts_and_is_judged() -> None:
 
 
 def test_pinned_masks_and_codes_are_drawn_and_written_as_people_do() -> None:
-    case = bench(blend).pin(drawn(blend, 1)[0])
+    case = evaluator(blend).pin(drawn(blend, 1)[0])
     tiny = {
         "mask": TensorSpec((2,), ("N",), "bool", values=b"\1\0"),
         "codes": TensorSpec((2,), ("N",), "int8", values=b"\x80\7"),
@@ -224,7 +224,7 @@ def row(values: list[float]) -> Case:
 
 
 def test_any_answer_that_the_relation_admits_is_right() -> None:
-    judge = bench(last_of_equals)
+    judge = evaluator(last_of_equals)
     for values in ([1.0, 3.0, 3.0], [0.0] * 9, [2.0], [float("nan"), 1.0]):
         assert judge.judge(row(values), Depth.FULL).failure is None
     for case in drawn(last_of_equals, 15):
@@ -232,7 +232,9 @@ def test_any_answer_that_the_relation_admits_is_right() -> None:
 
 
 def test_a_wrong_answer_within_the_interval_is_a_value_failure() -> None:
-    report = bench(never_the_fifth).judge(row([1.0, 2.0, 3.0, 4.0, 5.0]), Depth.FULL)
+    report = evaluator(never_the_fifth).judge(
+        row([1.0, 2.0, 3.0, 4.0, 5.0]), Depth.FULL
+    )
     failure = report.failure
     assert failure is not None
     assert (failure.kind, failure.output, failure.place) == (Kind.VALUE, "index", 1)
@@ -244,7 +246,7 @@ def test_a_wrong_answer_within_the_interval_is_a_value_failure() -> None:
 
 
 def test_the_interval_comes_first() -> None:
-    failure = bench(beyond).judge(row([1.0, 2.0]), Depth.FULL).failure
+    failure = evaluator(beyond).judge(row([1.0, 2.0]), Depth.FULL).failure
     assert failure is not None
     assert (failure.got, failure.low, failure.high) == (3.0, 0.0, 1.0)
 
@@ -260,7 +262,7 @@ def test_the_interval_comes_first() -> None:
 def test_a_malformed_relation_is_a_binding_error(masks: Any) -> None:
     operator = replace(BEST, relation=lambda problem, outputs: masks(outputs))
     case = row([1.0, 2.0])
-    values = bench(beyond).values(case)
+    values = evaluator(beyond).values(case)
     problem = pose(operator, case, values, operator.defaults)
     outputs = dict(zip(BEST.outputs, beyond(values["x"]), strict=True))
     with pytest.raises(BindingError, match="accept returns"):

@@ -7,11 +7,11 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
+from kfuzz.core.budget import Depth
 from kfuzz.core.calibration import Role
-from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.functional import passes_functional
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -35,8 +35,8 @@ def row(values: list[float], dtype: str = "float32") -> dict[str, TensorSpec]:
 
 def judged(kernel: BoundKernel, case: Case) -> CaseReport:
     classes = [c.id for c in ATTRIBUTION]
-    bench = Bench(kernel, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    return bench.judge(case, Depth.FULL)
+    evaluator = Evaluator(kernel, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    return evaluator.judge(case, Depth.FULL)
 
 
 def case_of(entry: Entry, tensors: dict[str, TensorSpec], config: int = 0) -> Case:

@@ -11,11 +11,11 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.functional import passes_functional
 from kfuzz.strategies.values import allowed_families
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -185,7 +185,7 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
 
 def judged(witness: Witness, case: Case, depth: Depth = Depth.FULL) -> CaseReport:
     setting = setting_of(DEVICE, BUDGET, select_classes((), ()))
-    return Bench(witness.load(), setting).judge(case, depth)
+    return Evaluator(witness.load(), setting).judge(case, depth)
 
 
 def minimal_case(witness: Witness) -> Case:

@@ -11,11 +11,10 @@ import torch
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel as bound
-from kfuzz.core.burst import Burst
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
+from kfuzz.core.burst import Burst, Screened, Suspect
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.screened import Screened, Suspect
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.search import batches as bursts
 from kfuzz.engine.search.batches import BurstRound, members_of, share_of

@@ -10,8 +10,8 @@ import pytest
 
 from kfuzz.contracts.classes import k_liv_01
 from kfuzz.contracts.judge import judge
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Edge, TensorSpec
 from kfuzz.core.verdict import (
     Allocation,
@@ -232,8 +232,8 @@ def test_an_illegal_address_refuses_no_index(fault: str, contract: str | None) -
 
     weight = pinned([[1.0]], "V D")
     case = Case({"weight": weight, "indices": pinned([9], "B", "V")})
-    bench = bench_of(lambda weight, indices: weight, ops.embedding)
-    view, _ = bench.caller(case).evidence(_derived(bench, case))
+    evaluator = bench_of(lambda weight, indices: weight, ops.embedding)
+    view, _ = evaluator.caller(case).evidence(_derived(evaluator, case))
     assert view.beyond_bounds
     raised = Raised("RuntimeError", "CUDA error", "", fault=fault)
     runs = dict.fromkeys(view.runs, Run(raised=raised))
@@ -245,7 +245,7 @@ def test_an_illegal_address_refuses_no_index(fault: str, contract: str | None) -
     assert "K-LIV-01" not in verdicts or contract
 
 
-def _derived(bench: Any, case: Case) -> Any:
+def _derived(evaluator: Any, case: Case) -> Any:
     from kfuzz.contracts.derive import Derived
 
-    return Derived(case, bench.values(case))
+    return Derived(case, evaluator.values(case))

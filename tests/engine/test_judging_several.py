@@ -10,8 +10,8 @@ import torch
 
 import kfuzz
 from kfuzz.contracts import operators as ops
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature

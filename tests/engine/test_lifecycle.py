@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State

@@ -25,7 +25,7 @@ from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind
 from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.record import Record
-from kfuzz.evaluation.prefilter import Screen
+from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.evaluation.probes import opchecking
 from tests.contracts.test_attribution import COUNTER, judged
 from tests.helpers.findings import finding
@@ -156,8 +156,8 @@ def test_an_operator_of_a_library_gets_none(monkeypatch: pytest.MonkeyPatch) -> 
 def test_bursts_are_screened_without_a_tensor() -> None:
     def screened(function: Callable[..., Tensor], case: Case) -> int:
         kernel = bind(function)
-        screen = Screen(kernel, torch.device("cpu"), frozenset(CLASSES))
-        return len(screen.screen(Burst(case, 5)).suspects)
+        prefilter = Prefilter(kernel, torch.device("cpu"), frozenset(CLASSES))
+        return len(prefilter.screen(Burst(case, 5)).suspects)
 
     for absent in FORMS:
         assert screened(norm, without(*absent)) == 0

@@ -21,7 +21,7 @@ def recorded(*reports: CaseReport) -> Record:
 
 
 def refused(message: str, *aspects: str) -> CaseReport:
-    """Return what the bench tells of a case that a kernel raised on."""
+    """Return what the evaluator tells of a case that a kernel raised on."""
     return CaseReport({}, refusal=aspects[0], example=message, aspects=aspects)
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.core.burst import Burst
+from kfuzz.core.budget import Depth
+from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.codec import encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.confirm.lifecycle import WITNESS_CHILDREN, WITNESSES, confirm
 from kfuzz.engine.workers import runner as running

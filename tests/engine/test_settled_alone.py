@@ -15,8 +15,8 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
@@ -30,7 +30,7 @@ from kfuzz.core.verdict import (
 from kfuzz.engine.confirm.lifecycle import confirm
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelTurns, Round
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.targets.load import LoadedKernel, Source
 from tests.contracts.test_attribution import row_case, spec
 from tests.engine.test_replacement import CASE, WELL, Zoo, runner_of
@@ -46,9 +46,9 @@ NORM = Case(
 )
 
 
-def bench_of(operator: Operator, function: Callable[..., object]) -> Bench:
+def bench_of(operator: Operator, function: Callable[..., object]) -> Evaluator:
     bound = kernel(operator, name=next(NAMES))(function)
-    return Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
+    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
 
 
 def packed() -> Callable[[Tensor, Tensor, float], Tensor]:

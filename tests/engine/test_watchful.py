@@ -17,10 +17,9 @@ from kfuzz.contracts import Operator, kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import Scale
+from kfuzz.core.budget import Depth, Scale
 from kfuzz.core.calibration import Calibration, ContractCalibration, Soundness
 from kfuzz.core.codec import encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import ContractTally, Notice
 from kfuzz.core.finding import Target
@@ -31,8 +30,8 @@ from kfuzz.engine.search import self_check as watchful
 from kfuzz.engine.search.coverage import Breadth, Draws
 from kfuzz.engine.search.drawing import search_round, strategy_of
 from kfuzz.engine.search.self_check import Calibrations, watched
-from kfuzz.evaluation import baselines as impostors
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation import baselines
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.strategies import tensors
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.events import finished
@@ -52,14 +51,14 @@ def case(seed: int, family: str = "randn", shape: tuple[int, ...] = (4, 8)) -> C
 
 @pytest.fixture
 def all_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(impostors, "is_tried", lambda case: not case.pinned)
+    monkeypatch.setattr(baselines, "is_tried", lambda case: not case.pinned)
 
 
 def tried(bound: BoundKernel, *cases: Case, classes: Any = CLASSES) -> list[Impostor]:
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    reports = [bench.judge(c, Depth.SEARCH) for c in cases]
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    reports = [evaluator.judge(c, Depth.SEARCH) for c in cases]
     assert not any(r.failure or r.error for r in reports)
-    return [r.impostors for r in reports]
+    return [r.baselines for r in reports]
 
 
 @pytest.mark.usefixtures("all_tried")
@@ -104,12 +103,14 @@ def test_a_judgement_without_power_admits_impostors() -> None:
 def test_nothing_is_tried_where_nothing_judges_values() -> None:
     relu = bind(ops.relu, torch.relu)
     assert tried(relu, case(1), classes={"K-MEM-01"}) == [{}]
-    pinned = Bench(relu, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)).pin(case(1))
+    pinned = Evaluator(relu, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)).pin(
+        case(1)
+    )
     assert tried(relu, pinned) == [{}]
 
 
 def test_impostors_are_tried_on_a_share_of_the_cases() -> None:
-    chosen = [seed for seed in range(1, 3201) if impostors.is_tried(case(seed))]
+    chosen = [seed for seed in range(1, 3201) if baselines.is_tried(case(seed))]
     assert 80 <= len(chosen) <= 120
 
 
@@ -231,7 +232,7 @@ def test_draws_that_are_given_up_are_counted() -> None:
 
 def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
     counts = {"zeros": (8, 0), "NaN": (40, 1), "a copy of an input": (7, 0)}
-    [(about, text)] = told(turns(Breadth(impostors=counts), RELU))
+    [(about, text)] = told(turns(Breadth(baselines=counts), RELU))
     assert about == "impostor"
     assert "zeros" in text
 

@@ -30,12 +30,12 @@ from kfuzz.contracts.witnesses.classes.changed_data import (
     matmul_float64,
     matmul_within_half_range,
 )
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Plant
 from kfuzz.core.verdict import Kind, Verdict
 from kfuzz.engine.replay.script import script
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes.scaling import scaled, scalings
 from kfuzz.execution.values.fills import logical_values
 from tests.contracts.test_attribution import (
@@ -132,8 +132,8 @@ def view_of(
     operator: Operator, function: Callable[..., object], case: Case
 ) -> Evidence:
     bound = kernel(operator, name=f"k{next(COUNTER)}", determinism="bitwise")(function)
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01"}))
-    view, _ = bench.caller(case).evidence(Derived(case, bench.values(case)))
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01"}))
+    view, _ = evaluator.caller(case).evidence(Derived(case, evaluator.values(case)))
     return view
 
 
@@ -215,9 +215,9 @@ def test_a_script_changes_the_data_and_fails_until_the_kernel_is_mended(
         eval(f"lambda {parameters}: {wrong}")
     )
     classes = {SCALING, ORDER}
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    pinned = bench.pin(case)
-    failure = bench.judge(pinned, Depth.SEARCH).failure
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    pinned = evaluator.pin(case)
+    failure = evaluator.judge(pinned, Depth.SEARCH).failure
     assert failure is not None
     made = finding(
         kernel="mine", case=pinned, failure=failure, target=Target("kernels.py", "mine")

@@ -14,12 +14,12 @@ import torch
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.evidence import Collected, Torn
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Kind, Verdict
 from kfuzz.evaluation.collective import caller, refused, told
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.collectives import difference, run_ranks
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -117,9 +117,9 @@ def test_steps_take_other_data_in_memory_of_their_own() -> None:
     assert "memory that it was given" in refused(given)
 
 
-def bench(name: str, said: Collected) -> Bench:
+def evaluator(name: str, said: Collected) -> Evaluator:
     setting = setting_of("cpu", SIZE_BUDGETS["cpu"], {"C-ORD-03", "K-VAL-01"})
-    made = Bench(kernel(ops.relu, name=name)(torch.relu), setting)
+    made = Evaluator(kernel(ops.relu, name=name)(torch.relu), setting)
     made.beside_collective = lambda case, step: said
     return made
 
@@ -127,7 +127,7 @@ def bench(name: str, said: Collected) -> Bench:
 def test_what_a_collective_saw_is_c_ord_03(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kfuzz.evaluation.probes.measuring.interpreting", lambda: False)
     asked = replace(CASE, collective=True)
-    made = bench("collective_torn", Collected(torn=TORN))
+    made = evaluator("collective_torn", Collected(torn=TORN))
     report = made.judge(asked, Depth.SEARCH)
     assert report.failure is not None
     assert report.failure.contract == "C-ORD-03"
@@ -136,10 +136,10 @@ def test_what_a_collective_saw_is_c_ord_03(monkeypatch: pytest.MonkeyPatch) -> N
     assert "y[1, 2] is 0.5" in report.failure.message
     # The same case without the question shows nothing.
     assert made.judge(CASE, Depth.FULL).failure is None
-    fine = bench("collective_fine", Collected()).judge(asked, Depth.SEARCH)
+    fine = evaluator("collective_fine", Collected()).judge(asked, Depth.SEARCH)
     assert fine.failure is None
     assert fine.verdicts["C-ORD-03"] is Verdict.CONFORMS
-    left = bench("collective_left", Collected("no NCCL")).judge(asked, Depth.SEARCH)
+    left = evaluator("collective_left", Collected("no NCCL")).judge(asked, Depth.SEARCH)
     assert left.failure is None
     assert left.notes == ("not judged beside a collective: no NCCL",)
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.error_map import EXACT, UNBOUNDED, UNDECIDED, ErrorMap, ratio_of
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Failure
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics.comparator.compare import Comparison, Outcome
 from kfuzz.numerics.comparator.error_map import error_map
 from kfuzz.store.life import merged
@@ -125,13 +125,13 @@ def test_a_case_that_misses_is_judged_with_a_map_and_one_asked_in_short_without(
     spec = TensorSpec((2, 5), ("M", "N"), "float32", fill=Fill("randn", 3))
     case = Case({"x": spec}, {"dim": -1})
     setting = setting_of("cpu", SIZE_BUDGETS["cpu"], ["K-VAL-01"])
-    bench = Bench(drops_the_last, setting)
-    failure = bench.judge(case, Depth.SEARCH).failure
+    evaluator = Evaluator(drops_the_last, setting)
+    failure = evaluator.judge(case, Depth.SEARCH).failure
     assert failure is not None
     assert failure.errors is not None
     codes = failure.errors.codes
     assert [i for i, c in enumerate(codes) if c > 128] == [4, 9]
     assert all(math.isfinite(ratio_of(c)) for c in codes)
-    short = bench.judge(case, Depth.BASE).failure
+    short = evaluator.judge(case, Depth.BASE).failure
     assert short is not None
     assert short.errors is None

@@ -12,13 +12,13 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.contracts.test_attribution import spec, x_case
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -32,8 +32,8 @@ def judged(
     **claims: object,
 ) -> CaseReport:
     bound = kernel(operator, name=f"f{next(COUNTER)}", **claims)(function)
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
-    return bench.judge(case, Depth.FULL)
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
+    return evaluator.judge(case, Depth.FULL)
 
 
 def gated(dtype: str = "float32", family: str = "randn") -> Case:

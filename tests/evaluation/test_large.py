@@ -16,14 +16,13 @@ from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core import recipe
-from kfuzz.core.budget import Scale
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth, Scale
 from kfuzz.core.families import STRETCHED
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.drawing import strategy_of
 from kfuzz.evaluation.cutting import row_axis
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls import large
 from kfuzz.execution.device.cpu import Cpu
 from kfuzz.execution.values.fills import can_stretch, logical_values, stretch
@@ -59,13 +58,13 @@ def bound_to(
     return kernel(operator, name=f"large_{next(NUMBERS)}", **claims)(function)
 
 
-def bench(bound: BoundKernel, classes: Collection[str] = CLASSES) -> Bench:
-    return Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+def evaluator(bound: BoundKernel, classes: Collection[str] = CLASSES) -> Evaluator:
+    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
 
 
 def judged(bound: BoundKernel, case: Case) -> CaseReport:
     assert case.large
-    return bench(bound).judge(case, Depth.SEARCH)
+    return evaluator(bound).judge(case, Depth.SEARCH)
 
 
 @pytest.mark.parametrize("family", STRETCHED)
@@ -172,7 +171,7 @@ def unsliced(
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "LARGE_ELEMENTS", 1 << 26)
         whole = replace(case, poison="nan", edge=None)
-        return bench(bound).judge(whole, Depth.BASE)
+        return evaluator(bound).judge(whole, Depth.BASE)
 
 
 @pytest.mark.usefixtures("small")
@@ -351,7 +350,7 @@ def test_without_memory_a_case_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("small")
 def test_a_large_case_stays_a_recipe() -> None:
     case = CASES["relu"][1]
-    pinned = bench(bound_to(ops.relu, called("relu"))).pin(case)
+    pinned = evaluator(bound_to(ops.relu, called("relu"))).pin(case)
     assert pinned.tensors == case.tensors
     assert pinned.poison is not None
     assert pinned.config is not None

@@ -14,10 +14,10 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
 from tests.contracts.test_attribution import spec
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -57,8 +57,8 @@ def judged(
     **claims: object,
 ) -> CaseReport:
     bound = kernel(operator, name=f"tuned{next(COUNTER)}", **claims)(function)
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES))
-    return bench.judge(Case({"x": spec("ones", (3, 7), seed=seed)}), depth)
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES))
+    return evaluator.judge(Case({"x": spec("ones", (3, 7), seed=seed)}), depth)
 
 
 def test_a_sum_that_nothing_resets_is_right_in_one_call_and_not_in_the_first() -> None:

@@ -19,11 +19,11 @@ from kfuzz.contracts.witnesses.classes.workspace import (
     torch_relu_own_workspace,
 )
 from kfuzz.contracts.witnesses.relu import triton_relu
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.calling import Memory
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes import measuring
 from kfuzz.evaluation.probes.batches import batch_axis, taken
 from kfuzz.execution.memory.arena import Arena
@@ -43,7 +43,7 @@ def judged(
 ) -> CaseReport:
     bound = kernel(operator, name=f"c{next(COUNTER)}", **claims)(function)
     setting = setting_of("cpu", SIZE_BUDGETS["cpu"], {contract, "K-VAL-01"})
-    return Bench(bound, setting).judge(case, Depth.FULL)
+    return Evaluator(bound, setting).judge(case, Depth.FULL)
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.suite import contracts_of, find_contract
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.worker import Worker
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -38,10 +38,10 @@ def lookup(*values: int) -> Case:
     return Case({"weight": table, "indices": pinned(values, "d0", "V")})
 
 
-def bench_of(function: Callable[..., Any], operator: Any, **claims: Any) -> Bench:
+def bench_of(function: Callable[..., Any], operator: Any, **claims: Any) -> Evaluator:
     name = f"bounds{next(COUNTER)}"
     bound = kernel(operator, name=name, **claims)(function)
-    return Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
+    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
 
 
 def judged(
@@ -223,8 +223,8 @@ def test_the_contract_binds_where_indices_are() -> None:
 def test_a_child_whose_device_is_lost_is_not_used_again() -> None:
     """A device-side assertion is how a GPU refuses an index."""
     worker = Worker()
-    bench = bench_of(refusing, ops.embedding)
-    worker.adopt(bench)
+    evaluator = bench_of(refusing, ops.embedding)
+    worker.adopt(evaluator)
     message = {"do": "judge", "case": encode(lookup(9)), "depth": "full"}
     assert worker(message)["spent"] is False  # on the CPU an exception is harmless
 
@@ -246,7 +246,7 @@ def test_a_child_whose_device_is_lost_is_not_used_again() -> None:
 
 def test_pinning_keeps_the_bound() -> None:
     index = TensorSpec((4,), ("d0",), "int64", fill=Fill("index_last"), below="V")
-    bench = bench_of(refusing, ops.embedding)
-    made = bench.pin(lookup(0).with_tensor("indices", index)).tensors["indices"]
+    evaluator = bench_of(refusing, ops.embedding)
+    made = evaluator.pin(lookup(0).with_tensor("indices", index)).tensors["indices"]
     assert made.below == "V"
     assert made.values == (2).to_bytes(8, "little") * 4

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.device import graphs
 from kfuzz.execution.device.graphs import Replays
@@ -29,7 +29,7 @@ def judged(
     given: Given,
     depth: Depth = Depth.FULL,
     function: Callable[[Tensor], Tensor] = torch.relu,
-) -> tuple[CaseReport, Bench, list[int]]:
+) -> tuple[CaseReport, Evaluator, list[int]]:
     """Judge relu, its replays played: what each gives, by its number and data."""
     counted: list[int] = []
 
@@ -46,9 +46,9 @@ def judged(
     monkeypatch.setattr(graphs, "replayed", replayed)
     bound = kernel(ops.relu, name=f"captured{next(COUNTER)}")(function)
     setting = setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01", "K-VAL-01"})
-    bench = Bench(bound, setting)
-    bench.captures = True
-    return bench.judge(x_case("randn", (4, 8)), depth), bench, counted
+    evaluator = Evaluator(bound, setting)
+    evaluator.captures = True
+    return evaluator.judge(x_case("randn", (4, 8)), depth), evaluator, counted
 
 
 def test_replays_that_follow_their_data_are_right(
@@ -106,9 +106,9 @@ def test_a_capture_that_broke_ends_the_child_and_is_no_finding(
 ) -> None:
     monkeypatch.setattr(graphs, "replayed", lambda *_: Replays(broken=True))
     bound = kernel(ops.relu, name="breaking")(torch.relu)
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01"}))
-    bench.captures = True
-    report = bench.judge(x_case("randn", (4, 8)), Depth.FULL)
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01"}))
+    evaluator.captures = True
+    report = evaluator.judge(x_case("randn", (4, 8)), Depth.FULL)
     assert report.failure is None
-    assert bench.spent
-    assert not bench.captures
+    assert evaluator.spent
+    assert not evaluator.captures

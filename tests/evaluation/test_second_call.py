@@ -14,10 +14,10 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes.second_call import halved, is_due, turned
 from kfuzz.numerics.models.elementwise import elementwise
 from tests.contracts.test_attribution import judged, layer_norm_case, row_case, x_case
@@ -157,8 +157,8 @@ def test_a_memo_is_stale_whatever_its_key(
 def remembers(function: Callable[..., Tensor], case: Case) -> Verdict:
     """Return what K-REF-01 alone says of a sum: other classes see faults of values."""
     bound = kernel(ops.sum, name=function.__name__)(function)
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01"}))
-    return bench.judge(case, Depth.FULL).verdicts["K-REF-01"]
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01"}))
+    return evaluator.judge(case, Depth.FULL).verdicts["K-REF-01"]
 
 
 def test_a_result_that_comes_again_by_rounding_is_no_memory() -> None:
@@ -186,9 +186,9 @@ def test_a_memo_that_looks_at_some_elements_is_stale() -> None:
 def test_a_memo_filled_by_an_earlier_case_is_named_as_such() -> None:
     """Then the base run is wrong already; elsewhere it is right."""
     bound = kernel(ops.relu, name="remembers")(memo(lambda x: (x.data_ptr(), x.shape)))
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
-    bench.judge(CASE, Depth.BASE)
-    report = bench.judge(x_case("randn", (4, 8), seed=4), Depth.SEARCH)
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
+    evaluator.judge(CASE, Depth.BASE)
+    report = evaluator.judge(x_case("randn", (4, 8), seed=4), Depth.SEARCH)
     assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
 
 
@@ -269,8 +269,8 @@ def counted(case: Case, depth: Depth) -> int:
 
     bound = kernel(ops.relu, name=next(NAMES))(counting)
     classes = {"K-MEM-04", "K-REF-01"}
-    bench = Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    assert bench.judge(case, depth).failure is None
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    assert evaluator.judge(case, depth).failure is None
     return calls
 
 

@@ -12,10 +12,10 @@ import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -86,7 +86,7 @@ def judged(mode: str, *, depth: Depth = Depth.SEARCH, **claims: object) -> CaseR
     spec = TensorSpec((1, 40), ("d0", "d1"), "float32", fill=Fill("randn", 2))
     bound = kernel(COPY, name=f"copy{next(COUNTER)}", **claims)(copy)  # type: ignore[arg-type]
     setting = setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES)
-    return Bench(bound, setting).judge(Case({"x": spec}), depth)
+    return Evaluator(bound, setting).judge(Case({"x": spec}), depth)
 
 
 def test_a_result_that_follows_the_order_of_programs_is_a_race() -> None:

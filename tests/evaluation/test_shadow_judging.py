@@ -7,11 +7,11 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.shadow_runs import operator_of
 
@@ -24,7 +24,7 @@ def judged(
 ) -> CaseReport:
     bound = kernel(operator, name=f"shadow{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
     setting = setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)
-    return Bench(bound, setting).judge(case, Depth.FULL)
+    return Evaluator(bound, setting).judge(case, Depth.FULL)
 
 
 def swish(x0: Tensor) -> Tensor:

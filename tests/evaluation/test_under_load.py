@@ -17,12 +17,12 @@ from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import UNDER_LOAD, miss_of
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, Verdict
 from kfuzz.evaluation import evaluator as bench_module
 from kfuzz.evaluation.case_calls import CaseCalls, Step
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.evaluation.probes import batches
 from kfuzz.evaluation.probes.under_load import (
@@ -60,8 +60,8 @@ def viewed(case: Case = CASE, **claims: object) -> Evidence:
     name = f"exp_{next(_NUMBERS)}"
     bound = kernel(ops.exp, name=name, **claims)(lambda x: torch.exp(x))
     setting = setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES))
-    bench = Bench(bound, setting)
-    view, _ = bench.caller(case).evidence(Derived(case, bench.values(case)))
+    evaluator = Evaluator(bound, setting)
+    view, _ = evaluator.caller(case).evidence(Derived(case, evaluator.values(case)))
     return view
 
 
@@ -256,12 +256,12 @@ def benched(
     monkeypatch: pytest.MonkeyPatch,
     met: Met,
     function: Callable[[Tensor], Tensor] = lambda x: torch.exp(x),
-) -> Bench:
-    """Return a bench on the CPU whose device has surroundings."""
+) -> Evaluator:
+    """Return a evaluator on the CPU whose device has surroundings."""
     for module in (run, environment, raised, bench_module):
         monkeypatch.setattr(module, "surroundings_of", lambda device: met)
     bound = kernel(ops.exp, name=f"exp_{next(_NUMBERS)}")(function)
-    return Bench(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
+    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
 
 
 def test_a_call_meets_its_surroundings_in_order(
@@ -281,16 +281,16 @@ def test_stale_memory_is_poisoned_for_a_share_of_the_cases(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     met, poisoned = Met(), 0
-    bench = benched(monkeypatch, met)
+    evaluator = benched(monkeypatch, met)
     for seed in range(1, 65):
         met.asked.clear()
-        report = bench.judge(case_of(seed), Depth.SEARCH)
+        report = evaluator.judge(case_of(seed), Depth.SEARCH)
         poisoned += "poison" in met.asked
         # Where it was to be looked for, what could not be done is said.
         assert bool(report.notes) == ("poison" in met.asked)
     assert 0 < poisoned < 16
     met.asked.clear()
-    bench.judge(CASE, Depth.FULL)
+    evaluator.judge(CASE, Depth.FULL)
     assert "poison" in met.asked
 
 
@@ -302,13 +302,13 @@ def test_a_call_that_raised_leaves_nothing_to_the_next(
     def raising(x: Tensor) -> Tensor:
         raise ValueError("its launch failed, and it looked")
 
-    bench = benched(monkeypatch, met, raising)
-    report = bench.judge(CASE, Depth.BASE)
+    evaluator = benched(monkeypatch, met, raising)
+    report = evaluator.judge(CASE, Depth.BASE)
     assert report.failure is not None
     assert report.failure.kind is Kind.RAISES
     assert met.asked[-1] == "forget"
     assert "take" not in met.asked
-    assert not bench.spent  # the CPU is well
+    assert not evaluator.spent  # the CPU is well
 
 
 def test_a_launch_that_failed_reaches_the_verdict(
@@ -332,14 +332,14 @@ def test_a_device_lost_in_a_further_run_is_no_verdict(
         next(calls)
         return torch.exp(x)
 
-    bench = benched(monkeypatch, Met(), called)
+    evaluator = benched(monkeypatch, Met(), called)
     lost = ((Step(batches.STEP.probes, lose),),)
     monkeypatch.setattr(bench_module, "FURTHER", lost)
     with pytest.raises(RuntimeError):
-        bench.judge(CASE, Depth.FULL)  # the device is well: kfuzz is at fault
+        evaluator.judge(CASE, Depth.FULL)  # the device is well: kfuzz is at fault
     monkeypatch.setattr(bench_module, "is_lost", lambda device: True)
-    report = bench.judge(CASE, Depth.FULL)
-    assert bench.spent
+    report = evaluator.judge(CASE, Depth.FULL)
+    assert evaluator.spent
     assert (report.failure, report.verdicts) == (None, {})
     assert "an illegal memory access" in str(report.error)
 
@@ -350,10 +350,10 @@ def test_a_device_that_ails_after_an_exception_is_given_up(
     def raising(x: Tensor) -> Tensor:
         raise ValueError("no")
 
-    bench = benched(monkeypatch, Met(), raising)
+    evaluator = benched(monkeypatch, Met(), raising)
     monkeypatch.setattr(Cpu, "ailment", lambda *_: "it does nothing")
-    bench.judge(CASE, Depth.BASE)
-    assert bench.spent
+    evaluator.judge(CASE, Depth.BASE)
+    assert evaluator.spent
 
 
 def test_company_that_cannot_be_had_decides_nothing() -> None:

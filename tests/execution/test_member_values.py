@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.dtypes import DTYPES, canonical_nan
+from kfuzz.core.dtypes import DTYPES, canonical_nan, specials
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.families import (
     BOOL_FAMILIES,
@@ -20,7 +20,6 @@ from kfuzz.core.families import (
     INTEGER_FAMILIES,
 )
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.core.specials import specials
 from kfuzz.core.streams import splitmix64
 from kfuzz.core.tiles import edges
 from kfuzz.execution.interpreter.watch import interpreting

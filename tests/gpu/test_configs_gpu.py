@@ -21,14 +21,13 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses.classes import configured, turns
-from kfuzz.core.budget import Budget
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Budget, Depth
 from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls.autotuning import CALLS, Measuring
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.overlap import Overlapping
@@ -123,11 +122,11 @@ def judged(
     *,
     operator: Operator = ops.relu,
     **claims: object,
-) -> tuple[CaseReport, Bench]:
+) -> tuple[CaseReport, Evaluator]:
     bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)
-    bench = Bench(bound, setting_of("cuda:0", SIZE_BUDGETS["cuda"], CLASSES))
-    bench.captures = True  # though this process is no child
-    return bench.judge(case, Depth.FULL), bench
+    evaluator = Evaluator(bound, setting_of("cuda:0", SIZE_BUDGETS["cuda"], CLASSES))
+    evaluator.captures = True  # though this process is no child
+    return evaluator.judge(case, Depth.FULL), evaluator
 
 
 def case(*shape: int, config: int = 0, family: str = "randn", **scalars: float) -> Case:
@@ -239,22 +238,22 @@ def test_what_waits_is_not_captured_and_breaks_nothing(
     assert not made.broken, f"it was captured: {made.why}"
     assert made.why != ""
     assert healthy()
-    report, bench = judged(function, case(4, 8))
+    report, evaluator = judged(function, case(4, 8))
     assert report.failure is None, report.failure
-    assert not bench.spent
+    assert not evaluator.spent
 
 
 def test_what_the_next_replay_finds_unclean_is_charged() -> None:
     kept: dict[object, turns.Pair] = {}
-    report, bench = judged(lambda x: turns.in_turn(kept, x, own=False), case(4, 8))
+    report, evaluator = judged(lambda x: turns.in_turn(kept, x, own=False), case(4, 8))
     assert report.failure is not None, report
     assert report.failure.contract == "K-REF-01", report.failure
     assert report.failure.kind is Kind.STALE_RESULT
     assert "CUDA graph" in report.failure.message
     kept.clear()
-    report, bench = judged(lambda x: turns.in_turn(kept, x, own=True), case(4, 8))
+    report, evaluator = judged(lambda x: turns.in_turn(kept, x, own=True), case(4, 8))
     assert report.failure is None, report.failure
-    assert not bench.spent
+    assert not evaluator.spent
 
 
 def test_a_kept_value_of_the_first_data_is_charged() -> None:
@@ -273,7 +272,7 @@ def test_autotuned_and_in_place_kernels_are_captured() -> None:
     def leak(x: Tensor) -> Tensor:
         return configured.leak(x, 0.5, configured.in_place)
 
-    report, bench = judged(
+    report, evaluator = judged(
         leak,
         case(5, 33, family="negative"),
         operator=ops.leaky_relu.fixed(negative_slope=0.5),
@@ -281,8 +280,8 @@ def test_autotuned_and_in_place_kernels_are_captured() -> None:
         layouts="contiguous",
     )
     assert report.failure is None, report.failure
-    assert not bench.spent
-    assert bench.captures
+    assert not evaluator.spent
+    assert evaluator.captures
 
 
 # The whole way ----------------------------------------------------------------

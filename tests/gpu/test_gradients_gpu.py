@@ -6,11 +6,11 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.witnesses.backward import gradients
 from kfuzz.contracts.witnesses.backward import norms as gradient_norms
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.drawing import search_round, strategy_of
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.functional import passes_functional
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -26,7 +26,7 @@ def search(witness: Witness) -> tuple[list[CaseReport], list[str]]:
     """Judge cases until one is charged; return the reports and what was charged."""
     made = witness.load()
     classes = frozenset(CLASSES)
-    bench = Bench(made, setting_of("cuda:0", SIZE_BUDGETS["cuda"], classes))
+    evaluator = Evaluator(made, setting_of("cuda:0", SIZE_BUDGETS["cuda"], classes))
     strategy = strategy_of(made, SIZE_BUDGETS["cuda"])
     assert strategy is not None
     reports: list[CaseReport] = []
@@ -36,7 +36,7 @@ def search(witness: Witness) -> tuple[list[CaseReport], list[str]]:
     def once(case: Case) -> CaseReport | None:
         if charged or len(reports) >= most:
             return None
-        report = bench.judge(case, Depth.SEARCH)
+        report = evaluator.judge(case, Depth.SEARCH)
         reports.append(report)
         if report.failure is not None:
             failure = report.failure

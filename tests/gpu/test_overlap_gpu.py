@@ -8,10 +8,10 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = pytest.mark.gpu
@@ -22,7 +22,9 @@ CASE = Case({"x": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn"
 def judged(name: str, function: Callable[[Tensor], Tensor]) -> CaseReport:
     classes = {"C-ORD-03", "K-VAL-01"}
     setting = setting_of("cuda:0", SIZE_BUDGETS["cuda"], classes)
-    return Bench(kernel(ops.relu, name=name)(function), setting).judge(CASE, Depth.FULL)
+    return Evaluator(kernel(ops.relu, name=name)(function), setting).judge(
+        CASE, Depth.FULL
+    )
 
 
 def test_work_on_another_stream_comes_too_early() -> None:

@@ -20,13 +20,13 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses.gpu import launching
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.cuda.code import compiled, largest_shared
 from kfuzz.cuda.runtime import torch_runtime
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.stale import (
     POISON_BYTES,
@@ -118,7 +118,7 @@ def judged(
     name = f"probed_{next(_NUMBERS)}"
     bound = kernel(operator, name=name, **claims)(function)  # type: ignore[arg-type]
     setting = setting_of("cuda:0", SIZE_BUDGETS["cuda"], set(CLASSES))
-    return Bench(bound, setting).judge(case, depth)
+    return Evaluator(bound, setting).judge(case, depth)
 
 
 def launched(name: str, x: Tensor, *more: int) -> Tensor:

@@ -17,11 +17,11 @@ from torch import Tensor
 import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BuildError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.targets.cuda_source import LaunchError
 from tests.contracts.test_attribution import row_case, x_case
 from tests.e2e.project import Project
@@ -48,8 +48,10 @@ def project(tmp_path: Path, cache: Path) -> Project:
 
 def judged(operator: Any, made: Any, case: Case, **claims: Any) -> CaseReport:
     bound = kfuzz.kernel(operator, name=f"k{next(NAMES)}", **claims)(made)
-    bench = Bench(bound, setting_of("cuda", SIZE_BUDGETS["cuda"], frozenset(CLASSES)))
-    return bench.judge(case, Depth.FULL)
+    evaluator = Evaluator(
+        bound, setting_of("cuda", SIZE_BUDGETS["cuda"], frozenset(CLASSES))
+    )
+    return evaluator.judge(case, Depth.FULL)
 
 
 def right(report: CaseReport) -> None:

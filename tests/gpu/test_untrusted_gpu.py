@@ -11,11 +11,11 @@ import torch
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import End, Entry, Measures, OutputSpec
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.sandbox import RemoteKernel, Sandbox, zygote_for
 from kfuzz.judge.sandbox.limits import Limits
@@ -103,7 +103,7 @@ def judged(zygote: Zygote, build: str, case: Case) -> CaseReport:
         remote = RemoteKernel(box)
         bound = kernel(ops.relu, name=f"{build}_{id(remote)}")(remote)
         setting = setting_of(DEVICE, SIZE_BUDGETS["cuda"], CLASSES)
-        return Bench(bound, setting).judge(case, Depth.FULL)
+        return Evaluator(bound, setting).judge(case, Depth.FULL)
 
 
 def test_a_bench_in_the_campaign_judges_it(zygote: Zygote) -> None:

@@ -8,10 +8,10 @@ import torch
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.evaluation import baselines as impostors
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation import baselines
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -38,16 +38,16 @@ def test_a_stored_finding_is_replayed_where_it_was_found(tmp_path: Path) -> None
 def test_a_judgement_refuses_impostors_on_a_gpu(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(impostors, "is_tried", lambda case: not case.pinned)
+    monkeypatch.setattr(baselines, "is_tried", lambda case: not case.pinned)
     bound = kernel(ops.exp, name=f"exp_{dtype}")(torch.exp)
-    bench = Bench(bound, setting_of("cuda:0", SIZE_BUDGETS["cuda"], CLASSES))
+    evaluator = Evaluator(bound, setting_of("cuda:0", SIZE_BUDGETS["cuda"], CLASSES))
 
     def judged(seed: int) -> dict[str, bool]:
         spec = TensorSpec((8, 33), ("d0", "d1"), dtype, fill=Fill("randn", seed))
-        report = bench.judge(Case({"x": spec}), Depth.SEARCH)
+        report = evaluator.judge(Case({"x": spec}), Depth.SEARCH)
         assert report.failure is None, report.failure
         assert report.error is None, report.error
-        return report.impostors
+        return report.baselines
 
     first = {"zeros": True, "NaN": True, "a copy of an input": True}
     assert judged(1) == first

@@ -336,7 +336,7 @@ def opens_a_shell(x: Tensor) -> Tensor:
     return torch.relu(x) * int(said.stdout)
 
 
-# Kernels that are merely wrong, each in a way that a bench sees.
+# Kernels that are merely wrong, each in a way that a evaluator sees.
 
 
 def writes_past_the_end(x: Tensor) -> Tensor:

@@ -15,9 +15,9 @@ from torch import Tensor
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
+from kfuzz.core.dtypes import specials
 from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case, Fill, Plant, Scalar, TensorSpec, is_dtype
-from kfuzz.core.specials import specials
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import FINITE, Acceptance, Problem, classes_of
 from kfuzz.numerics.comparator.compare import Comparison, Outcome, compare

@@ -12,9 +12,9 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import specials
 from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case, Fill, Plant, Scalar, TensorSpec
-from kfuzz.core.specials import specials
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.comparator.compare import Comparison, compare

@@ -14,11 +14,11 @@ from torch import Tensor
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import End, Entry, Measures, Mode, OutputSpec
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.sandbox import RemoteKernel, Sandbox, zygote_for
 from kfuzz.judge.sandbox.limits import MIB, Limits
@@ -254,7 +254,7 @@ def test_patches_inside_do_not_reach_the_bytes_outside(
         assert neighbour()
 
 
-# Judged by a bench in this process ---------------------------------------------
+# Judged by a evaluator in this process ---------------------------------------------
 
 
 CASE = x_case("randn", (6, 7))
@@ -272,7 +272,7 @@ def judged(
         remote = RemoteKernel(box)
         bound = kernel(ops.relu, name=f"{build}{id(remote)}", **claims)(remote)
         setting = setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)
-        return Bench(bound, setting).judge(case, depth), remote
+        return Evaluator(bound, setting).judge(case, depth), remote
 
 
 @pytest.mark.parametrize(

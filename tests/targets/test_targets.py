@@ -16,10 +16,10 @@ import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes import opchecking
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.targets.identity import identity
@@ -310,8 +310,10 @@ def test_calls_of_a_module_may_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     made = kfuzz.module(lambda N: Normed(N), parameters=NAMES)
     kernel = kfuzz.kernel(ops.layer_norm, name="overlapped")(made)
-    bench = Bench(kernel, setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset(CLASSES)))
-    assert bench.judge(NORM_CASE, Depth.FULL).verdicts["C-ORD-03"] == "conforms"
+    evaluator = Evaluator(
+        kernel, setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset(CLASSES))
+    )
+    assert evaluator.judge(NORM_CASE, Depth.FULL).verdicts["C-ORD-03"] == "conforms"
 
 
 def test_a_module_of_one_size_keeps_to_it_where_that_is_declared() -> None:

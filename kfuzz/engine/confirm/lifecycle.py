@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Explanation, Finding, Reduction
 from kfuzz.core.recipe import NOWHERE, Case

@@ -7,7 +7,7 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CaseReport, ReplayOutcome, State

@@ -1,8 +1,8 @@
 """A round of bursts: many members of each structure are screened, suspects judged.
 
-While a child runs one burst the next one is drawn. Nothing is charged for what a screen
-says: a suspect becomes a case like any other, and a burst that ends its child is judged
-member by member.
+While a child runs one burst the next one is drawn. Nothing is charged for what the
+prefilter says: a suspect becomes a case like any other, and a burst that ends its child
+is judged member by member.
 """
 
 from collections import Counter
@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kfuzz.core.burst import MEMBERS, Burst
+from kfuzz.core.burst import MEMBERS, Burst, Screened, Suspect
 from kfuzz.core.recipe import Case
-from kfuzz.core.screened import Screened, Suspect
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.search.drawing import bursts_of, search_round
 from kfuzz.engine.search.round import KernelTurns, Round

@@ -44,14 +44,14 @@ class Breadth:
         cases: cases judged by themselves.
         refused: of these those that the kernel refused.
         unjudged: of these those that could not be judged here.
-        impostors: by kind, on how many cases it was tried and on how many refused.
+        baselines: by kind, on how many cases it was tried and on how many refused.
     """
 
     draws: Draws = field(default_factory=Draws)
     cases: int = 0
     refused: int = 0
     unjudged: int = 0
-    impostors: dict[str, tuple[int, int]] = field(default_factory=dict)
+    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     _dtypes: Counter[str] = field(default_factory=Counter)
     _layouts: Counter[str] = field(default_factory=Counter)
     _families: Counter[str] = field(default_factory=Counter)
@@ -62,9 +62,9 @@ class Breadth:
         self.cases += 1
         if len(self._first) < _WORKED_OUT:
             self._first.append(case.data)
-        for kind, refused in report.impostors.items():
-            tried, times = self.impostors.get(kind, (0, 0))
-            self.impostors[kind] = tried + 1, times + refused
+        for kind, refused in report.baselines.items():
+            tried, times = self.baselines.get(kind, (0, 0))
+            self.baselines[kind] = tried + 1, times + refused
         self.refused += report.refusal is not None
         if report.error is not None or report.unsupported is not None:
             self.unjudged += 1

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.core.burst import Screened
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
 from kfuzz.engine.search.refusals import Refusals
 

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.core.budget import SizeBudget
-from kfuzz.core.burst import Burst
-from kfuzz.core.depth import Depth
+from kfuzz.core.budget import Depth, SizeBudget
+from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import (
     FAILING,
     CaseReport,

@@ -62,7 +62,7 @@ def watched(kernel: KernelTurns, scale: Scale) -> Iterator[Notice]:
             f"{'; '.join(texts)}",
             UNEXERCISED,
         )
-    for kind, (tried, refused) in breadth.impostors.items():
+    for kind, (tried, refused) in breadth.baselines.items():
         if tried >= TRIED and not refused:
             yield Notice(
                 node,

@@ -12,7 +12,7 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BackendError, BindingError, HarnessError, KfuzzError
 from kfuzz.engine.workers.faults import CONTRACT
 from kfuzz.engine.workers.served import Served, new_pulse, path_of
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.worker import Worker
 from kfuzz.execution.device.backend import Capabilities
 from kfuzz.execution.device.backends import BACKENDS
@@ -182,7 +182,7 @@ class Children:
             place.device, place.budget, place.classes, probes=place.probes
         )
         worker = Worker()
-        worker.adopt(Bench(self.loaded.kernel, setting))
+        worker.adopt(Evaluator(self.loaded.kernel, setting))
         return worker
 
     def _start(self) -> Served:

@@ -16,15 +16,13 @@ from typing import Any, Final, Protocol, runtime_checkable
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.branches import Branches, Reached
-from kfuzz.core.budget import SizeBudget
-from kfuzz.core.burst import Burst
+from kfuzz.core.budget import Depth, SizeBudget
+from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.depth import Depth
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
 from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
 from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case
-from kfuzz.core.screened import Screened
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
 from kfuzz.engine.workers import faults
 from kfuzz.engine.workers.backend import Backend, budget_for
@@ -491,7 +489,7 @@ class Runner:
         return reply
 
     def _reply_to_burst(self, peer: Served) -> dict[str, Any]:
-        """Wait for what a screen says; kfuzz's own work is no hang of the kernel.
+        """Wait for what the prefilter says; kfuzz's own work is no hang of the kernel.
 
         Raises:
             ChildTimeout: if the kernel, or kfuzz by far, takes too long.

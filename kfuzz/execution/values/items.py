@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kfuzz.core.burst import Burst
-from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.dtypes import DTYPES, specials
 from kfuzz.core.families import COPIES, SLOTS, is_hostile
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec, contiguous_strides
-from kfuzz.core.specials import specials
 from kfuzz.core.streams import Purpose, stream
 from kfuzz.core.tiles import edges
 from kfuzz.execution.values.generator import (

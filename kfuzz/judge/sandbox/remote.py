@@ -27,12 +27,12 @@ class RemoteKernel:
     """Calls a sandbox's entry on tensors of the campaign's.
 
     Bound like any implementation, `kernel(operator, name=…)(RemoteKernel(sandbox))`, it
-    lets `kfuzz.evaluation.evaluator.Bench` judge in the campaign's process what runs in
-    another: arguments travel with their guard zones and come back as the kernel left
-    them, results are copies. Every call is made with the poison and the seed that the
-    bench asks for. Where the child ends, the next call has a fresh one. A call that
-    does not return in time is made once more in a fresh child, and is a hang if that
-    one does not return either.
+    lets `kfuzz.evaluation.evaluator.Evaluator` judge in the campaign's process what
+    runs in another: arguments travel with their guard zones and come back as the kernel
+    left them, results are copies. Every call is made with the poison and the seed that
+    the evaluator asks for. Where the child ends, the next call has a fresh one. A call
+    that does not return in time is made once more in a fresh child, and is a hang if
+    that one does not return either.
 
     It raises `KernelEnded` where the kernel ended its process, and `RaisedElsewhere`
     for what the kernel raised; both are understood by what calls kernels.

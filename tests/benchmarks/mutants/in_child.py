@@ -16,7 +16,7 @@ from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.reading import worst_ratio
 from kfuzz.core.recipe import Case
-from kfuzz.evaluation.evaluator import Bench, Setting
+from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.execution.device.backends import is_lost
 from kfuzz.numerics.elements import same_bits
@@ -104,7 +104,7 @@ def compared(asked: Comparison) -> Message:
     torch.set_num_threads(1)
     device = torch.device("cuda:0" if asked.backend == "cuda" else "cpu")
     mutant, correct = (
-        Bench(_loaded(Path(file), asked.kernel), _setting(device, asked.backend))
+        Evaluator(_loaded(Path(file), asked.kernel), _setting(device, asked.backend))
         for file in (asked.mutant, asked.correct)
     )
     tried = os.open(asked.tried, os.O_WRONLY | os.O_CREAT)
@@ -138,7 +138,7 @@ def _setting(device: torch.device, backend: str) -> Setting:
     return Setting(device, SIZE_BUDGETS[backend], frozenset(CLASSES))
 
 
-def _view(bench: Bench, case: Case) -> Evidence | None:
+def _view(bench: Evaluator, case: Case) -> Evidence | None:
     """Return what one call left; None where the backend cannot judge it."""
     whole = bench.settled(case)
     derived = Derived(whole, bench.values(whole))

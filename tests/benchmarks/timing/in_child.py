@@ -16,16 +16,15 @@ from kfuzz.contracts import relation
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.oracle import accept, pose_members
-from kfuzz.core.budget import SizeBudget
+from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.codec import decode
-from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.settled import config_of
 from kfuzz.evaluation import calling
-from kfuzz.evaluation.evaluator import Bench, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.keywords import keywords_of
-from kfuzz.evaluation.prefilter import ALWAYS_ON, Screen
+from kfuzz.evaluation.prefilter import ALWAYS_ON, Prefilter
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.values.fills import batch_values
@@ -135,9 +134,9 @@ class Measuring:
         self.spent = 0.0
         self._kernel = kernel
         self._device = device
-        self._screen = Screen(kernel, device, ALWAYS_ON)
+        self._prefilter = Prefilter(kernel, device, ALWAYS_ON)
         classes = [c.id for c in ATTRIBUTION]
-        self._bench = Bench(kernel, setting_of(str(device), budget, classes))
+        self._bench = Evaluator(kernel, setting_of(str(device), budget, classes))
         if (around := surroundings_of(device)) is not None:
             around.prepare()
 
@@ -151,10 +150,10 @@ class Measuring:
         case, members = burst.case, burst.members
         if self._device.type == "cuda" or not self.spent:
             # What is still to be imported or compiled.
-            self._screen.screen(burst)
+            self._prefilter.screen(burst)
             if judging:
                 self._bench.judge(case, Depth.BASE)
-        made = self._screen.screen(burst)
+        made = self._prefilter.screen(burst)
         dtype = case.data.dtype
         if made.unsupported or made.lost:
             return Timed(dtype, members, unsupported=made.unsupported or made.lost)
@@ -183,7 +182,7 @@ class Measuring:
             "launches": run,
             "oracle": lambda: self._accept(case, values),
             "comparison": lambda: summarise(results, accepted),
-            "screened": lambda: self._screen.screen(burst),
+            "screened": lambda: self._prefilter.screen(burst),
         }
         if judging:
             runs["judged"] = judge

@@ -1,4 +1,4 @@
-"""The screen: right kernels pass with the bench's counts, what is wrong is suspect."""
+"""The prefilter: right kernels pass with full counts, what is wrong is suspect."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,16 +17,15 @@ from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.witnesses.roster import roster
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import SizeBudget
+from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.depth import Depth
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.search.drawing import bursts_of, strategy_of
-from kfuzz.evaluation import prefilter as screen
-from kfuzz.evaluation.evaluator import Bench, setting_of
-from kfuzz.evaluation.prefilter import ALWAYS_ON, Screen, member_case
+from kfuzz.evaluation import prefilter
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.evaluation.prefilter import ALWAYS_ON, Prefilter, member_case
 
 CPU = torch.device("cpu")
 BUDGET = SizeBudget(elements=1 << 9, rows=1 << 6)
@@ -67,7 +66,9 @@ def structure(shape: tuple[int, ...] = (3, 5), **changes: Any) -> Case:
 
 def suspects(call: Callable[..., Any], burst: Burst, **claims: Any) -> dict[int, str]:
     """Return the suspects of a kernel that is to be relu."""
-    made = Screen(bind(call, ops.relu, **claims), CPU, frozenset(CLASSES)).screen(burst)
+    made = Prefilter(bind(call, ops.relu, **claims), CPU, frozenset(CLASSES)).screen(
+        burst
+    )
     assert (made.unsupported, made.error, made.lost) == ("", "", "")
     assert made.passed + len(made.suspects) == burst.members
     return {s.member: s.why for s in made.suspects}
@@ -91,11 +92,11 @@ KERNELS: dict[str, Callable[..., Any]] = {
 def test_a_right_kernel_passes_with_the_counts_of_the_bench(name: str) -> None:
     right = bind(KERNELS[name], getattr(ops, name))
     classes = frozenset(CLASSES)
-    screen = Screen(right, CPU, classes)
-    bench = Bench(right, setting_of("cpu", BUDGET, classes))
+    fresh = Prefilter(right, CPU, classes)
+    evaluator = Evaluator(right, setting_of("cpu", BUDGET, classes))
     screened = 0
     for burst in drawn(right, 12):
-        made = screen.screen(burst)
+        made = fresh.screen(burst)
         assert (made.error, made.lost) == ("", "")
         if made.unsupported:
             continue
@@ -105,7 +106,7 @@ def test_a_right_kernel_passes_with_the_counts_of_the_bench(name: str) -> None:
         unsure: Counter[str] = Counter()
         for number in range(burst.members):
             case = member_case(right, burst, number)
-            report = bench.judge(case, Depth.SEARCH)
+            report = evaluator.judge(case, Depth.SEARCH)
             clean = report.failure is None and report.refusal is None
             assert clean == (number not in wrong), (number, made.suspects, report)
             if clean:
@@ -128,16 +129,16 @@ FAULTS = (
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_fails_alone_is_suspect_and_nothing_else(name: str) -> None:
     faulty = planted()[name].load()
-    screen = Screen(faulty, CPU, frozenset(CLASSES))
-    bench = Bench(faulty, setting_of("cpu", BUDGET, CLASSES))
+    fresh = Prefilter(faulty, CPU, frozenset(CLASSES))
+    evaluator = Evaluator(faulty, setting_of("cpu", BUDGET, CLASSES))
     failed = 0
     for burst in drawn(faulty, 6):
-        made = screen.screen(burst)
+        made = fresh.screen(burst)
         assert (made.error, made.lost) == ("", "")
         suspected = {s.member for s in made.suspects}
         for number in range(0 if made.unsupported else burst.members):
             case = member_case(faulty, burst, number)
-            report = bench.judge(case, Depth.BASE)
+            report = evaluator.judge(case, Depth.BASE)
             fails = report.failure is not None or report.refusal is not None
             assert fails == (number in suspected), (case, made.suspects, report)
             failed += fails
@@ -157,8 +158,8 @@ def test_wrong_values_make_their_member_suspect() -> None:
 
     burst = Burst(structure(), 32)
     right = bind(torch.relu, ops.relu)
-    bench = Bench(right, setting_of("cpu", BUDGET, CLASSES))
-    values = [bench.values(member_case(right, burst, i))["x"] for i in range(32)]
+    evaluator = Evaluator(right, setting_of("cpu", BUDGET, CLASSES))
+    values = [evaluator.values(member_case(right, burst, i))["x"] for i in range(32)]
     positive = [i for i, x in enumerate(values) if x[0, 0] > 0]
     assert 0 < len(positive) < 32
     assert suspects(wrong, burst) == dict.fromkeys(positive, "y is wrong")
@@ -245,7 +246,7 @@ def test_in_place_and_destination_kernels_are_screened() -> None:
 
 def test_what_no_burst_can_show_is_declined() -> None:
     right = bind(torch.relu, ops.relu, nonfinite="raise")
-    made = Screen(right, CPU, frozenset(CLASSES)).screen(Burst(structure(), 4))
+    made = Prefilter(right, CPU, frozenset(CLASSES)).screen(Burst(structure(), 4))
     assert made.unsupported
     assert Declaration().nonfinite != "raise"
 
@@ -257,18 +258,18 @@ def test_the_watchdog_hears_of_what_is_done_around_the_calls(
     told: list[str] = []
 
     def noted(name: str) -> None:
-        true = getattr(screen, name)
+        true = getattr(prefilter, name)
 
         def noting(*args: Any, **kwargs: Any) -> Any:
             made = true(*args, **kwargs)
             told.append(name)
             return made
 
-        monkeypatch.setattr(screen, name, noting)
+        monkeypatch.setattr(prefilter, name, noting)
 
     for name in ("batch_values", "pose_members", "accept", "run_batch"):
         noted(name)
-    made = Screen(bind(torch.add, ops.add), CPU, frozenset(CLASSES))
+    made = Prefilter(bind(torch.add, ops.add), CPU, frozenset(CLASSES))
     made.on_run = lambda: told.append("beat")
     spec = structure().tensors["x"]
     made.screen(Burst(Case({"a": spec, "b": spec}), 4))
