@@ -7,15 +7,10 @@ implementations leave out products with 0, or do not.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.rules import PREFIX, Either, Given, Gradients, Rule
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Acceptance, Problem
-
 
 # So many results of the greatest magnitude are added.
 _HEADROOM: Final = 16
@@ -35,7 +30,7 @@ class RuleBound:
     rule: Rule
     wanted: tuple[str, ...]
 
-    def __call__(self, problem: "Problem") -> "dict[str, Acceptance]":
+    def __call__(self, problem: "nm.Problem") -> "nm.Accepted":
         """Return the acceptance of each gradient, by output."""
         shadow = [n for n in self.wanted if n not in self.rule.exact]
         found = self._shadowed(problem, shadow) if shadow else {}
@@ -44,21 +39,19 @@ class RuleBound:
                 found[name] = self.rule.exact[name](problem)
         return {f"d{n}": defined(problem, found[n]) for n in self.wanted}
 
-    def _shadowed(
-        self, problem: "Problem", names: Sequence[str]
-    ) -> "dict[str, Acceptance]":
+    def _shadowed(self, problem: "nm.Problem", names: Sequence[str]) -> "nm.Accepted":
         from kfuzz.numerics.shadow import shadowed
 
         declared = {"causal_alignment": problem.declaration.causal_alignment}
         kinked: dict[str, bool] = {}
 
-        def spelled(*tensors: "Tensor", **scalars: Any) -> "tuple[Tensor, ...]":
+        def spelled(*tensors: "nm.Tensor", **scalars: Any) -> "tuple[nm.Tensor, ...]":
             given = given_of(
                 tuple(problem.tensors), tensors, {**scalars, **declared},
                 stored=problem.output.dtype, data=problem.format.unit,
             )  # fmt: skip
             made = self.rule.formula(given)
-            parts: list[Tensor] = []
+            parts: list[nm.Tensor] = []
             for name in names:
                 one, shape = made[name], given[name].shape
                 kinked[name] = isinstance(one, Either)
@@ -83,7 +76,7 @@ class RuleBound:
 
 def given_of(
     names: Sequence[str],
-    tensors: "Sequence[Tensor]",
+    tensors: "Sequence[nm.Tensor]",
     scalars: dict[str, Any],
     *,
     stored: Any = None,
@@ -100,17 +93,19 @@ def given_of(
     )  # fmt: skip
 
 
-def plain(gradients: Gradients, names: Sequence[str]) -> "tuple[Tensor, ...]":
+def plain(gradients: Gradients, names: Sequence[str]) -> "tuple[nm.Tensor, ...]":
     """Return one value of each gradient."""
     made = (gradients[name] for name in names)
     return tuple(one.value if isinstance(one, Either) else one for one in made)
 
 
-def hull(value: "Acceptance", one: "Acceptance", other: "Acceptance") -> "Acceptance":
+def hull(
+    value: "nm.Acceptance", one: "nm.Acceptance", other: "nm.Acceptance"
+) -> "nm.Acceptance":
     """Return the acceptance of what lies between two, or in either."""
     import torch
 
-    def spread(at: "Acceptance") -> "tuple[Tensor, Tensor]":
+    def spread(at: "nm.Acceptance") -> "tuple[nm.Tensor, nm.Tensor]":
         # The ends are 0 where they are not finite: there both are undecidable.
         return at.low, at.high
 
@@ -124,17 +119,15 @@ def hull(value: "Acceptance", one: "Acceptance", other: "Acceptance") -> "Accept
     )
 
 
-def beyond_range(problem: "Problem") -> "Tensor":
+def beyond_range(problem: "nm.Problem") -> "nm.Tensor":
     """Return the members in which some order of factors or terms may overflow.
 
     Kernels multiply gradients with one argument or with another first, and sum before
     or after: no intermediate result is above the sum of the gradients times the
     greatest element of each argument, of which a few are added.
     """
-    from kfuzz.numerics.accumulation import Accumulation
-
-    reach: Tensor | None = None
-    total: Tensor | None = None
+    reach: nm.Tensor | None = None
+    total: nm.Tensor | None = None
     for name, x in problem.tensors.items():
         if not x.is_floating_point():
             continue
@@ -145,11 +138,11 @@ def beyond_range(problem: "Problem") -> "Tensor":
             top = rows.amax(1).clamp(min=1)
             reach = top if reach is None else reach * top
     assert total is not None
-    limit = Accumulation.declared(problem.declaration).limit / _HEADROOM
+    limit = nm.Accumulation.declared(problem.declaration).limit / _HEADROOM
     return (total if reach is None else total * reach) > limit
 
 
-def defined(problem: "Problem", made: "Acceptance") -> "Acceptance":
+def defined(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance":
     """Return the acceptance with what nobody promises left undecided.
 
     A gradient that is not finite, of finite arguments, and any gradient of a case with
@@ -159,8 +152,8 @@ def defined(problem: "Problem", made: "Acceptance") -> "Acceptance":
     import torch
 
     special = ~torch.isfinite(made.reference)
-    whole: Tensor | None = None
-    told: Tensor | None = None
+    whole: nm.Tensor | None = None
+    told: nm.Tensor | None = None
     for name, x in problem.tensors.items():
         if not x.is_floating_point():
             continue

@@ -158,33 +158,29 @@ def _ruled(
     names: tuple[str, ...],
     outputs: Mapping[str, str],
 ) -> Operator:
-    into = tuple(PREFIX + output for output in outputs)
-    every = (*taken, *into)
+    every = (*taken, *(PREFIX + output for output in outputs))
 
-    def oracle(*tensors: Any, **scalars: Any) -> Any:
+    def product(*tensors: Any, **scalars: Any) -> tuple[Any, ...]:
         made = plain(rule.formula(given_of(every, tensors, scalars)), names)
-        whole = tuple(
+        return tuple(
             x.expand(tensors[every.index(n)].shape)
             for n, x in zip(names, made, strict=True)
         )
-        return whole if len(whole) > 1 else whole[0]
 
-    oracle.__doc__ = "The vector-Jacobian product of the operator, in plain torch."
-    lacks = {PREFIX + output: rule.lacks for output in outputs}
-    dims = {PREFIX + output: text for output, text in outputs.items()}
-    name = f"{operator.name}.backward"
-    bound = Tolerance(
-        Structure.INTERVAL,
-        f"of {', '.join(f'd{n}' for n in names)}: {rule.bound}",
-        "sums, products and moves of what was given have their own bounds; else the "
-        "running-error shadow of the rule times 4: recomputed from the arguments or "
-        "from the forward result as it was stored",
-    )
     return _operator(
-        operator, name, taken, names, dims, lacks,
-        oracle=oracle, error_model=RuleBound(name, rule, names), tolerance=bound,
+        operator,
+        taken,
+        names,
+        {output: (dims, rule.lacks) for output, dims in outputs.items()},
+        product,
+        "The vector-Jacobian product of the operator, in plain torch.",
+        error_model=RuleBound(f"{operator.name}.backward", rule, names),
+        bound=rule.bound,
+        derivation="sums, products and moves of what was given have their own bounds; "
+        "else the running-error shadow of the rule times 4: recomputed from the "
+        "arguments or from the forward result as it was stored",
         relation=rule.accept,
-    )  # fmt: skip
+    )
 
 
 def _traced(
@@ -193,58 +189,69 @@ def _traced(
     names: tuple[str, ...],
     outputs: Mapping[str, tuple[str, str, int]],
 ) -> Operator:
-    into = tuple(PREFIX + output for output in outputs)
     product = vector_jacobian(
         operator.oracle,
         arguments=len(taken),
         places=[place for _, _, place in outputs.values()],
         wanted=[taken.index(n) for n in names],
     )
-
-    def oracle(*tensors: Any, **scalars: Any) -> Any:
-        made = product(*tensors, **scalars)
-        return made if len(made) > 1 else made[0]
-
-    oracle.__doc__ = "The oracle's vector-Jacobian product, by autograd."
-    found = zip(into, outputs.values(), strict=True)
-    dims, lacks = {}, {}
-    for name, (text, axis, _) in found:
-        dims[name], lacks[name] = text, axis
-    name = f"{operator.name}.backward"
-    bound = Tolerance(
-        Structure.INTERVAL,
-        f"of {', '.join(f'd{n}' for n in names)}: as the shadow's of the oracle and of "
-        "its derivative by autograd, each result stored",
-        "four times what the running-error shadow derives step by step, with each "
-        "result of the forward and of the backward pass rounded to the output's format",
-    )
     made = _operator(
-        operator, name, taken, names, dims, lacks,
-        oracle=oracle, error_model=TracedBound(name, product, names), tolerance=bound,
-    )  # fmt: skip
+        operator,
+        taken,
+        names,
+        {output: (dims, lacks) for output, (dims, lacks, _) in outputs.items()},
+        product,
+        "The oracle's vector-Jacobian product, by autograd.",
+        error_model=TracedBound(f"{operator.name}.backward", product, names),
+        bound="as the shadow's of the oracle and of its derivative by autograd, each "
+        "result stored",
+        derivation="four times what the running-error shadow derives step by step, "
+        "with each result of the forward and of the backward pass rounded to the "
+        "output's format",
+    )
     _require_traceable(made, product, operator)
     return made
 
 
 def _operator(
     operator: Operator,
-    name: str,
     taken: tuple[str, ...],
     names: tuple[str, ...],
-    dims: Mapping[str, str],
-    lacks: Mapping[str, str],
+    outputs: Mapping[str, tuple[str, str]],
+    product: Callable[..., tuple[Any, ...]],
+    doc: str,
     *,
-    oracle: Callable[..., Any],
     error_model: Any,
-    tolerance: Tolerance,
+    bound: str,
+    derivation: str,
     relation: Any = None,
 ) -> Operator:
-    """Return the operator of the gradients."""
+    """Return the operator of the gradients.
+
+    Args:
+        operator: the forward operator.
+        taken: its tensors that the implementation takes.
+        names: the arguments whose gradients are wanted.
+        outputs: dimensions, and the parameter of the axis that is lacking, by output.
+        product: the gradients, of the tensors taken and the outputs' gradients.
+        doc: what it is, in words.
+        error_model: of the gradients.
+        bound: the same in words.
+        derivation: why that holds.
+        relation: between the gradients, if any.
+    """
+
+    def oracle(*tensors: Any, **scalars: Any) -> Any:
+        made = product(*tensors, **scalars)
+        return made if len(made) > 1 else made[0]
+
+    oracle.__doc__ = doc
     tensors = {n: operator.tensors[n] for n in taken}
-    for grad, text in dims.items():
-        tensors[grad] = TensorParameter(text, without=lacks[grad])
+    for output, (dims, lacks) in outputs.items():
+        tensors[PREFIX + output] = TensorParameter(dims, without=lacks)
+    gradients = ", ".join(f"d{n}" for n in names)
     return Operator(
-        name,
+        f"{operator.name}.backward",
         inputs={**tensors, **operator.scalars},
         oracle=oracle,
         error_model=error_model,
@@ -253,7 +260,7 @@ def _operator(
         ranks=operator.ranks,
         reduced=operator.reduced,
         shape_class=operator.shape_class,
-        homogeneous={" ".join(dims): 1},
+        homogeneous={" ".join(PREFIX + output for output in outputs): 1},
         workspaces=operator.workspaces,
         usual=operator.usual,
         defaults=replace(operator.defaults, subnormals="any"),
@@ -262,7 +269,7 @@ def _operator(
         subtracts_mean=operator.subtracts_mean,
         out_of_bounds=("undefined",) if operator.indices else ("raise", "undefined"),
         forward=operator,
-        tolerance=tolerance,
+        tolerance=Tolerance(Structure.INTERVAL, f"of {gradients}: {bound}", derivation),
         special_values=_SPECIAL,
     )
 

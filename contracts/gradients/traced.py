@@ -9,14 +9,10 @@ results in the output's format: that rounding is admitted at each.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.bounds import defined
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 
 @dataclass(frozen=True)
@@ -30,10 +26,10 @@ class TracedBound:
     """
 
     name: str
-    product: "Callable[..., tuple[Tensor, ...]]"
+    product: "Callable[..., tuple[nm.Tensor, ...]]"
     wanted: tuple[str, ...]
 
-    def __call__(self, problem: "Problem") -> "dict[str, Acceptance]":
+    def __call__(self, problem: "nm.Problem") -> "nm.Accepted":
         """Return the acceptance of each gradient of one member, by output."""
         from kfuzz.numerics.shadow import shadowed
 
@@ -41,7 +37,7 @@ class TracedBound:
         first = [t[0] for t in problem.tensors.values()]
         graph = traced(partial(self.product, **scalars), first)
 
-        def run(*tensors: "Tensor", **_: Any) -> Any:
+        def run(*tensors: "nm.Tensor", **_: Any) -> Any:
             return tuple(graph(*tensors))
 
         claims = replace(problem.declaration, intermediates="output")
@@ -52,7 +48,7 @@ class TracedBound:
 
 
 def traced(
-    function: "Callable[..., Any]", tensors: "Sequence[Tensor]"
+    function: "Callable[..., Any]", tensors: "Sequence[nm.Tensor]"
 ) -> "Callable[..., Any]":
     """Return a function as a graph of operators that are not defined by others.
 
@@ -80,7 +76,7 @@ def vector_jacobian(
     arguments: int,
     places: Sequence[int],
     wanted: Sequence[int],
-) -> "Callable[..., tuple[Tensor, ...]]":
+) -> "Callable[..., tuple[nm.Tensor, ...]]":
     """Return the vector-Jacobian product of an oracle, by autograd.
 
     Args:
@@ -91,7 +87,7 @@ def vector_jacobian(
     """
     import torch
 
-    def product(*tensors: "Tensor", **scalars: Any) -> "tuple[Tensor, ...]":
+    def product(*tensors: "nm.Tensor", **scalars: Any) -> "tuple[nm.Tensor, ...]":
         given, grads = list(tensors[:arguments]), tensors[arguments:]
         with torch.enable_grad():
             for i in wanted:
@@ -104,7 +100,7 @@ def vector_jacobian(
                 if results[place].requires_grad
             ]
             leaves = [given[i] for i in wanted]
-            found: Sequence[Tensor | None] = [None] * len(leaves)
+            found: Sequence[nm.Tensor | None] = [None] * len(leaves)
             if pairs:
                 made, into = zip(*pairs, strict=True)
                 found = torch.autograd.grad(made, leaves, into, allow_unused=True)

@@ -5,6 +5,8 @@ that need AMX on torch 2.11, those of Intel's processors on torch 2.13, those of
 torch 2.11 and an H100; where no device is named the code is one for both.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from kfuzz.contracts.platform.table import Defect
@@ -16,7 +18,7 @@ _LINEAR: Final = (
 )  # fmt: skip
 _PRODUCTS: Final = ("torch_matmul", "torch_bmm", *_LINEAR, "torch_attention_unfused")
 
-DEFECTS: Final = (
+_OF_CPU: Final = (
     Defect(
         "C-EXC-01",
         ("torch_gelu", "torch_geglu", "torch_linear_gelu"),
@@ -24,7 +26,6 @@ DEFECTS: Final = (
         "gelu([Inf, 0]) is [NaN, 0]; of one element alone, in float16, or without "
         "AVX-512 it is Inf. The others go through oneDNN",
         excuse=_UNDEFINED,
-        device="cpu",
     ),
     Defect(
         "C-EXC-01",
@@ -37,7 +38,6 @@ DEFECTS: Final = (
         "x64/matmul/brgemm_matmul.cpp: extendable_k)",
         excuse=_UNDEFINED,
         processor="AMX",
-        device="cpu",
     ),
     Defect(
         "C-EXC-01",
@@ -50,7 +50,6 @@ DEFECTS: Final = (
         "processor with AVX-512 under ONEDNN_MAX_CPU_ISA=AVX512_CORE",
         excuse=_UNDEFINED,
         processor="AVX-512 without BF16",
-        device="cpu",
     ),
     Defect(
         "K-MEM-01",
@@ -61,7 +60,6 @@ DEFECTS: Final = (
         "processors, where MKL runs other code",
         excuse=(("layouts", "inner_contiguous"),),
         processor="Intel AVX-512",
-        device="cpu",
     ),
     Defect(
         "K-GRD-01",
@@ -73,7 +71,6 @@ DEFECTS: Final = (
         "(aten/src/ATen/native/cpu/batch_norm_kernel.cpp, "
         "batch_norm_cpu_backward_channels_last_impl)",
         excuse=(("layouts", "contiguous"),),
-        device="cpu",
     ),
     Defect(
         "C-EXC-01",
@@ -83,7 +80,6 @@ DEFECTS: Final = (
         "[1, 7, 2, 1], dilation 2, x[0, 6, 2, 1] = Inf give y[0, 0, 0, 0] = NaN. "
         "oneDNN multiplies neighbours by the zeros that pad the weights",
         excuse=_UNDEFINED,
-        device="cpu",
     ),
     Defect(
         "K-VAL-01",
@@ -95,7 +91,6 @@ DEFECTS: Final = (
         "groups, x[0, :, 0, 0] = 1: y[0, :, 0, 0] is [3, 11], not [4, 12]; float32 "
         "and bfloat16",
         excuse=(("shape_class", "groups == 1 or I == 1 or R == S or R > 1 and S > 1"),),
-        device="cpu",
     ),
     Defect(
         "K-LIV-01",
@@ -107,7 +102,6 @@ DEFECTS: Final = (
         "[2, 1, 2, 1] with strides [2044, 1, 511, 511] beside contiguous weights of "
         "[1, 1, 2, 1], stride 4, padding 2, dilation 3; every format",
         excuse=(("shape_class", "dilation == 1 or padding == 0"),),
-        device="cpu",
     ),
     Defect(
         "C-EXC-01",
@@ -116,7 +110,6 @@ DEFECTS: Final = (
         "the maximum passes over NaN: a row of such scores is taken for a masked one, "
         "and is 0; without keys a query of Inf gives NaN, not 0",
         excuse=_UNDEFINED,
-        device="cpu",
     ),
     Defect(
         "K-MEM-02",
@@ -125,7 +118,6 @@ DEFECTS: Final = (
         "memory that nothing wrote is read: of q of [1, 4, 500, 64] and no key results "
         "are 0 or NaN, as memory held before",
         excuse=(("shape_class", "T >= 1"),),
-        device="cpu",
     ),
     Defect(
         "C-PRC-02",
@@ -133,8 +125,9 @@ DEFECTS: Final = (
         "erf of small bfloat16 numbers",
         "erf(1e-7) is 0 and erf(1e-6) 5.8 % too large in bfloat16, where float32 "
         "gives both; the vectorised function",
-        device="cpu",
     ),
+)
+_OF_BOTH: Final = (
     Defect(
         "C-PRC-02",
         ("torch_logsumexp",),
@@ -156,6 +149,8 @@ DEFECTS: Final = (
         "broadcast to the indices' before they are checked",
         excuse=(("out_of_bounds", "undefined"),),
     ),
+)
+_OF_CUDA: Final = (
     Defect(
         "C-EXC-01",
         ("torch_rms_norm", "torch_add_rms_norm"),
@@ -163,14 +158,12 @@ DEFECTS: Final = (
         "finite elements of [Inf, 0] give NaN, not 0; at multiples of 4, where another "
         "kernel runs, 0 (aten/src/ATen/native/cuda/layer_norm_kernel.cu)",
         excuse=_UNDEFINED,
-        device="cuda",
     ),
     Defect(
         "C-PRC-02",
         ("torch_group_norm",),
         "float16 group_norm of groups of equal elements with an eps of 1e-12",
         "the root, 1e6, is stored in float16 as Inf, and Inf * 0 is NaN, not the bias",
-        device="cuda",
     ),
     Defect(
         "K-LIV-01",
@@ -180,7 +173,6 @@ DEFECTS: Final = (
         "no blocks (aten/src/ATen/native/cuda/group_norm_kernel.cu, "
         "ComputeFusedParamsCUDAKernel)",
         excuse=(("shape_class", "C >= 1"),),
-        device="cuda",
     ),
     Defect(
         "K-LIV-01",
@@ -192,7 +184,6 @@ DEFECTS: Final = (
         "k of [1, 8, 1, 8] with strides [64, 8, 1, 1]. The conditions of aten/src/ATen/"
         "native/transformers/cuda/mem_eff_attention/kernel_forward.h (check_supported) "
         "are not among those by which the kernel is chosen, nor documented",
-        device="cuda",
     ),
     Defect(
         "C-CMP-03",
@@ -205,7 +196,6 @@ DEFECTS: Final = (
         "attention it faults, cudaErrorMisalignedAddress. Other views are reported in "
         "github.com/pytorch/pytorch/issues/112577",
         excuse=(("layouts", "contiguous"),),
-        device="cuda",
     ),
     Defect(
         "C-EXC-01",
@@ -215,7 +205,6 @@ DEFECTS: Final = (
         "another group's elements are NaN: x of [1, 8, 5, 5], weight of [4, 4, 3, 3], "
         "padding 2, dilation 3, 2 groups, zeros but x[0, 4, 4, 4] = Inf give "
         "y[0, 0, 0, 0] = NaN",
-        device="cuda",
     ),
     Defect(
         "C-EXC-01",
@@ -225,7 +214,6 @@ DEFECTS: Final = (
         "[0, NaN] in bfloat16; topk of 64 of 64 numbers of float16 puts it last. "
         "Float32 comes out in order",
         excuse=_UNDEFINED,
-        device="cuda",
     ),
     Defect(
         "C-EXC-02",
@@ -242,6 +230,12 @@ DEFECTS: Final = (
         "indexSelectSmallIndex, which index_select and embedding share, and dstIndex "
         "in indexAddSmallIndex)",
         excuse=(("out_of_bounds", "undefined"),),
-        device="cuda",
     ),
 )
+
+
+def _on(device: str, defects: tuple[Defect, ...]) -> Iterator[Defect]:
+    return (replace(defect, device=device) for defect in defects)
+
+
+DEFECTS: Final = (*_on("cpu", _OF_CPU), *_OF_BOTH, *_on("cuda", _OF_CUDA))

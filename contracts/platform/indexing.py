@@ -7,7 +7,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.platform.table import Claim, implements, narrowing
+from kfuzz.contracts.platform.table import (
+    Claim,
+    implements,
+    namesakes,
+    narrowing,
+    stored,
+)
 
 
 @implements(ops.embedding)
@@ -60,9 +66,8 @@ def torch_scatter_add(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
 @narrowing(
     ops.index_add,
     ANY_ORDER,
-    Claim(
-        "intermediates", "output",
-        "measured on torch 2.13: on the CPU each row that is added is stored in the "
+    stored(
+"measured on torch 2.13: on the CPU each row that is added is stored in the "
         "data's format; so are products with alpha in aten/src/ATen/native/cuda/"
         "Indexing.cu",
     ),
@@ -78,8 +83,7 @@ def torch_index_add(
     return torch.index_add(x, 0, index, src, alpha=alpha)
 
 
-implements(ops.topk, name="torch_topk")(torch.topk)
-implements(ops.sort, name="torch_sort")(torch.sort)
+namesakes("topk sort", torch)
 
 
 @implements(ops.sort, Claim("ties", "first", "torch.sort: stable=True keeps the order"))

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.platform.table import Claim, implements
+from kfuzz.contracts.platform.table import Claim, implements, stored
 
 
 @implements(ops.layer_norm)
@@ -37,9 +37,8 @@ def torch_add_rms_norm(
         "torch/nn/functional.py (_verify_batch_size) refuses a group of one element in "
         "a batch of one",
     ),
-    Claim(
-        "intermediates", "output",
-        "aten/src/ATen/native/cuda/group_norm_kernel.cu: eps, mean and the root of 16-"
+    stored(
+"aten/src/ATen/native/cuda/group_norm_kernel.cu: eps, mean and the root of 16-"
         "bit data are held in its format; the latter two no longer since pull request "
         "183946 of May 2026",
         device="cuda",
@@ -55,9 +54,8 @@ def torch_group_norm(
 @implements(
     ops.batch_norm,
     Claim("shape_class", "C >= 1", "measured on torch 2.13: 0 channels are refused"),
-    Claim(
-        "intermediates", "output",
-        "measured on torch 2.13: each step on strided 16-bit data is stored in its "
+    stored(
+"measured on torch 2.13: each step on strided 16-bit data is stored in its "
         "format",
         device="cpu",
     ),

@@ -7,20 +7,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.platform.table import Claim, implements
+from kfuzz.contracts.platform.table import Claim, implements, namesakes, stored
 
-implements(ops.add, name="torch_add")(torch.add)
-implements(ops.mul, name="torch_mul")(torch.mul)
+namesakes("add mul where clamp relu sigmoid tanh exp log", torch)
+namesakes("leaky_relu silu", functional)
 implements(ops.copy, name="torch_copy")(torch.clone)
-implements(ops.where, name="torch_where")(torch.where)
-implements(ops.clamp, name="torch_clamp")(torch.clamp)
-implements(ops.relu, name="torch_relu")(torch.relu)
-implements(ops.leaky_relu, name="torch_leaky_relu")(functional.leaky_relu)
-implements(ops.sigmoid, name="torch_sigmoid")(torch.sigmoid)
-implements(ops.tanh, name="torch_tanh")(torch.tanh)
-implements(ops.exp, name="torch_exp")(torch.exp)
-implements(ops.log, name="torch_log")(torch.log)
-implements(ops.silu, name="torch_silu")(functional.silu)
 implements(
     ops.elu,
     Claim(
@@ -47,9 +38,8 @@ FAST_ERF: Final = Claim(
     "at -3.47",
     device="cpu",
 )  # fmt: skip
-TWO_CALLS: Final = Claim(
-    "intermediates", "output",
-    "two operators: the activation is stored in the data's format between them",
+TWO_CALLS: Final = stored(
+"two operators: the activation is stored in the data's format between them",
 )  # fmt: skip
 
 implements(ops.gelu, FAST_ERF, name="torch_gelu")(functional.gelu)
@@ -88,9 +78,8 @@ def _turned(x: Tensor, *, interleaved: bool) -> Tensor:
 
 @implements(
     ops.rope,
-    Claim(
-        "intermediates", "output",
-        "a chain of operators: each of its steps is stored in the data's format",
+    stored(
+"a chain of operators: each of its steps is stored in the data's format",
     ),
 )  # fmt: skip
 def torch_rope(

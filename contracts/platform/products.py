@@ -18,7 +18,7 @@ from torch.nn import functional
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.platform.pointwise import FAST_ERF
-from kfuzz.contracts.platform.table import SHORT, Claim, implements, narrowing
+from kfuzz.contracts.platform.table import SHORT, Claim, implements, narrowing, stored
 
 # Parts of one sum that cuBLAS made at most, of 131,043 terms, on an H100 (torch 2.11):
 # tests/benchmarks/split_k.py. So many in bfloat16 leave long sums undecided.
@@ -35,9 +35,8 @@ ANY_SUBNORMALS: Final = Claim(
     "subnormal numbers, small ones of torch's own keep them",
     device="cpu",
 )  # fmt: skip
-BIAS_LAST: Final = Claim(
-    "intermediates", "output",
-    "aten/src/ATen/native/Linear.cpp: input that is strided or has no batch is "
+BIAS_LAST: Final = stored(
+"aten/src/ATen/native/Linear.cpp: input that is strided or has no batch is "
     "multiplied, stored, and the bias added to that",
 )  # fmt: skip
 
@@ -131,9 +130,8 @@ def torch_linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return functional.gelu(functional.linear(x, weight, bias))
 
 
-BIAS_AFTER: Final = Claim(
-    "intermediates", "output",
-    "aten/src/ATen/native/Convolution.cpp (ConvBackend::Cudnn): the bias is added to "
+BIAS_AFTER: Final = stored(
+"aten/src/ATen/native/Convolution.cpp (ConvBackend::Cudnn): the bias is added to "
     "the stored products",
     device="cuda",
 )  # fmt: skip

@@ -7,14 +7,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.platform.table import Claim, implements, narrowing
+from kfuzz.contracts.platform.table import (
+    Claim,
+    implements,
+    namesakes,
+    narrowing,
+    stored,
+)
 
-implements(ops.sum, name="torch_sum")(torch.sum)
-implements(ops.mean, name="torch_mean")(torch.mean)
-implements(ops.amax, name="torch_amax")(torch.amax)
-implements(ops.amin, name="torch_amin")(torch.amin)
-implements(ops.argmax, name="torch_argmax")(torch.argmax)
-implements(ops.var, name="torch_var")(torch.var)
+namesakes("sum mean amax amin argmax var", torch)
 
 
 narrowing(
@@ -35,9 +36,8 @@ narrowing(
 
 implements(
     ops.softmax,
-    Claim(
-        "intermediates", "output",
-        "measured on torch 2.13: along any dimension but the last, the exp of 16-bit "
+    stored(
+"measured on torch 2.13: along any dimension but the last, the exp of 16-bit "
         "data is stored in its format before the division",
         device="cpu",
     ),
@@ -45,9 +45,8 @@ implements(
 )(torch.softmax)  # fmt: skip
 implements(
     ops.log_softmax,
-    Claim(
-        "intermediates", "output",
-        "measured on torch 2.13: logarithms and differences of 16-bit data are stored "
+    stored(
+"measured on torch 2.13: logarithms and differences of 16-bit data are stored "
         "in its format",
         device="cpu",
     ),
@@ -55,9 +54,8 @@ implements(
 )(torch.log_softmax)  # fmt: skip
 implements(
     ops.logsumexp,
-    Claim(
-        "intermediates", "output",
-        "aten/src/ATen/native/ReduceOps.cpp (logsumexp_out_impl): differences, sums of "
+    stored(
+"aten/src/ATen/native/ReduceOps.cpp (logsumexp_out_impl): differences, sums of "
         "exponentials and logarithms are tensors of the data's format",
     ),
     name="torch_logsumexp",
@@ -66,9 +64,8 @@ implements(
 
 @implements(
     ops.l2_normalize,
-    Claim(
-        "intermediates", "output",
-        "torch/nn/functional.py (normalize): the norm is a tensor of the data's "
+    stored(
+"torch/nn/functional.py (normalize): the norm is a tensor of the data's "
         "format, in which an eps of 1e-12 is 0 for float16",
     ),
 )  # fmt: skip
@@ -77,9 +74,8 @@ def torch_l2_normalize(x: Tensor, dim: int = -1, eps: float = 1e-12) -> Tensor:
     return functional.normalize(x, 2.0, dim, eps)
 
 
-LOG_PROBABILITIES: Final = Claim(
-    "intermediates", "output",
-    "aten/src/ATen/native/LossNLL.cpp (cross_entropy_loss): log-probabilities are a "
+LOG_PROBABILITIES: Final = stored(
+"aten/src/ATen/native/LossNLL.cpp (cross_entropy_loss): log-probabilities are a "
     "tensor of the data's format; on the CPU nll_loss_out_frame sums in it too",
 )  # fmt: skip
 

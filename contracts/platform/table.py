@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import torch
 
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.errors import BindingError
 from kfuzz.core.shape_class import ShapeClass
 
@@ -150,6 +152,11 @@ class Implementation:
         return found
 
 
+def stored(source: str, *, device: str = "") -> Claim:
+    """Return the claim that intermediate results are stored in the data's format."""
+    return Claim("intermediates", "output", source, device=device)
+
+
 # By name, in order of definition.
 IMPLEMENTATIONS: Final[dict[str, Implementation]] = {}
 
@@ -182,6 +189,17 @@ def implements(
         return function
 
     return enter
+
+
+def namesakes(names: str, home: ModuleType) -> None:
+    """Enter functions that have the names of their operators, with no claims.
+
+    Args:
+        names: of the operators.
+        home: the module of the functions.
+    """
+    for name in names.split():
+        implements(OPERATORS[name], name=f"torch_{name}")(getattr(home, name))
 
 
 def narrowing(

@@ -6,16 +6,13 @@ take; run under the running-error shadow it gives the product and its bound at o
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+from kfuzz import numerics as nm
 
-    from kfuzz.numerics.acceptance import Acceptance, Problem
-
-    Exact = Callable[[Problem], Acceptance]
-    Relation = Callable[[Problem, Mapping[str, Tensor]], Mapping[str, Tensor]]
+Exact = Callable[["nm.Problem"], "nm.Acceptance"]
+Taken = Callable[["nm.Problem"], "nm.Tensor"]
+Relation = Callable[["nm.Problem", "nm.Tensors"], "nm.Tensors"]
 
 PREFIX: Final = "grad_"
 
@@ -33,18 +30,18 @@ class Given:
         data: unit roundoff of the data's format; 0 where nothing is rounded.
     """
 
-    tensors: Mapping[str, "Tensor"]
-    grads: Mapping[str, "Tensor"]
+    tensors: "nm.Tensors"
+    grads: "nm.Tensors"
     scalars: Mapping[str, Any]
-    stored: "torch.dtype | None" = None
+    stored: Any = None
     data: float = 0.0
 
-    def __getitem__(self, name: str) -> "Tensor":
+    def __getitem__(self, name: str) -> "nm.Tensor":
         """Return an argument of the forward operator."""
         return self.tensors[name]
 
     @property
-    def grad(self) -> "Tensor":
+    def grad(self) -> "nm.Tensor":
         """The gradient of the only output."""
         return next(iter(self.grads.values()))
 
@@ -53,7 +50,7 @@ class Given:
         """The dimension that the operator works along."""
         return int(self.scalars["dim"])
 
-    def saved(self, y: "Tensor") -> "Tensor":
+    def saved(self, y: "nm.Tensor") -> "nm.Tensor":
         """Return a forward result as a kernel may have kept it: rounded, or not."""
         return y if self.stored is None else y.to(self.stored)
 
@@ -68,12 +65,12 @@ class Either:
         other: the other end.
     """
 
-    value: "Tensor"
-    one: "Tensor"
-    other: "Tensor"
+    value: "nm.Tensor"
+    one: "nm.Tensor"
+    other: "nm.Tensor"
 
 
-Gradients = dict[str, "Tensor | Either"]
+Gradients = dict[str, "nm.Tensor | Either"]
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,7 @@ def rule(
     return register
 
 
-def both(one: "Tensor", other: "Tensor") -> "Tensor":
+def both(one: "nm.Tensor", other: "nm.Tensor") -> "nm.Tensor":
     """Return a number that kernels form in either of two ways.
 
     They are equal; under the shadow half of the greater error remains, of which the
@@ -142,6 +139,6 @@ def both(one: "Tensor", other: "Tensor") -> "Tensor":
     return (one + other) / 2
 
 
-def product(a: "Tensor", b: "Tensor", c: "Tensor") -> "Tensor":
+def product(a: "nm.Tensor", b: "nm.Tensor", c: "nm.Tensor") -> "nm.Tensor":
     """Return a b c, whichever two factors meet first: each may leave the range."""
     return ((a * b) * c + (a * c) * b + (b * c) * a) / 3

@@ -1,8 +1,8 @@
 """Gradients of elementwise operators."""
 
 import math
-from typing import TYPE_CHECKING
 
+from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.rules import (
     Either,
     Given,
@@ -13,11 +13,8 @@ from kfuzz.contracts.gradients.rules import (
 )
 from kfuzz.contracts.gradients.rules.exact import factor, whole
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def step(g: Given, x: "Tensor", below: "Tensor", above: "Tensor") -> Either:
+def step(g: Given, x: "nm.Tensor", below: "nm.Tensor", above: "nm.Tensor") -> Either:
     """Return `above` where x > 0, `below` where x < 0, and either at 0."""
     value = above.where(x > 0, below)
     return Either(value, value, value.where(x != 0, above))
@@ -123,7 +120,7 @@ def _softplus(g: Given) -> Gradients:
     return {"x": g.grad.where(z > float(g.scalars["threshold"]), curved)}
 
 
-def gelu_slope(x: "Tensor") -> "Tensor":
+def gelu_slope(x: "nm.Tensor") -> "nm.Tensor":
     """Return Phi(x) + x phi(x)."""
     below = 0.5 * (1 + (x * math.sqrt(0.5)).erf())
     density = (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
@@ -145,7 +142,7 @@ def _gelu_tanh(g: Given) -> Gradients:
     return {"x": g.grad * slope}
 
 
-def silu_slope(x: "Tensor") -> "Tensor":
+def silu_slope(x: "nm.Tensor") -> "nm.Tensor":
     """Return s (1 + x (1 - s)), s the sigmoid."""
     s = x.sigmoid()
     return s * (1 + x * (1 - s))

@@ -4,47 +4,36 @@ Each is a function of the gradient's problem: the arguments of the forward opera
 and `grad_…` for each output.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from kfuzz.contracts.gradients.rules import PREFIX
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Acceptance, Problem
-
-    Exact = Callable[[Problem], Acceptance]
-    Taken = Callable[[Problem], Tensor]
+from kfuzz import numerics as nm
+from kfuzz.contracts.gradients.rules import PREFIX, Exact, Taken
 
 
-def whole(output: str) -> "Exact":
+def whole(output: str) -> Exact:
     """Return the bound of an output's gradient itself: nothing rounds."""
 
-    def bound(problem: "Problem") -> "Acceptance":
-        from kfuzz.numerics.acceptance import around
+    def bound(problem: "nm.Problem") -> "nm.Acceptance":
 
-        return around(problem, problem.tensors[PREFIX + output], 0.0)
+        return nm.around(problem, problem.tensors[PREFIX + output], 0.0)
 
     return bound
 
 
-def moved(taken: "Taken") -> "Exact":
+def moved(taken: Taken) -> Exact:
     """Return the bound of elements that are only moved."""
 
-    def bound(problem: "Problem") -> "Acceptance":
-        from kfuzz.numerics.acceptance import around
+    def bound(problem: "nm.Problem") -> "nm.Acceptance":
 
-        return around(problem, taken(problem), 0.0)
+        return nm.around(problem, taken(problem), 0.0)
 
     return bound
 
 
-def factor(name: str) -> "Exact":
+def factor(name: str) -> Exact:
     """Return the bound of the product of the gradient with an argument."""
 
-    def bound(problem: "Problem") -> "Acceptance":
+    def bound(problem: "nm.Problem") -> "nm.Acceptance":
         from kfuzz.contracts.operators.elementwise.mul import accept
 
         pair = {"a": problem.tensors[PREFIX + "y"], "b": problem.tensors[name]}
@@ -53,7 +42,7 @@ def factor(name: str) -> "Exact":
     return bound
 
 
-def products(left: "Taken", right: "Taken", shape: "Taken | None" = None) -> "Exact":
+def products(left: Taken, right: Taken, shape: Taken | None = None) -> Exact:
     """Return the bound of a matrix product.
 
     Args:
@@ -62,10 +51,9 @@ def products(left: "Taken", right: "Taken", shape: "Taken | None" = None) -> "Ex
         shape: of whose shape the result is.
     """
 
-    def bound(problem: "Problem") -> "Acceptance":
-        from kfuzz.numerics.models.dots import dots
+    def bound(problem: "nm.Problem") -> "nm.Acceptance":
 
-        made = dots(problem, left(problem), right(problem))
+        made = nm.dots(problem, left(problem), right(problem))
         if shape is not None:
             made = made.reshaped(*shape(problem).shape)
         return made.accepted(problem)
@@ -73,10 +61,10 @@ def products(left: "Taken", right: "Taken", shape: "Taken | None" = None) -> "Ex
     return bound
 
 
-def summed(taken: "Taken", dim: int) -> "Exact":
+def summed(taken: Taken, dim: int) -> Exact:
     """Return the bound of a sum along a dimension, in any order."""
 
-    def bound(problem: "Problem") -> "Acceptance":
+    def bound(problem: "nm.Problem") -> "nm.Acceptance":
         from kfuzz.contracts.operators.reductions.sum import accept
 
         parts = replace(problem, tensors={"x": taken(problem)}, scalars={"dim": dim})
@@ -85,21 +73,20 @@ def summed(taken: "Taken", dim: int) -> "Exact":
     return bound
 
 
-def prefixes(problem: "Problem") -> "Acceptance":
+def prefixes(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the bound of a cumulative sum's gradient: the sums of all suffixes."""
     from kfuzz.contracts.operators.reductions.cumsum import accept
-    from kfuzz.numerics.acceptance import Acceptance
 
     dim = problem.axis()
     turned = problem.tensors[PREFIX + "y"].flip(dim)
     made = accept(replace(problem, tensors={"x": turned}))["y"]
     fields = vars(made)
     back = {n: t.flip(dim) for n, t in fields.items() if hasattr(t, "flip")}
-    assert isinstance(made, Acceptance)
+    assert isinstance(made, nm.Acceptance)
     return replace(made, **back)
 
 
-def scattered(to: str, index: "Taken", dim: int, source: "Taken") -> "Exact":
+def scattered(to: str, index: Taken, dim: int, source: Taken) -> Exact:
     """Return the bound of sums of the rows or elements that name a place.
 
     Args:
@@ -109,17 +96,17 @@ def scattered(to: str, index: "Taken", dim: int, source: "Taken") -> "Exact":
         source: what is added.
     """
 
-    def bound(problem: "Problem") -> "Acceptance":
+    def bound(problem: "nm.Problem") -> "nm.Acceptance":
         import torch
 
-        from kfuzz.numerics.models.scattered import scattered_sums
-
         start = torch.zeros_like(problem.tensors[to])
-        return scattered_sums(problem, start, index(problem), source(problem), dim=dim)
+        return nm.scattered_sums(
+            problem, start, index(problem), source(problem), dim=dim
+        )
 
     return bound
 
 
-def grad(problem: "Problem") -> "Tensor":
+def grad(problem: "nm.Problem") -> "nm.Tensor":
     """Return the gradient of the output y."""
     return problem.tensors[PREFIX + "y"]

@@ -1,33 +1,27 @@
 """Gradients of operators with indices, of the loss of a classifier, of rotations."""
 
-from typing import TYPE_CHECKING
-
+from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.rules import Given, Gradients, both, rule
 from kfuzz.contracts.gradients.rules.exact import grad, moved, scattered, whole
 from kfuzz.contracts.operators.elementwise.rope import tables
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Problem
-
 SCATTERED = "gamma(c, u) sum|grad_y| over the c elements of grad_y that name a place"
 
 
-def _rows(problem: "Problem", name: str) -> "Tensor":
+def _rows(problem: "nm.Problem", name: str) -> "nm.Tensor":
     """Return indices of rows as those of their elements, [members, k, width]."""
     index = problem.tensors[name].flatten(1)
     return index.unsqueeze(-1).expand(-1, -1, grad(problem).shape[-1])
 
 
-def _listed(problem: "Problem") -> "Tensor":
+def _listed(problem: "nm.Problem") -> "nm.Tensor":
     g = grad(problem)
     members, width = g.shape[0], g.shape[-1]
     return g.reshape(members, g.numel() // max(members * width, 1) if width else
                      _count(problem), width)  # fmt: skip
 
 
-def _count(problem: "Problem") -> int:
+def _count(problem: "nm.Problem") -> int:
     return int(problem.tensors["indices"][0].numel())
 
 
@@ -127,7 +121,7 @@ def _rope(g: Given) -> Gradients:
     c, s = tables(g["cos"], g["sin"], interleaved=interleaved, repeats=repeats)
     half = x.shape[-1] // 2
 
-    def turned(t: "Tensor", sign: int) -> "Tensor":
+    def turned(t: "nm.Tensor", sign: int) -> "nm.Tensor":
         """Return (a, b) as (-b, a), or turned back as (b, -a)."""
         if interleaved:
             a, b = t[..., ::2], t[..., 1::2]
@@ -138,7 +132,7 @@ def _rope(g: Given) -> Gradients:
             return torch.stack(pair, -1).flatten(-2)
         return torch.cat(pair, -1)
 
-    def folded(t: "Tensor") -> "Tensor":
+    def folded(t: "nm.Tensor") -> "nm.Tensor":
         """Return the sum over batch and heads, then over the columns of one angle."""
         # As one sum: an implementation may take the terms in any order.
         table = g["cos"].shape[-1]

@@ -1,14 +1,8 @@
 """Gradients of normalisations."""
 
-from typing import TYPE_CHECKING
-
+from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.rules import Given, Gradients, both, product, rule
 from kfuzz.contracts.gradients.rules.exact import grad, summed
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Problem
 
 NORM = (
     "as the shadow's of r (wg - mean wg - z mean(wg z)), z = (x - mean) r, and of the "
@@ -16,7 +10,9 @@ NORM = (
 )
 
 
-def _normalised(x: "Tensor", wg: "Tensor", eps: float) -> tuple["Tensor", "Tensor"]:
+def _normalised(
+    x: "nm.Tensor", wg: "nm.Tensor", eps: float
+) -> tuple["nm.Tensor", "nm.Tensor"]:
     """Return normalised rows and their gradient.
 
     Two forms of either: differences first, or b x + c with sums of x itself.
@@ -38,15 +34,15 @@ def _normalised(x: "Tensor", wg: "Tensor", eps: float) -> tuple["Tensor", "Tenso
     return z, both(one, r * wg + b * x + c)
 
 
-def _rows(g: Given, x: "Tensor") -> "Tensor":
+def _rows(g: Given, x: "nm.Tensor") -> "nm.Tensor":
     return x.reshape(-1, g["x"].shape[-1])
 
 
-def _of_rows(problem: "Problem") -> "Tensor":
+def _of_rows(problem: "nm.Problem") -> "nm.Tensor":
     return grad(problem).flatten(1, -2)
 
 
-def _of_channels(problem: "Problem") -> "Tensor":
+def _of_channels(problem: "nm.Problem") -> "nm.Tensor":
     return grad(problem).transpose(1, 2).flatten(2)
 
 
@@ -65,7 +61,9 @@ def _layer_norm(g: Given) -> Gradients:
     return {**found, "weight": _rows(g, grad * z).sum(0)}
 
 
-def _scaled(x: "Tensor", wg: "Tensor", eps: float) -> tuple["Tensor", "Tensor"]:
+def _scaled(
+    x: "nm.Tensor", wg: "nm.Tensor", eps: float
+) -> tuple["nm.Tensor", "nm.Tensor"]:
     """Return rows over their root mean square and their gradient."""
     n = x.shape[-1]
     r = ((x * x).mean(-1, keepdim=True) + eps).rsqrt()

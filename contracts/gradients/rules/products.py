@@ -1,31 +1,24 @@
 """Gradients of matrix products, of what is fused with them, and of attention."""
 
 import math
-from typing import TYPE_CHECKING
 
-from kfuzz.contracts.gradients.rules import Given, Gradients, both, rule
+from kfuzz import numerics as nm
+from kfuzz.contracts.gradients.rules import Given, Gradients, Taken, both, rule
 from kfuzz.contracts.gradients.rules.elementwise import gelu_slope
 from kfuzz.contracts.gradients.rules.exact import grad, products, summed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from kfuzz.numerics.acceptance import Problem
 
 PRODUCT = "R |grad_y||b|^T and R |a|^T|grad_y| as of the operator itself, nothing more"
 
 
-def _taken(name: str, *, turned: bool = False) -> "Callable[[Problem], Tensor]":
-    def taken(problem: "Problem") -> "Tensor":
+def _taken(name: str, *, turned: bool = False) -> Taken:
+    def taken(problem: "nm.Problem") -> "nm.Tensor":
         x = problem.tensors[name]
         return x.transpose(-1, -2) if turned else x
 
     return taken
 
 
-def _turned(problem: "Problem") -> "Tensor":
+def _turned(problem: "nm.Problem") -> "nm.Tensor":
     return grad(problem).transpose(-1, -2)
 
 
@@ -41,7 +34,7 @@ def _matmul(g: Given) -> Gradients:
     return {"a": g.grad @ g["b"].mT, "b": g["a"].mT @ g.grad}
 
 
-def _flat(x: "Tensor") -> "Tensor":
+def _flat(x: "nm.Tensor") -> "nm.Tensor":
     """Return [members, *, n] as [members, rows, n]."""
     rows = math.prod(x.shape[1:-1])
     return x.reshape(x.shape[0], rows, x.shape[-1])
@@ -62,7 +55,7 @@ def _linear(g: Given) -> Gradients:
     return _of_linear(g, g.grad)
 
 
-def _of_linear(g: Given, dz: "Tensor") -> Gradients:
+def _of_linear(g: Given, dz: "nm.Tensor") -> Gradients:
     flat, x = (t.reshape(-1, t.shape[-1]) for t in (dz, g["x"]))
     return {
         "x": (flat @ g["weight"]).reshape(g["x"].shape),
@@ -71,7 +64,7 @@ def _of_linear(g: Given, dz: "Tensor") -> Gradients:
     }
 
 
-def _before(g: Given) -> "Tensor":
+def _before(g: Given) -> "nm.Tensor":
     """Return x W^T + b."""
     x, bias = g["x"].reshape(-1, g["x"].shape[-1]), g.tensors.get("bias")
     made = x @ g["weight"].mT

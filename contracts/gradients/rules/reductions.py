@@ -1,27 +1,19 @@
 """Gradients of reductions, softmax and its kin, and of moves."""
 
-from typing import TYPE_CHECKING
-
+from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.rules import (
     Either,
     Given,
     Gradients,
+    Relation,
     both,
     product,
     rule,
 )
 from kfuzz.contracts.gradients.rules.exact import grad, moved, prefixes
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
-    from torch import Tensor
-
-    from kfuzz.contracts.gradients.rules import Relation
-    from kfuzz.numerics.acceptance import Problem
-
-
-def _spread(problem: "Problem") -> "Tensor":
+def _spread(problem: "nm.Problem") -> "nm.Tensor":
     return grad(problem).unsqueeze(problem.axis()).expand_as(problem.tensors["x"])
 
 
@@ -36,7 +28,7 @@ def _mean(g: Given) -> Gradients:
     return {"x": (g.grad / n).unsqueeze(g.dim).expand_as(g["x"])}
 
 
-def _greatest(g: Given, top: "Tensor") -> Gradients:
+def _greatest(g: Given, top: "nm.Tensor") -> Gradients:
     chosen = g["x"] == top.unsqueeze(g.dim)
     spread = g.grad.unsqueeze(g.dim)
     nothing = g.grad.new_zeros(())
@@ -48,10 +40,8 @@ def _greatest(g: Given, top: "Tensor") -> Gradients:
     return {"x": Either(value, nothing.where(several, value), alone)}
 
 
-def _shared(*, greatest: bool) -> "Relation":
-    def accept(
-        problem: "Problem", outputs: "Mapping[str, Tensor]"
-    ) -> "Mapping[str, Tensor]":
+def _shared(*, greatest: bool) -> Relation:
+    def accept(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
         """The shares of equal elements add up to grad_y."""
         dim, x = problem.axis(), problem.tensors["x"]
         made = outputs["dx"].to(x.dtype)

@@ -7,33 +7,46 @@ from kfuzz import strategies as ks
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 
 
-def reference(x: Any, *, dim: int) -> Any:
-    """torch.amax(x, dim): the greatest element; NaN if the row holds one."""
-    import torch
+def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
+    """Return the operator of a row's greatest, or least, element.
 
-    return torch.amax(x, dim)
+    Args:
+        name: torch's name of it.
+        noun: "maximum" or "minimum".
+        which: "greatest" or "least".
+        neutral: what it is of a row that holds nothing else.
+    """
+
+    def reference(x: Any, *, dim: int) -> Any:
+        import torch
+
+        return getattr(torch, name)(x, dim)
+
+    def accept(problem: "nm.Problem") -> "nm.Accepted":
+        """Return the exact acceptance: a maximum, or minimum, only selects."""
+        x = problem.tensors["x"]
+        return {"y": nm.around(problem, reference(x, dim=problem.axis()), 0.0)}
+
+    reference.__doc__ = (
+        f"torch.{name}(x, dim): the {which} element; NaN if the row holds one."
+    )
+    return Operator(
+        name,
+        inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
+        oracle=reference,
+        homogeneous={"x": 1},
+        error_model=accept,
+        defaults=MOVES,
+        dtypes=EVERY_DTYPE,
+        empty_reduction=False,
+        tolerance=Tolerance(
+            Structure.EXACT,
+            f"y == {noun[:3]} over dim",
+            f"a {noun} selects one of its operands and rounds nothing",
+        ),
+        special_values=f"NaN if the row holds a NaN; else the {which} element, "
+        f"{neutral} if all are {neutral}; +0 and -0 are equal",
+    )
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
-    """Return the exact acceptance: a maximum only selects."""
-    x = problem.tensors["x"]
-    return {"y": nm.around(problem, reference(x, dim=problem.axis()), 0.0)}
-
-
-amax = Operator(
-    "amax",
-    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference,
-    homogeneous={"x": 1},
-    error_model=accept,
-    defaults=MOVES,
-    dtypes=EVERY_DTYPE,
-    empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == max over dim",
-        "a maximum selects one of its operands and rounds nothing",
-    ),
-    special_values="NaN if the row holds a NaN; else the greatest element, "
-    "-Inf if all are -Inf; +0 and -0 are equal",
-)
+amax = extremum("amax", "maximum", "greatest", "-Inf")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.acceptance import NAN, Acceptance, Problem, around
+from kfuzz.numerics.acceptance import NAN, Acceptance, Problem
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.bounds import U32, U64, can_overflow, fits_exactly, gamma
 from kfuzz.numerics.elements import finite_or_zero, is_finite, meet, zero
@@ -49,30 +49,16 @@ class Dots:
 
     def accepted(self, problem: Problem) -> Acceptance:
         """Return the acceptance of the sums as they are."""
-        return around(
-            problem,
-            self.reference,
-            self.error,
-            classes=self.admitted,
-            ambiguous=self.classes.ambiguous,
-        )
+        classes = replace(self.classes, admitted=self.admitted)
+        return classes.accepted(problem, self.value, self.error)
 
     def reshaped(self, *shape: int) -> "Dots":
         """Return the sums in another shape."""
         c = self.classes
-        classes = SumClasses(
-            admitted=c.admitted.reshape(shape),
-            reference=c.reference.reshape(shape),
-            finite=c.finite.reshape(shape),
-            ambiguous=c.ambiguous.reshape(shape),
-        )
-        return Dots(
-            self.value.reshape(shape),
-            self.magnitude.reshape(shape),
-            self.error.reshape(shape),
-            classes,
-            self.admitted.reshape(shape),
-        )
+        classes = SumClasses(*(getattr(c, f.name).reshape(shape) for f in fields(c)))
+        own = ("value", "magnitude", "error", "admitted")
+        parts = {n: getattr(self, n).reshape(shape) for n in own}
+        return replace(self, **parts, classes=classes)
 
 
 def dots(

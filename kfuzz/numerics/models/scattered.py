@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.acceptance import Acceptance, Problem, around
+from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.bounds import U64, can_overflow, fits_exactly, gamma
 from kfuzz.numerics.elements import finite_or_zero
@@ -104,14 +104,7 @@ def scattered_sums(
         either(x == float("-inf"), terms == float("-inf")),
         overflows & ~untouched,
     )
-    sums = total(finite, added)
-    return around(
-        problem,
-        torch.where(classes.finite, sums, classes.reference),
-        error,
-        classes=classes.admitted,
-        ambiguous=classes.ambiguous,
-    )
+    return classes.accepted(problem, total(finite, added), error)
 
 
 def _coefficients(acc: Accumulation, count: Tensor, extra: int) -> Tensor:

@@ -7,6 +7,7 @@ budgets of functions are those of `kfuzz.numerics.models.functions`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -295,12 +296,8 @@ def mapped(call: Call, made: Function) -> Outcome:
     return finished(out, total, certain, limited, nonnegative=made.positive)
 
 
-def _register(name: str, made: Function) -> None:
-    rule(name)(lambda call: mapped(call, made))
-
-
 for _name, _function in FUNCTIONS.items():
-    _register(_name, _function)
+    rule(_name)(partial(mapped, made=_function))
 
 
 @rule("sigmoid")
