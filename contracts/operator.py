@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kfuzz.numerics.models.elementwise import Elementwise
 
 
-AcceptFunction = Callable[["Problem"], "dict[str, Acceptance]"]
+AcceptFunction = Callable[["Problem"], "Acceptance | Mapping[str, Acceptance]"]
 RelationFunction = Callable[["Problem", "Mapping[str, Tensor]"], "Mapping[str, Tensor]"]
 
 # What operators that only move or select elements start from, and hold for.
@@ -51,8 +51,8 @@ class Operator:
             scalars (keywords, dtypes by name); returns one float64 tensor, or a
             tuple in the order of `outputs`.
         error_model: what kernels may lose: `kfuzz.numerics.elementwise(...)`, or a
-            function from a `Problem` to the acceptance of each output; None for the
-            running-error shadow of the oracle.
+            function from a `Problem` to the acceptance of the output, or of each
+            output by name; None for the running-error shadow of the oracle.
         relation: where the answer is not unique, a function of a `Problem` and
             of the kernel's results: see `kfuzz.contracts.relation`. It judges
             what the error model admits.

@@ -142,8 +142,15 @@ def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
         }
     members = count(problem)
     if members == 1 or takes_members(operator.error_model):
-        return operator.error_model(problem)
-    return joined([operator.error_model(alone(problem, i)) for i in range(members)])
+        return _modelled(operator, problem)
+    return joined([_modelled(operator, alone(problem, i)) for i in range(members)])
+
+
+def _modelled(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
+    """Return what an operator's own error model gives, by output."""
+    assert callable(operator.error_model)
+    made = operator.error_model(problem)
+    return dict(made) if isinstance(made, Mapping) else {operator.outputs[0]: made}
 
 
 def _evaluated(operator: Operator, problem: Problem) -> tuple[Tensor, ...]:

@@ -76,14 +76,10 @@ class Backward:
             argument: the one that requires a gradient, for `ALONE`; gradients of the
                 others are 0.
         """
-        ways: dict[str, Callable[..., Any]] = {
-            Way.ALONE: functools.partial(self._alone, (argument,)),
-            Way.TWICE: self._twice,
-            Way.LATER: self._later,
-            Way.AGAIN: self._again,
-            Way.OVERWRITTEN: self._overwritten,
-        }
-        return ways[way]
+        if way == Way.ALONE:
+            return functools.partial(self._alone, (argument,))
+        made: Callable[..., Any] = getattr(self, f"_{way}")  # named after the way
+        return made
 
     def _alone(self, wanted: Sequence[str], *given: "Tensor", **scalars: Any) -> Any:
         leaves, results, grads = self._called(given, scalars, wanted)

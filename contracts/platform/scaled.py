@@ -4,18 +4,18 @@ It is no operator of the suite: its scales are 1, and what is asked of it is how
 units add 8-bit products.
 """
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
-
-if TYPE_CHECKING:
-    from kfuzz.numerics.acceptance import Acceptance, Problem
 
 DATA = "float8_e4m3fn"
 
@@ -25,17 +25,12 @@ def reference(a: Any, b: Any, *, dtype: str) -> Any:
     return torch.matmul(a, b)
 
 
-def accept(problem: "Problem") -> "dict[str, Acceptance]":
+def accept(problem: nm.Problem) -> nm.Acceptance:
     """Return a b +- R (|a| |b|), R that of 8-bit operands in the accumulator."""
-    from dataclasses import replace
-
-    from kfuzz.numerics.formats import FORMATS
-    from kfuzz.numerics.models.dots import dots
-
     stored = problem.format_of("dtype")
-    posed = replace(problem, format=FORMATS[DATA], output=stored)
-    made = dots(posed, posed.tensors["a"], posed.tensors["b"])
-    return {"y": made.accepted(posed)}
+    posed = replace(problem, format=nm.FORMATS[DATA], output=stored)
+    made = nm.dots(posed, posed.tensors["a"], posed.tensors["b"])
+    return made.accepted(posed)
 
 
 scaled_matmul = Operator(
@@ -68,25 +63,22 @@ def _scaled(a: Tensor, b: Tensor, dtype: torch.dtype, *, fast: bool) -> Tensor:
     )
 
 
-@kernel(
+_declared = partial(
+    kernel,
     scaled_matmul,
-    name="torch_scaled_mm",
     dtypes=("float32", "bfloat16"),
     accumulator="any_tensor_core",
     layouts="contiguous",
 )
+
+
+@_declared(name="torch_scaled_mm")
 def torch_scaled_mm(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """Multiply as by default: parts of a sum are added in float32."""
     return _scaled(a, b, dtype, fast=False)
 
 
-@kernel(
-    scaled_matmul,
-    name="torch_scaled_mm_fast",
-    dtypes=("float32", "bfloat16"),
-    accumulator="any_tensor_core",
-    layouts="contiguous",
-)
+@_declared(name="torch_scaled_mm_fast")
 def torch_scaled_mm_fast(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """Multiply with use_fast_accum: sums stay in the matrix units."""
     return _scaled(a, b, dtype, fast=True)

@@ -14,21 +14,6 @@ from kfuzz.numerics.accumulation import Accumulation, gamma, growth
 from kfuzz.numerics.elements import zero
 from kfuzz.numerics.formats import FORMATS, Format, lowest_bit_exponent
 
-__all__ = [
-    "EXP_ARGUMENT",
-    "EXP_ERROR",
-    "U32",
-    "U64",
-    "Accumulation",
-    "can_overflow",
-    "exactly_summable",
-    "fits_exactly",
-    "gamma",
-    "growth",
-    "overflow_in_some_order",
-    "sum_error",
-]
-
 U32: Final = FORMATS["float32"].unit
 U64: Final = FORMATS["float64"].unit
 # Relative error of exp: 2 ulp from correctly rounded, the larger of CUDA's and

@@ -59,7 +59,7 @@ def accepted(operator: Operator, *xs: Tensor, **claims: Any) -> Acceptance:
         declaration=operator.defaults.declare("", **claims),
     )
     assert callable(operator.error_model)
-    return operator.error_model(problem)["y"]
+    return operator.error_model(problem)
 
 
 def compared(operator: Operator, y: Tensor, *xs: Tensor, **claims: Any) -> Comparison:

@@ -14,7 +14,8 @@ from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.execution.memory import zones
 from kfuzz.execution.memory.poison import Poison, poison_word
 from kfuzz.numerics import accumulation
-from kfuzz.numerics.bounds import U32, gamma
+from kfuzz.numerics.accumulation import gamma
+from kfuzz.numerics.bounds import U32
 from kfuzz.numerics.formats import FORMATS
 
 SIGNS = dict(glossary.signs(find_contract("C-PRC-01/matmul")))

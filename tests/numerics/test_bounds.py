@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kfuzz.core.declaration import Declaration
+from kfuzz.numerics.accumulation import Accumulation, gamma, growth
 from kfuzz.numerics.bounds import (
     U64,
-    Accumulation,
     can_overflow,
     exactly_summable,
-    gamma,
-    growth,
     overflow_in_some_order,
     sum_error,
 )

@@ -37,7 +37,7 @@ def factor(name: str) -> Exact:
         from kfuzz.contracts.operators.elementwise.mul import accept
 
         pair = {"a": problem.tensors[PREFIX + "y"], "b": problem.tensors[name]}
-        return accept(replace(problem, tensors=pair, scalars={}))["y"]
+        return accept(replace(problem, tensors=pair, scalars={}))
 
     return bound
 
@@ -68,7 +68,7 @@ def summed(taken: Taken, dim: int) -> Exact:
         from kfuzz.contracts.operators.reductions.sum import accept
 
         parts = replace(problem, tensors={"x": taken(problem)}, scalars={"dim": dim})
-        return accept(parts)["y"]
+        return accept(parts)
 
     return bound
 
@@ -79,7 +79,7 @@ def prefixes(problem: "nm.Problem") -> "nm.Acceptance":
 
     dim = problem.axis()
     turned = problem.tensors[PREFIX + "y"].flip(dim)
-    made = accept(replace(problem, tensors={"x": turned}))["y"]
+    made = accept(replace(problem, tensors={"x": turned}))
     fields = vars(made)
     back = {n: t.flip(dim) for n, t in fields.items() if hasattr(t, "flip")}
     assert isinstance(made, nm.Acceptance)

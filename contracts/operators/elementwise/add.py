@@ -12,7 +12,7 @@ def reference(a: Any, b: Any) -> Any:
     return a + b
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the correctly rounded sum, of operands that may be flushed.
 
     The float64 sum, rounded once more, is the correctly rounded one (53 >= 2 p + 2,
@@ -25,7 +25,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     if problem.declaration.store != "rne":
         total = total.widened(2.0**-53)
     made = arithmetic.single(total)
-    return {"y": arithmetic.accepted(problem, reference(a, b), made)}
+    return arithmetic.accepted(problem, reference(a, b), made)
 
 
 add = Operator(

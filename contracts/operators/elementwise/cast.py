@@ -14,7 +14,7 @@ def reference(x: Any, *, dtype: str) -> Any:
     return x.clone()
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x itself: the store is the one rounding, and its overflow the declared.
 
     Between formats of which one holds the other nothing rounds. Rounding first to a
@@ -27,7 +27,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
         seen = seen.or_zero(problem.format.min_normal)
     stored = problem.format_of("dtype")
     y = nm.between(problem, x, seen.low, seen.high, output=stored)
-    return {"y": replace(y, signed_zeros=True)}
+    return replace(y, signed_zeros=True)
 
 
 cast = Operator(

@@ -14,7 +14,7 @@ def reference(x: Any, *, min: float, max: float) -> Any:
     return torch.clamp(x, min, max)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x between bounds that may be rounded to the arithmetic's format."""
     import torch
 
@@ -22,12 +22,12 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     least, most = problem.number("min"), problem.number("max")
     exact = reference(x, min=least, max=most)
     if problem.format.name == "float64":
-        return {"y": nm.around(problem, exact, 0.0)}
+        return nm.around(problem, exact, 0.0)
     arithmetic = nm.Arithmetic.declared(problem)
     lower, upper = arithmetic.constant(least, x), arithmetic.constant(most, x)
     low = torch.minimum(torch.maximum(x, lower.low), upper.low)
     high = torch.minimum(torch.maximum(x, lower.high), upper.high)
-    return {"y": nm.between(problem, exact, low, high)}
+    return nm.between(problem, exact, low, high)
 
 
 clamp = Operator(

@@ -14,7 +14,7 @@ def reference(x: Any, *, alpha: float) -> Any:
     return torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0)))
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x, or alpha times the union of expm1(x) and exp(x) - 1.
 
     exp(x) - 1 cancels near 0: its error is absolute, 5 u exp(x). With
@@ -29,7 +29,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
         made = made.union(arithmetic.rounded(nm.exp(below, arithmetic) + -1.0))
     made = arithmetic.rounded(made * arithmetic.constant(alpha, x))
     made = seen.where(x > 0, made)
-    return {"y": arithmetic.accepted(problem, reference(x, alpha=alpha), made)}
+    return arithmetic.accepted(problem, reference(x, alpha=alpha), made)
 
 
 elu = Operator(

@@ -14,14 +14,14 @@ def reference(gate: Any, up: Any) -> Any:
     return gelu(gate) * up
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return gelu's interval times up, in either order of the products.
 
     With algorithm="tanh_form", the tanh approximation's.
     """
     if problem.declaration.algorithm == "tanh_form":
-        return {"y": nm.gated(problem, gelu_tanh, nm.gelu_tanh, growth=2)}
-    return {"y": nm.gated(problem, gelu, nm.gelu, growth=2)}
+        return nm.gated(problem, gelu_tanh, nm.gelu_tanh, growth=2)
+    return nm.gated(problem, gelu, nm.gelu, growth=2)
 
 
 geglu = Operator(

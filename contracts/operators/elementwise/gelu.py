@@ -15,7 +15,7 @@ def reference(x: Any) -> Any:
     return nm.at_the_limit(x, 0.5 * x * torch.erfc(x * -(0.5**0.5)))
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x / 2 (1 + erf(x / sqrt 2)), whose error below 0 is absolute.
 
     With algorithm="tanh_form" the kernel claims the tanh approximation: that
@@ -23,7 +23,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     """
     if problem.declaration.algorithm == "tanh_form":
         return approximation(problem)
-    return {"y": nm.activated(problem, reference, nm.gelu, doubles=True)}
+    return nm.activated(problem, reference, nm.gelu, doubles=True)
 
 
 gelu = Operator(

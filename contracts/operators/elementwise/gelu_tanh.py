@@ -14,9 +14,9 @@ def reference(x: Any) -> Any:
     return nm.at_the_limit(x, x * torch.sigmoid(2 * nm.gelu_tanh_argument(x)))
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x / 2 (1 + tanh t), whose error below 0 is absolute."""
-    return {"y": nm.activated(problem, reference, nm.gelu_tanh, doubles=True)}
+    return nm.activated(problem, reference, nm.gelu_tanh, doubles=True)
 
 
 gelu_tanh = Operator(

@@ -14,7 +14,7 @@ def reference(x: Any, *, negative_slope: float) -> Any:
     return torch.nn.functional.leaky_relu(x, negative_slope)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x, or x s with the slope and the product rounded once each.
 
     A product in the output's own format is rounded by the store alone.
@@ -26,7 +26,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     made = arithmetic.last(seen * arithmetic.constant(slope, x))
     made = seen.where(x > 0, made)
     y = reference(x, negative_slope=slope)
-    return {"y": arithmetic.accepted(problem, y, made)}
+    return arithmetic.accepted(problem, y, made)
 
 
 leaky_relu = Operator(

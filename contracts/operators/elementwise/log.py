@@ -14,7 +14,7 @@ def reference(x: Any) -> Any:
     return torch.log(x)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return log(x) -/+ 5 u |log x|; a subnormal that is flushed gives -Inf."""
     import torch
 
@@ -28,7 +28,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     # Where x may vanish the finite results are those of x itself.
     own = nm.Interval.exact(x)
     made = nm.log(own.where(vanishes | ~torch.isfinite(x), seen), arithmetic)
-    return {"y": arithmetic.accepted(problem, y, made, classes=classes)}
+    return arithmetic.accepted(problem, y, made, classes=classes)
 
 
 log = Operator(

@@ -14,9 +14,9 @@ def reference(x: Any) -> Any:
     return torch.relu(x)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the exact acceptance: relu only selects."""
-    return {"y": nm.around(problem, reference(problem.tensors["x"]), 0.0)}
+    return nm.around(problem, reference(problem.tensors["x"]), 0.0)
 
 
 relu = Operator(

@@ -37,7 +37,7 @@ def tables(cos: Any, sin: Any, *, interleaved: bool, repeats: int) -> tuple[Any,
     return spread[0].unsqueeze(-2), spread[1].unsqueeze(-2)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the sum of two products, each rounded or fused with the addition.
 
     The error is absolute in |x cos| + |x' sin|: where they cancel, that of either
@@ -63,7 +63,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
         terms.append(term)
         classes.append(nm.product_classes(a, seen_a, b, seen_b))
         overflows.append((size > arithmetic.format.max_finite) & torch.isfinite(a * b))
-    y = arithmetic.accepted(
+    return arithmetic.accepted(
         # The tables as they lie beside x.
         replace(problem, tensors={"x": x, "cos": cos, "sin": sin}),
         x * cos + other * sin,
@@ -71,7 +71,6 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
         classes=nm.added_classes(*classes),
         ambiguous=overflows[0] | overflows[1],
     )
-    return {"y": y}
 
 
 rope = Operator(

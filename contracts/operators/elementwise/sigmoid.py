@@ -14,14 +14,14 @@ def reference(x: Any) -> Any:
     return torch.sigmoid(x)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return sigmoid(x -/+ (4 u |x| + 5 u)) (1 -/+ 6 u), 0 where exp(-x) overflows.
 
     With algorithm="tanh_form": 0.5 + 0.5 tanh(x / 2), whose error is absolute.
     """
     by_tanh = problem.declaration.algorithm == "tanh_form"
     bounds = nm.sigmoid_by_tanh if by_tanh else nm.sigmoid
-    return {"y": nm.enclosed(problem, reference, bounds)}
+    return nm.enclosed(problem, reference, bounds)
 
 
 sigmoid = Operator(

@@ -14,14 +14,14 @@ def reference(x: Any) -> Any:
     return nm.at_the_limit(x, x * torch.sigmoid(x))
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x times the sigmoid's interval, the product rounded.
 
     With algorithm="tanh_form": x (0.5 + 0.5 tanh(x / 2)), whose error is absolute.
     """
     by_tanh = problem.declaration.algorithm == "tanh_form"
     bounds = nm.silu_by_tanh if by_tanh else nm.silu
-    return {"y": nm.activated(problem, reference, bounds)}
+    return nm.activated(problem, reference, bounds)
 
 
 silu = Operator(

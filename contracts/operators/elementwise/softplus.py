@@ -16,7 +16,7 @@ def reference(x: Any, *, beta: float, threshold: float) -> Any:
     return torch.where(z > threshold, x, soft)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return log(1 + exp(z)) / beta for z = beta x, or x, or both at the threshold.
 
     The relative errors of exp and of log1p; besides, one absolute unit where
@@ -42,7 +42,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     # exp overflows before the threshold only in a narrow arithmetic.
     top = arithmetic.format.max_finite
     overflows = curved & (z.high.clamp(max=threshold).exp() > top)
-    return {"y": arithmetic.accepted(problem, y, made, ambiguous=overflows)}
+    return arithmetic.accepted(problem, y, made, ambiguous=overflows)
 
 
 softplus = Operator(

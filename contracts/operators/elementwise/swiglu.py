@@ -13,11 +13,11 @@ def reference(gate: Any, up: Any) -> Any:
     return silu(gate) * up
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return silu's interval times up, in either order of the products."""
     by_tanh = problem.declaration.algorithm == "tanh_form"
     bounds = nm.silu_by_tanh if by_tanh else nm.silu
-    return {"y": nm.gated(problem, silu, bounds, growth=1)}
+    return nm.gated(problem, silu, bounds, growth=1)
 
 
 swiglu = Operator(

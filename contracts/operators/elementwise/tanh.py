@@ -14,7 +14,7 @@ def reference(x: Any) -> Any:
     return torch.tanh(x)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return tanh(x) (1 -/+ 5 u), exactly 1 where it saturates.
 
     With algorithm="exp_form": 2 sigmoid(2x) - 1 or (1 - e) / (1 + e), which cancel
@@ -22,7 +22,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     """
     by_exp = problem.declaration.algorithm == "exp_form"
     bounds = nm.tanh_by_exp if by_exp else nm.tanh
-    return {"y": nm.enclosed(problem, reference, bounds)}
+    return nm.enclosed(problem, reference, bounds)
 
 
 tanh = Operator(

@@ -12,9 +12,9 @@ def reference(x: Any) -> Any:
     return x.transpose(-1, -2)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the exact acceptance, signs of zeros included."""
-    return {"y": nm.moved(problem, reference(problem.tensors["x"]).contiguous())}
+    return nm.moved(problem, reference(problem.tensors["x"]).contiguous())
 
 
 transpose = Operator(

@@ -14,12 +14,12 @@ def reference(mask: Any, x: Any, y: Any) -> Any:
     return torch.where(mask, x, y)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the exact acceptance, signs of zeros included.
 
     What is not selected has no part in it: neither its NaN nor its infinity.
     """
-    return {"y": nm.moved(problem, reference(**problem.tensors))}
+    return nm.moved(problem, reference(**problem.tensors))
 
 
 where = Operator(

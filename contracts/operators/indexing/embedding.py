@@ -12,14 +12,14 @@ def reference(weight: Any, indices: Any) -> Any:
     return weight[indices]
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the exact acceptance, signs of zeros included: rows are copied."""
     weight = problem.tensors["weight"]
     index, zero = nm.resolved(problem, "indices", weight.shape[1])
     width = weight.shape[-1]
     rows = index.reshape(index.shape[0], -1, 1).expand(-1, -1, width)
     y = weight.gather(1, rows).reshape(*index.shape, width)
-    return {"y": nm.selected(problem, y, zero.unsqueeze(-1))}
+    return nm.selected(problem, y, zero.unsqueeze(-1))
 
 
 embedding = Operator(

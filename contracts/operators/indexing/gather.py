@@ -14,11 +14,11 @@ def reference(x: Any, index: Any) -> Any:
     return torch.gather(x, -1, index)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the exact acceptance, signs of zeros included: elements are copied."""
     x = problem.tensors["x"]
     index, zero = nm.resolved(problem, "index", x.shape[-1])
-    return {"y": nm.selected(problem, reference(x, index), zero)}
+    return nm.selected(problem, reference(x, index), zero)
 
 
 gather = Operator(

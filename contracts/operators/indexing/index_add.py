@@ -12,13 +12,13 @@ def reference(x: Any, index: Any, src: Any, *, alpha: float) -> Any:
     return x.index_add(0, index, src, alpha=alpha)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the acceptance of the sums in each column; see `scattered_sums`."""
     x, src = problem.tensors["x"], problem.tensors["src"]
     rows, _ = nm.resolved(problem, "index", x.shape[1])
     index = rows.unsqueeze(-1).expand_as(src)
     alpha = problem.number("alpha")
-    return {"y": nm.scattered_sums(problem, x, index, src, dim=1, scale=alpha)}
+    return nm.scattered_sums(problem, x, index, src, dim=1, scale=alpha)
 
 
 index_add = Operator(

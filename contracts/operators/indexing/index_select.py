@@ -12,12 +12,12 @@ def reference(x: Any, index: Any) -> Any:
     return x.index_select(0, index)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the exact acceptance, signs of zeros included: rows are copied."""
     x = problem.tensors["x"]
     index, zero = nm.resolved(problem, "index", x.shape[1])
     y = x.gather(1, index.unsqueeze(-1).expand(*index.shape, x.shape[-1]))
-    return {"y": nm.selected(problem, y, zero.unsqueeze(-1))}
+    return nm.selected(problem, y, zero.unsqueeze(-1))
 
 
 index_select = Operator(

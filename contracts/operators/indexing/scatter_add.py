@@ -12,11 +12,11 @@ def reference(x: Any, index: Any, src: Any) -> Any:
     return x.scatter_add(-1, index, src)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return sums +- gamma(c) (|x| + sum|src|) for c sources; see `scattered_sums`."""
     x, src = problem.tensors["x"], problem.tensors["src"]
     index, _ = nm.resolved(problem, "index", x.shape[-1])
-    return {"y": nm.scattered_sums(problem, x, index, src)}
+    return nm.scattered_sums(problem, x, index, src)
 
 
 scatter_add = Operator(

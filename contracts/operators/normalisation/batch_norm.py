@@ -15,7 +15,7 @@ def reference(
     return centred / (var + eps).sqrt()[:, None] * weight[:, None] + bias[:, None]
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the affine step with r = (var + eps)^-1/2 as an interval.
 
     Either form, (x - mu) r g + b and x (r g) + (b - mu r g), is admitted; eps is a
@@ -25,7 +25,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
 
     x, eps = problem.tensors["x"], problem.number("eps")
     if x.numel() == 0:
-        return {"y": nm.around(problem, x, 0.0)}
+        return nm.around(problem, x, 0.0)
 
     def per_channel(name: str, default: float) -> torch.Tensor:
         given = problem.tensors.get(name)
@@ -64,14 +64,12 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     # Near 0 the root has no agreed value; the two forms differ for these infinities.
     unclear = (s.abs() <= doubt) | torch.isinf(g) | torch.isinf(var)
     unclear = unclear | (torch.isinf(mean) & torch.isinf(b))
-    return {
-        "y": nm.around(
-            problem, y, step.error,
-            classes=classes,
-            ambiguous=ambiguous.expand_as(y),
-            undecidable=unclear.expand_as(y) & ~y.isnan(),
-        )
-    }  # fmt: skip
+    return nm.around(
+        problem, y, step.error,
+        classes=classes,
+        ambiguous=ambiguous.expand_as(y),
+        undecidable=unclear.expand_as(y) & ~y.isnan(),
+    )  # fmt: skip
 
 
 batch_norm = Operator(

@@ -16,7 +16,7 @@ def reference(x: Any, weight: Any, bias: Any, *, num_groups: int, eps: float) ->
     return y * weight[:, None] + bias[:, None]
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the interval of layer_norm over the n = C / num_groups * L of a group.
 
     See `kfuzz.numerics.models.normalisation`.
@@ -26,7 +26,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     x = problem.tensors["x"]
     members, batch, channels, length = x.shape
     if x.numel() == 0:
-        return {"y": nm.around(problem, x, 0.0)}
+        return nm.around(problem, x, 0.0)
     groups = problem.axis("num_groups")
 
     def per_element(name: str, default: float) -> torch.Tensor:
@@ -38,7 +38,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
 
     rows = x.reshape(members, batch, groups, -1)
     weight, bias = per_element("weight", 1.0), per_element("bias", 0.0)
-    return {"y": nm.reshaped(nm.normalised(problem, rows, weight, bias), x.shape)}
+    return nm.reshaped(nm.normalised(problem, rows, weight, bias), x.shape)
 
 
 group_norm = Operator(

@@ -12,7 +12,7 @@ def reference(x: Any, *, dim: int, eps: float) -> Any:
     return x / (x * x).sum(dim, keepdim=True).sqrt().clamp(min=eps)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x / D (1 -/+ 10u) for every denominator D that may be computed.
 
     The sum of squares lies within gamma(n+1) of itself and 2n eta; D is the greater
@@ -24,7 +24,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     x, dim, eps = problem.tensors["x"], problem.axis(), problem.number("eps")
     n = x.shape[dim]
     if x.numel() == 0:
-        return {"y": nm.between(problem, x, x, x)}
+        return nm.between(problem, x, x, x)
     arithmetic = nm.RowArithmetic.declared(problem)
     acc, unit, eta = arithmetic.acc, arithmetic.unit, arithmetic.eta
     safe = nm.finite_or_zero(x)
@@ -60,13 +60,11 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
         ambiguous = ambiguous | (squares * 2 > held)
     # The reciprocal of a small denominator may overflow before it is used.
     ambiguous = ambiguous | (2 / narrow > held)
-    return {
-        "y": nm.between(
-            problem, y, low, high,
-            classes=classes,
-            ambiguous=ambiguous.expand_as(y) & ~spoiled,
-        )
-    }  # fmt: skip
+    return nm.between(
+        problem, y, low, high,
+        classes=classes,
+        ambiguous=ambiguous.expand_as(y) & ~spoiled,
+    )  # fmt: skip
 
 
 l2_normalize = Operator(

@@ -15,7 +15,7 @@ def reference(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
     return centred / (variance + eps).sqrt() * weight + bias
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the interval for the class of Welford's method.
 
     Emu = gamma(n + 2 + 2 ln(n+1)) mean|x|;
@@ -26,7 +26,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     x = problem.tensors["x"]
     weight = nm.row_parameter(problem, "weight", x, default=1.0)
     bias = nm.row_parameter(problem, "bias", x, default=0.0)
-    return {"y": nm.normalised(problem, x, weight, bias)}
+    return nm.normalised(problem, x, weight, bias)
 
 
 layer_norm = Operator(

@@ -14,7 +14,7 @@ def reference(x: Any, weight: Any, *, eps: float) -> Any:
     return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x r g with r = (mean x^2 + eps)^-1/2 as an interval.
 
     See `kfuzz.numerics.models.rms`. Where it is declared that x r is rounded to the
@@ -24,7 +24,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     x = problem.tensors["x"]
     weight = nm.row_parameter(problem, "weight", x, default=1.0)
     stored = problem.declaration.algorithm == CAST_FIRST
-    return {"y": nm.rms.rms_scaled(problem, nm.rms.Rows.of(x), weight, stored=stored)}
+    return nm.rms.rms_scaled(problem, nm.rms.Rows.of(x), weight, stored=stored)
 
 
 rms_norm = Operator(

@@ -40,13 +40,13 @@ def reference(
     return torch.softmax(scores, -1).masked_fill(void, 0.0) @ v
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return O +- ((A + |O| r) / (1 - r) + R p|v| + 6u |O|), A = p rho |v|.
 
     rho bounds the relative error of a weight, r that of their sum; the formula
     and its terms stand in `kfuzz.numerics.models.attention`.
     """
-    return {"y": nm.attend(problem)}
+    return nm.attend(problem)
 
 
 attention = Operator(

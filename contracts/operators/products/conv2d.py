@@ -27,7 +27,7 @@ def reference(
     )
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the matrix product of weights and columns, its bound and classes.
 
     K = I R S products per element, I the channels of one group, S the convolution of
@@ -82,7 +82,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
         made = made.reshaped(members, batch, groups, out, *places)
         made = nm.widened(problem, made, x, weight, padding=padding)
     made = made.reshaped(members, batch, groups * out, *places)
-    return {"y": made.accepted(problem)}
+    return made.accepted(problem)
 
 
 conv2d = Operator(

@@ -42,9 +42,9 @@ def products(problem: "nm.Problem") -> "nm.Dots":
     return made.reshaped(*x.shape[:-1], n)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x W^T + b +- R (|x||W|^T + |b|), the bias as one more term."""
-    return {"y": products(problem).accepted(problem)}
+    return products(problem).accepted(problem)
 
 
 linear = Operator(

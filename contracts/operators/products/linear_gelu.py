@@ -19,7 +19,7 @@ def reference(x: Any, weight: Any, bias: Any = None) -> Any:
     return gelu(linear(x, weight, bias))
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return what gelu makes of linear's interval, with gelu's own error.
 
     With intermediates="output" that interval is rounded to the output first; with
@@ -42,16 +42,14 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     loose = (made.admitted & nm.NAN) != 0
     classes = nm.limit_classes(z, y)
     top = made.value.abs() + made.error
-    return {
-        "y": nm.between(
-            problem,
-            y,
-            torch.where(lowest, zero, bounds.low),
-            torch.where(lowest, zero, bounds.high),
-            classes=torch.where(loose, classes | nm.NAN, classes).to(torch.uint8),
-            ambiguous=made.classes.ambiguous | nm.doubling_overflows(top, arithmetic),
-        )
-    }
+    return nm.between(
+        problem,
+        y,
+        torch.where(lowest, zero, bounds.low),
+        torch.where(lowest, zero, bounds.high),
+        classes=torch.where(loose, classes | nm.NAN, classes).to(torch.uint8),
+        ambiguous=made.classes.ambiguous | nm.doubling_overflows(top, arithmetic),
+    )
 
 
 linear_gelu = Operator(

@@ -20,7 +20,7 @@ def reference(x: Any, weight: Any, bias: Any = None) -> Any:
     return torch.relu(linear(x, weight, bias))
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return linear's interval under max(., 0): monotone, and it rounds nothing."""
     import torch
 
@@ -29,16 +29,14 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     kept = made.admitted & ~nm.NEGATIVE_INF
     high = made.value + made.error
     zero = torch.zeros_like(high)
-    return {
-        "y": nm.between(
-            problem,
-            torch.relu(made.reference),
-            torch.where(lowest, zero, (made.value - made.error).clamp(min=0)),
-            torch.where(lowest, zero, high.clamp(min=0)),
-            classes=torch.where(lowest, kept | nm.FINITE, kept).to(torch.uint8),
-            ambiguous=made.classes.ambiguous,
-        )
-    }
+    return nm.between(
+        problem,
+        torch.relu(made.reference),
+        torch.where(lowest, zero, (made.value - made.error).clamp(min=0)),
+        torch.where(lowest, zero, high.clamp(min=0)),
+        classes=torch.where(lowest, kept | nm.FINITE, kept).to(torch.uint8),
+        ambiguous=made.classes.ambiguous,
+    )
 
 
 linear_relu = Operator(

@@ -29,7 +29,7 @@ def reference(a: Any, b: Any) -> Any:
     return torch.matmul(a, b)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return a b +- R (|a| |b|), R that of the declared accumulation.
 
     By default gamma(K+1, u) for float32 operands and the greater of it and
@@ -37,7 +37,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     tensor cores truncate; 0 where the exactness test holds.
     """
     made = nm.dots(problem, problem.tensors["a"], problem.tensors["b"])
-    return {"y": made.accepted(problem)}
+    return made.accepted(problem)
 
 
 matmul = Operator(

@@ -12,9 +12,9 @@ def reference(q: Any, scale: Any, *, dtype: str) -> Any:
     return q * scale.unsqueeze(-1)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the product, rounded once and stored."""
-    return {"y": nm.quantization.dequantized(problem)}
+    return nm.quantization.dequantized(problem)
 
 
 dequantize_int8 = Operator(

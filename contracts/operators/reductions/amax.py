@@ -22,10 +22,10 @@ def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
 
         return getattr(torch, name)(x, dim)
 
-    def accept(problem: "nm.Problem") -> "nm.Accepted":
+    def accept(problem: "nm.Problem") -> "nm.Acceptance":
         """Return the exact acceptance: a maximum, or minimum, only selects."""
         x = problem.tensors["x"]
-        return {"y": nm.around(problem, reference(x, dim=problem.axis()), 0.0)}
+        return nm.around(problem, reference(x, dim=problem.axis()), 0.0)
 
     reference.__doc__ = (
         f"torch.{name}(x, dim): the {which} element; NaN if the row holds one."

@@ -28,7 +28,7 @@ def _maxima(x: Any, dim: int) -> tuple[Any, Any]:
     return found, torch.arange(x.shape[dim], device=x.device).reshape(shape)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the exact index, or from the first to the last where any may be named.
 
     Where subnormals may be flushed, a maximum below the least normal number ties
@@ -46,12 +46,10 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     if problem.declaration.ties == "any":
         found, index = _maxima(x, dim)
         last = torch.where(found, index, -1).amax(dim).to(torch.float64)
-    return {
-        "y": nm.between(
-            problem, first, first, last,
-            undecidable=undecidable, output=nm.INTEGERS["int64"],
-        )
-    }  # fmt: skip
+    return nm.between(
+        problem, first, first, last,
+        undecidable=undecidable, output=nm.INTEGERS["int64"],
+    )  # fmt: skip
 
 
 def related(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":

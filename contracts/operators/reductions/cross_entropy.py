@@ -37,7 +37,7 @@ def reference(
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the interval of log-softmax losses, of their mean or of their sum.
 
     With d = x - max, S = sum exp(d), R the relative error of S and u the unit of the
@@ -122,7 +122,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     )
     classes = torch.where(is_inf & either, nm.POSITIVE_INF | nm.NAN, classes)
     classes = classes.to(torch.uint8)
-    return {"y": nm.around(problem, y, total_e, classes=classes, ambiguous=ambiguous)}
+    return nm.around(problem, y, total_e, classes=classes, ambiguous=ambiguous)
 
 
 def _log_softmax(problem: "nm.Problem", x: Any) -> tuple[Any, Any, Any]:

@@ -14,7 +14,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.cumsum(x, dim)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return s_i +- gamma(i) sum_{j<=i} |x_j|, 0 where the prefix sums exactly.
 
     Element i, counted from 0, takes i additions in any tree over the leaves 0 to i
@@ -26,7 +26,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     x = problem.tensors["x"].movedim(dim, -1)
     n = x.shape[-1]
     if x.numel() == 0:
-        return {"y": nm.around(problem, problem.tensors["x"], 0.0)}
+        return nm.around(problem, problem.tensors["x"], 0.0)
     acc, flush = problem.accumulation, problem.flushes
     finite = nm.finite_or_zero(x)
     total, magnitude = finite.cumsum(-1), finite.abs().cumsum(-1)
@@ -60,7 +60,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     sums = torch.where(classes.finite, total, classes.reference)
     parts = (sums, error, classes.admitted, classes.ambiguous)
     y, width, admitted, ambiguous = (t.movedim(-1, dim) for t in parts)
-    return {"y": nm.around(problem, y, width, classes=admitted, ambiguous=ambiguous)}
+    return nm.around(problem, y, width, classes=admitted, ambiguous=ambiguous)
 
 
 cumsum = Operator(

@@ -16,7 +16,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.log_softmax(x, dim)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return d - log S +- (u |d| + R + 6u log S + u |ref|), d = x - max.
 
     R bounds the relative error of S, and log costs 6 u of its result, held
@@ -27,7 +27,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
 
     x, dim = problem.tensors["x"], problem.axis()
     if x.numel() == 0:
-        return {"y": nm.between(problem, x, x, x)}
+        return nm.between(problem, x, x, x)
     e = nm.exponentials(problem, x, dim)
     unit = e.unit
     masked = torch.isinf(e.depth)
@@ -43,12 +43,10 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     result = torch.where(spoiled, torch.full_like(x, float("nan")), result)
     classes = torch.where(masked, nm.NEGATIVE_INF, nm.FINITE)
     classes = torch.where(spoiled, nm.NAN, classes).to(torch.uint8)
-    return {
-        "y": nm.between(
-            problem, result, y - error, y + error,
-            classes=classes, ambiguous=e.ambiguous.expand_as(x),
-        )
-    }  # fmt: skip
+    return nm.between(
+        problem, result, y - error, y + error,
+        classes=classes, ambiguous=e.ambiguous.expand_as(x),
+    )  # fmt: skip
 
 
 log_softmax = Operator(

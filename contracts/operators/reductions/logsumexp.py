@@ -14,7 +14,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.logsumexp(x, dim)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return m + log S +- (R + 6u log S + u |m| + u |ref|).
 
     R bounds the relative error of S, and log costs 6 u of its result, held
@@ -26,7 +26,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     inf = float("inf")
     if x.shape[dim] == 0:
         nothing = torch.full_like(x.sum(dim), -inf)
-        return {"y": nm.around(problem, nothing, 0.0)}
+        return nm.around(problem, nothing, 0.0)
     e = nm.exponentials(problem, x, dim)
     unit = e.unit
     finite = e.top + e.log_total
@@ -36,12 +36,10 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     y = torch.where(e.void, torch.full_like(finite, -inf), finite)
     y = torch.where(e.plus, torch.full_like(finite, inf), y)
     y = torch.where(e.nan, torch.full_like(finite, float("nan")), y)
-    return {
-        "y": nm.around(
-            problem, y.squeeze(dim), error.squeeze(dim),
-            ambiguous=e.ambiguous.squeeze(dim),
-        )
-    }  # fmt: skip
+    return nm.around(
+        problem, y.squeeze(dim), error.squeeze(dim),
+        ambiguous=e.ambiguous.squeeze(dim),
+    )  # fmt: skip
 
 
 logsumexp = Operator(

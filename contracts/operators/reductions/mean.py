@@ -14,7 +14,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.mean(x, dim)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return s/n +- (gamma(n-1) + 6u) sum|x| / n, 0 where every form is exact.
 
     n - 1 additions and a division within 2 ulp (5 u), or a product with 1/n rounded,
@@ -31,7 +31,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     finite = nm.finite_or_zero(x)
     if n == 0:
         nothing = torch.full_like(finite.sum(dim), float("nan"))
-        return {"y": nm.around(problem, nothing, 0.0)}
+        return nm.around(problem, nothing, 0.0)
     mean, magnitude = finite.sum(dim) / n, finite.abs().sum(dim)
     of_sum = nm.sum_error(finite, dim, acc, flush=flush, data=problem.format)
     # The division by n, or each product with 1/n, and their second-order terms.
@@ -47,7 +47,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     if coarse:
         overflow = overflow | (magnitude * 2 > arithmetic.held.max_finite)
     classes = nm.terms_classes(x, lambda t: t.any(dim), overflow)
-    return {"y": classes.accepted(problem, mean, error)}
+    return classes.accepted(problem, mean, error)
 
 
 mean = Operator(

@@ -15,7 +15,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.prod(x, dim)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return ref +- gamma(n-1) |ref|, plus n lost products where some underflow.
 
     A product that underflows loses eta, or lambda where it is flushed, which later
@@ -59,14 +59,12 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     value = torch.where(infinite, infinity, made.value)
     value = torch.where(spoiled, torch.full_like(value, math.nan), value)
     classes = torch.where(spoiled, nm.NAN, nm.classes_of(value)).to(torch.uint8)
-    return {
-        "y": nm.around(
-            problem, value, error,
-            classes=classes,
-            ambiguous=ambiguous & ~spoiled,
-            undecidable=unclear & ~spoiled,
-        )
-    }  # fmt: skip
+    return nm.around(
+        problem, value, error,
+        classes=classes,
+        ambiguous=ambiguous & ~spoiled,
+        undecidable=unclear & ~spoiled,
+    )  # fmt: skip
 
 
 prod = Operator(

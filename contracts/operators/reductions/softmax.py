@@ -15,7 +15,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.softmax(x, dim)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the interval, formed in log space (after Blanchard, Higham, Higham 2021).
 
     With d = x - max, S = sum exp(d), p = exp(d) / S and u the unit of the
@@ -28,7 +28,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
 
     x, dim = problem.tensors["x"], problem.axis()
     if x.numel() == 0:
-        return {"y": nm.between(problem, x, x, x)}
+        return nm.between(problem, x, x, x)
     e = nm.exponentials(problem, x, dim)
     plain = e.plain.expand_as(x)
     masked = e.depth == -inf
@@ -39,16 +39,14 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     # Where an element is masked, the exponentials are 0.
     low = (torch.exp(log_p - relative) - e.flushed).clamp(min=0)
     high = torch.exp(log_p + relative) + e.flushed
-    return {
-        "y": nm.between(
-            problem,
-            torch.where(plain, torch.exp(log_p), nm.not_a_number(x)),
-            low,
-            torch.where(masked, nm.zero(x), high),
-            classes=torch.where(plain, nm.code(nm.FINITE, x), nm.code(nm.NAN, x)),
-            ambiguous=e.ambiguous.expand_as(x),
-        )
-    }
+    return nm.between(
+        problem,
+        torch.where(plain, torch.exp(log_p), nm.not_a_number(x)),
+        low,
+        torch.where(masked, nm.zero(x), high),
+        classes=torch.where(plain, nm.code(nm.FINITE, x), nm.code(nm.NAN, x)),
+        ambiguous=e.ambiguous.expand_as(x),
+    )
 
 
 softmax = Operator(

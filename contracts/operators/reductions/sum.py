@@ -15,7 +15,7 @@ def reference(x: Any, *, dim: int) -> Any:
     return torch.sum(x, dim)
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return sum +- gamma(n-1) sum|x| (Higham eq. 4.6), 0 where exact."""
     x, dim, acc = problem.tensors["x"], problem.axis(), problem.accumulation
     finite = nm.finite_or_zero(x)
@@ -23,7 +23,7 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     classes = nm.terms_classes(x, lambda t: t.any(dim), overflows)
     flush, data = problem.flushes, problem.format
     error = nm.sum_error(finite, dim, acc, flush=flush, data=data)
-    return {"y": classes.accepted(problem, finite.sum(dim), error)}
+    return classes.accepted(problem, finite.sum(dim), error)
 
 
 sum = Operator(

@@ -15,7 +15,7 @@ def reference(x: Any, *, dim: int, correction: int) -> Any:
     return total / n if n > 0 else total * float("nan")
 
 
-def accept(problem: "nm.Problem") -> "nm.Accepted":
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return v +- Ev n / (n - correction), Ev of the class of Welford's method.
 
     Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta, which leaves
@@ -30,17 +30,15 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     broken = ~torch.isfinite(x).all(-1)
     if free <= 0 or x.numel() == 0:
         nothing = torch.full_like(broken, float("nan"), dtype=torch.float64)
-        return {"y": nm.around(problem, nothing, 0.0)}
+        return nm.around(problem, nothing, 0.0)
     safe = torch.where(broken.unsqueeze(-1), torch.zeros_like(x), x)
     m = nm.moments(safe, nm.RowArithmetic.declared(problem))
     variance, error = m.variance.squeeze(-1), m.variance_error.squeeze(-1)
     y = torch.where(broken, torch.full_like(variance, float("nan")), variance)
-    return {
-        "y": nm.around(
-            problem, y * n / free, error * n / free,
-            ambiguous=m.ambiguous.squeeze(-1) & ~broken,
-        )
-    }  # fmt: skip
+    return nm.around(
+        problem, y * n / free, error * n / free,
+        ambiguous=m.ambiguous.squeeze(-1) & ~broken,
+    )  # fmt: skip
 
 
 var = Operator(

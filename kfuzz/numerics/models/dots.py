@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import NAN, Acceptance, Problem
-from kfuzz.numerics.accumulation import Accumulation
-from kfuzz.numerics.bounds import U32, U64, can_overflow, fits_exactly, gamma
+from kfuzz.numerics.accumulation import Accumulation, gamma
+from kfuzz.numerics.bounds import U32, U64, can_overflow, fits_exactly
 from kfuzz.numerics.elements import finite_or_zero, is_finite, meet, zero
 from kfuzz.numerics.formats import lowest_bit_exponent
 from kfuzz.numerics.specials import SumClasses, sum_classes

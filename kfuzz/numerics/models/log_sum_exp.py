@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import Problem
-from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64, gamma
+from kfuzz.numerics.accumulation import gamma
+from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64
 from kfuzz.numerics.elements import (
     finite_or_zero,
     infinity,

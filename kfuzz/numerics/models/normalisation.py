@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
-from kfuzz.numerics.bounds import U64, Accumulation, gamma
+from kfuzz.numerics.accumulation import Accumulation, gamma
+from kfuzz.numerics.bounds import U64
 from kfuzz.numerics.elements import (
     finite_or_zero,
     is_finite,

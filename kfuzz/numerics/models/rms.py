@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import NAN, Acceptance, Problem, between, classes_of
-from kfuzz.numerics.bounds import U64, gamma
+from kfuzz.numerics.accumulation import gamma
+from kfuzz.numerics.bounds import U64
 from kfuzz.numerics.elements import finite_or_zero
 from kfuzz.numerics.models.normalisation import (
     SECOND_ORDER,

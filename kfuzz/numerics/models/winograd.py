@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import ANY, Problem
-from kfuzz.numerics.bounds import gamma, growth
+from kfuzz.numerics.accumulation import gamma, growth
 from kfuzz.numerics.formats import FORMATS, Format
 from kfuzz.numerics.models.dots import Dots
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from kfuzz.numerics.accumulation import growth
 from kfuzz.numerics.bounds import can_overflow, fits_exactly
+from kfuzz.numerics.elements import finite_or_zero
 from kfuzz.numerics.formats import FORMATS, lowest_bit_exponent
 from kfuzz.numerics.shadow.elementwise import finished
-from kfuzz.numerics.shadow.reductions import finite
-from kfuzz.numerics.shadow.shade import Call, Operand, Outcome, any_of, rule
+from kfuzz.numerics.shadow.shade import Call, Operand, Outcome, any_of, rule, sound
 from kfuzz.numerics.shadow.steps import Steps
 
 
@@ -27,7 +27,7 @@ def _read(x: Operand, steps: Steps) -> Operand:
     own = x.shade.given or steps.stored is not None
     fmt = steps.data if own else steps.compute
     floor = steps.acc.operand_floor(fmt, flush=steps.flush)
-    size = finite(x.value).abs()
+    size = finite_or_zero(x.value).abs()
     lost = torch.where(size < floor, size, torch.zeros_like(size))
     shade = replace(x.shade, error=torch.maximum(x.error, lost))
     return Operand(x.value, shade, x.number)
@@ -73,18 +73,18 @@ def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outc
     """
     steps = call.steps.multiplying("matmul")
     a, b = _read(a, steps), _read(b, steps)
-    x, y = finite(a.value), finite(b.value)
+    x, y = finite_or_zero(a.value), finite_or_zero(b.value)
     inner = x.shape[-1]
     value, magnitude = x @ y, (x.abs() + a.error) @ (y.abs() + b.error)
     carried = x.abs() @ b.error + a.error @ y.abs() + a.error @ b.error
     extra = torch.zeros((), dtype=torch.float64, device=x.device)
     terms = inner + (addend is not None)
     if addend is not None:
-        extra = finite(addend.value)
+        extra = finite_or_zero(addend.value)
         value, magnitude = value + extra, magnitude + extra.abs() + addend.error
         carried = carried + addend.error
     # An infinite error spares no product that has a term of 0.
-    carried, magnitude = _spread(carried), _spread(magnitude)
+    carried, magnitude = sound(carried), sound(magnitude)
     rounding = _coefficient(steps, terms) * magnitude
     rounding = torch.where(magnitude == 0, torch.zeros_like(rounding), rounding)
     if inner:
@@ -118,10 +118,6 @@ def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outc
     return finished(value, error, sure, limited, nonnegative=signs, terms=terms)
 
 
-def _spread(x: Tensor) -> Tensor:
-    return torch.nan_to_num(x, nan=float("inf"), posinf=float("inf"))
-
-
 def _exact(
     a: Operand, b: Operand, extra: Tensor, magnitude: Tensor, steps: Steps
 ) -> Tensor:
@@ -129,8 +125,8 @@ def _exact(
     bits = steps.acc.exact_products(steps.data)
     if not bits or not a.value.shape[-1]:
         return magnitude == 0
-    low_a = lowest_bit_exponent(finite(a.value)).amin(-1).unsqueeze(-1)
-    low_b = lowest_bit_exponent(finite(b.value)).amin(-2).unsqueeze(-2)
+    low_a = lowest_bit_exponent(finite_or_zero(a.value)).amin(-1).unsqueeze(-1)
+    low_b = lowest_bit_exponent(finite_or_zero(b.value)).amin(-2).unsqueeze(-2)
     lowest = torch.minimum(low_a + low_b, lowest_bit_exponent(extra))
     lowest = lowest.clamp(max=1 << 20)
     return fits_exactly(magnitude, lowest, steps.acc, flush=steps.flush, bits=bits)
@@ -195,7 +191,7 @@ def _scaled(call: Call, x: Operand, scale: float) -> Operand:
     constant = call.operand_of(scale)
     error = abs(scale) * x.error + constant.error * (x.value.abs() + x.error)
     value = scale * x.value
-    error = call.steps.rounded(finite(value), error, 2.0)
+    error = call.steps.rounded(finite_or_zero(value), error, 2.0)
     positive = x.shade.nonnegative and scale >= 0
     return Operand(value, replace(x.shade, error=error, nonnegative=positive))
 
@@ -215,18 +211,18 @@ def _convolution(call: Call) -> Outcome:
     def conv(x: Tensor, y: Tensor, z: Tensor | None = None) -> Tensor:
         return torch.convolution(x, y, z, *shape)
 
-    x, y = finite(a.value), finite(w.value)
-    extra = None if bias is None else finite(bias.value)
+    x, y = finite_or_zero(a.value), finite_or_zero(w.value)
+    extra = None if bias is None else finite_or_zero(bias.value)
     value = conv(x, y, extra)
     size = None if bias is None else bias.value.abs() + bias.error
-    magnitude = _spread(conv(x.abs() + a.error, y.abs() + w.error, size))
+    magnitude = sound(conv(x.abs() + a.error, y.abs() + w.error, size))
     own = None if bias is None else bias.error
     carried = conv(x.abs() + a.error, w.error) + conv(a.error, y.abs(), own)
     channels = y.shape[0] // max(named["groups"], 1) if named["transposed"] else 1
     inner = max(channels, 1) * math.prod(y.shape[2:])
     inner = inner if named["transposed"] else math.prod(y.shape[1:])
     terms = inner + (bias is not None)
-    error = _spread(carried) + _coefficient(steps, terms) * magnitude
+    error = sound(carried) + _coefficient(steps, terms) * magnitude
     error = error + steps.acc.lost(terms + 1, flush=steps.flush)
     error = steps.kept(value, error)
     wild = conv((~torch.isfinite(a.value)).to(torch.float64), torch.ones_like(y))

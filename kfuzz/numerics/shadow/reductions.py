@@ -7,14 +7,10 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.bounds import can_overflow, exactly_summable
+from kfuzz.numerics.elements import finite_or_zero
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.shadow.elementwise import finished, known
 from kfuzz.numerics.shadow.shade import Call, Operand, Outcome, any_of, rule
-
-
-def finite(x: Tensor) -> Tensor:
-    """Return x with 0 in place of NaN and infinities."""
-    return torch.where(torch.isfinite(x), x, torch.zeros_like(x))
 
 
 def _dims(call: Call, x: Tensor) -> tuple[tuple[int, ...], bool]:
@@ -48,7 +44,7 @@ def _added(
     """
     steps = call.steps
     n = math.prod(a.value.shape[d] for d in dims) if a.value.dim() else 1
-    terms = finite(a.value)
+    terms = finite_or_zero(a.value)
     c = steps.acc.summation(n, extra=extra) + n * FORMATS["float64"].unit
     c += steps.acc.operand_error(steps.compute, operands=1)
     size = _total(terms.abs() + a.error, dims, keep)
@@ -112,7 +108,7 @@ def _cumsum(call: Call) -> Outcome:
         return call.out, (a.shade,)
     dim = int(call.get("dim"))
     n = a.value.shape[dim]
-    terms = finite(a.value)
+    terms = finite_or_zero(a.value)
     c = _of_prefixes(call, terms, dim)
     carried = a.error.cumsum(dim)
     size = terms.abs().cumsum(dim) + carried
@@ -145,7 +141,7 @@ def _cumprod(call: Call) -> Outcome:
     if not a.value.dim():
         return call.out, (a.shade,)
     dim = int(call.get("dim"))
-    terms = finite(a.value)
+    terms = finite_or_zero(a.value)
     n = terms.shape[dim]
     if not n:
         return call.out, (a.shade,)
@@ -181,7 +177,7 @@ def _prod(call: Call) -> Outcome:
     that of the factors above 1.
     """
     a, steps = call.operand("self"), call.steps
-    terms = finite(a.value)
+    terms = finite_or_zero(a.value)
     dim = call.get("dim")
     keep = bool(call.get("keepdim", False))
 
