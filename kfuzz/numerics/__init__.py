@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kfuzz.numerics.modelling import *  # noqa: F403
+else:
 
-
-def __getattr__(name: str) -> Any:
-    if not name.startswith("__"):
-        made = vars(import_module("kfuzz.numerics.modelling"))
-        if name in made:
-            return made[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if not name.startswith("__"):
+            made = vars(import_module("kfuzz.numerics.modelling"))
+            if name in made:
+                return made[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
