@@ -26,7 +26,7 @@ from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.drawing import round_seed, search_round
 from kfuzz.engine.search.guide import Guides
-from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.children import OPEN_SECONDS, Children
 from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.served import Served
@@ -80,7 +80,7 @@ class CoverageSearch:
     """The coverage-guided search of one kernel, over its rounds.
 
     Args:
-        kernel: its turns.
+        kernel: its search.
         fork: starts a child that serves `EXPLORE`.
         config: the run.
         expired: whether the run is over.
@@ -88,7 +88,7 @@ class CoverageSearch:
 
     def __init__(
         self,
-        kernel: KernelTurns,
+        kernel: KernelSearch,
         fork: Callable[[], Child],
         config: RunConfig,
         *,
@@ -115,7 +115,7 @@ class CoverageSearch:
 
     def search(
         self,
-        turn: Round,
+        this_round: Round,
         strategy: SearchStrategy[Case],
         *,
         cases: int,
@@ -124,32 +124,32 @@ class CoverageSearch:
         """Draw and judge the cases of a round; never raises.
 
         Args:
-            turn: takes what a case teaches.
+            this_round: takes what a case teaches.
             strategy: draws cases where libFuzzer cannot.
             cases: how many.
             seed_value: of the cases that libFuzzer does not draw.
         """
         record = self._kernel.record
         goal = record.cases + cases
-        with turn.guarded():
-            while not turn.over and record.cases < goal:
+        with this_round.guarded():
+            while not this_round.over and record.cases < goal:
                 if self._given_up:
                     left = goal - record.cases
                     search_round(
-                        strategy, turn.judge, cases=left, seed_value=seed_value
+                        strategy, this_round.judge, cases=left, seed_value=seed_value
                     )
                     return
                 case = self._draw()
                 if case is None:
                     continue
                 if not self._warm:
-                    self._judge_first(turn, case)
+                    self._judge_first(this_round, case)
                     continue
                 report = self._try()
                 if report is None:
-                    turn.judge(case)
+                    this_round.judge(case)
                 else:
-                    turn.take(case, report)
+                    this_round.take(case, report)
 
     def close(self) -> None:
         """End the child, and keep the inputs that reached something."""
@@ -168,12 +168,12 @@ class CoverageSearch:
         self._scratch.cleanup()
         self._scratch = None
 
-    def _judge_first(self, turn: Round, case: Case) -> None:
+    def _judge_first(self, this_round: Round, case: Case) -> None:
         """Judge a case by the runner first, and try it for its coverage if it passes.
 
         By what passes the runner knows how long a call takes, and so what hangs.
         """
-        report = turn.judge(case)
+        report = this_round.judge(case)
         if report is not None and report.failure is None and report.error is None:
             self._warm = True
             self._try()
@@ -272,7 +272,7 @@ class Atheris:
 
     def search_of(
         self,
-        kernel: KernelTurns,
+        kernel: KernelSearch,
         fork: Callable[[], Child],
         config: RunConfig,
         *,

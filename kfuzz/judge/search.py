@@ -14,7 +14,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CHARGED, CaseReport
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import Campaign
-from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS
@@ -75,7 +75,7 @@ class Search(Campaign):
         return budget_of(self._reference, self.backend.name)
 
     def strategy(
-        self, kernel: KernelTurns, without: Collection[str], *, tall: bool = False
+        self, kernel: KernelSearch, without: Collection[str], *, tall: bool = False
     ) -> "SearchStrategy[Case] | None":
         """Return what cases are drawn from, with the file's own values among them."""
         made = super().strategy(kernel, without, tall=False)
@@ -91,33 +91,33 @@ class Search(Campaign):
         """Return a drawn case at the benchmarked shape."""
         return self._reference.resized(self._reference.adapted(case))
 
-    def opening(self, kernel: KernelTurns) -> Iterator[Event]:
+    def opening(self, kernel: KernelSearch) -> Iterator[Event]:
         """Judge the benchmarked shape: the file's own values first, then others."""
         limit = self.config.budget.max_time
         end = self.search_end()
         if limit is not None:
             now = time.monotonic()
             end = now + _OPENING * max(end - now, 0.0)
-        turn = Round(kernel, stop=self.stop, deadline=end)
+        this_round = Round(kernel, stop=self.stop, deadline=end)
         for number, case in enumerate(self._first_cases()):
             # The first one is judged however little time there is.
-            if number and (turn.over or self.over()):
+            if number and (this_round.over or self.over()):
                 break
             if self._not_numbers and not is_finite(case):
                 continue
             began = time.monotonic()
             if not number:
-                turn = Round(kernel, stop=self.stop, deadline=self.search_end())
-            turn.judge(case)
+                this_round = Round(kernel, stop=self.stop, deadline=self.search_end())
+            this_round.judge(case)
             kernel.seconds += time.monotonic() - began
             for text in kernel.record.untold():
                 yield Notice(kernel.node_id, text)
-            if isinstance(turn.error, KfuzzError):
-                raise turn.error
-            if turn.found is not None:
-                yield from self.process(kernel, *turn.found)
-            if not number or turn.found is not None:
-                turn = Round(kernel, stop=self.stop, deadline=end)
+            if isinstance(this_round.error, KfuzzError):
+                raise this_round.error
+            if this_round.found is not None:
+                yield from self.process(kernel, *this_round.found)
+            if not number or this_round.found is not None:
+                this_round = Round(kernel, stop=self.stop, deadline=end)
         yield self.progress(kernel)
 
     def _is_near(self, case: Case) -> bool:
@@ -151,7 +151,7 @@ class Search(Campaign):
             yield reference.case(family, next(seeds))
 
     def process(
-        self, kernel: KernelTurns, case: Case, report: CaseReport
+        self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Take a finding to its minimum, from a smaller shape where one shows it."""
         assert report.failure is not None

@@ -27,7 +27,7 @@ from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import require_own_entries
 from kfuzz.engine.search.progress import outside_notices, outside_of
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.served import Stopped
@@ -128,7 +128,7 @@ class Probing:
     def _expired(self) -> bool:
         return self._stop.is_set() or time.monotonic() >= self._end
 
-    def _turns(self, loaded: LoadedKernel, backend: Backend) -> KernelTurns:
+    def _turns(self, loaded: LoadedKernel, backend: Backend) -> KernelSearch:
         budget = backend.on.limits.sizes
         runner = runner_of(
             loaded,
@@ -139,10 +139,10 @@ class Probing:
             quiet=lambda: turns.quiet,
         )
         record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
-        turns = KernelTurns(loaded, runner, budget, record)
+        turns = KernelSearch(loaded, runner, budget, record)
         return turns
 
-    def _probed(self, turns: KernelTurns, corpus: Corpus) -> Iterator[Event]:
+    def _probed(self, turns: KernelSearch, corpus: Corpus) -> Iterator[Event]:
         """Probe one kernel in every format, and have differences judged."""
         kernel, config = turns.loaded.kernel, self._config
         limits = BACKENDS[self.device].limits
@@ -181,7 +181,7 @@ class Probing:
         asked = set(self._config.dtypes)
         return not asked or bool({dtype, data_format(kernel, dtype)} & asked)
 
-    def _progress(self, turns: KernelTurns) -> Progress:
+    def _progress(self, turns: KernelSearch) -> Progress:
         return Progress(
             kernel=turns.node_id,
             elapsed_s=time.monotonic() - self._began,
@@ -192,7 +192,7 @@ class Probing:
         )
 
     def _judged(
-        self, turns: KernelTurns, reading: Reading, corpus: Corpus
+        self, turns: KernelSearch, reading: Reading, corpus: Corpus
     ) -> Generator[Event, None, Reading]:
         """Return a difference as the contracts see it, its finding on disk.
 
@@ -218,7 +218,7 @@ class Probing:
         return replace(reading, outcome=Outcome.UNDECIDED, claims={}, reason=reason)
 
     def _kept(
-        self, turns: KernelTurns, case: Case, report: CaseReport, corpus: Corpus
+        self, turns: KernelSearch, case: Case, report: CaseReport, corpus: Corpus
     ) -> Iterator[Event]:
         finding = first_finding(turns, case, report, seed=0)
         yield from taken_to_minimum(
@@ -227,7 +227,7 @@ class Probing:
         )  # fmt: skip
 
 
-def _finding_of(turns: KernelTurns, report: CaseReport) -> Finding | None:
+def _finding_of(turns: KernelSearch, report: CaseReport) -> Finding | None:
     """Return the finding that a report's failure belongs to, charged ones first."""
     if report.failure is None:
         return None
@@ -236,7 +236,7 @@ def _finding_of(turns: KernelTurns, report: CaseReport) -> Finding | None:
     return max(same, key=lambda f: f.state in CHARGED, default=None)
 
 
-def _finished(turns: KernelTurns) -> KernelFinished:
+def _finished(turns: KernelSearch) -> KernelFinished:
     failed = turns.record.errors > 0
     return KernelFinished(
         kernel=turns.node_id,

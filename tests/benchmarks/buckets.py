@@ -28,12 +28,12 @@ from kfuzz.core.calibration import Role
 from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import Signature, State
 from kfuzz.engine.confirm.lifecycle import confirm
-from kfuzz.engine.search.batches import screen_round
+from kfuzz.engine.search.batches import prefilter_round
 from kfuzz.engine.search.campaign import FINDINGS_PER_KERNEL, FIRST_ROUND, LONGEST_ROUND
 from kfuzz.engine.search.drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.search.guidance import is_climbed
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
@@ -162,7 +162,7 @@ def search(
         fork = backend.fork if backend.isolated else None
         with closing(Runner(loaded, place, fork)) as runner:
             record = Record(classes, kernel.declaration.dtypes)
-            turns = KernelTurns(loaded, runner, budget, record)
+            turns = KernelSearch(loaded, runner, budget, record)
             states: dict[str, str] = {}
             problem = ""
             while not problem and (
@@ -183,11 +183,11 @@ def search(
     notes = {n.note: n.cases for n in record.notes()}
     seconds = time.perf_counter() - began
     return Side(
-        turns.rounds, states, record.cases, record.screened, notes, problem, seconds
+        turns.rounds, states, record.cases, record.prefiltered, notes, problem, seconds
     )
 
 
-def _round(turns: KernelTurns, backend: Backend, *, seed: int, members: int) -> Round:
+def _round(turns: KernelSearch, backend: Backend, *, seed: int, members: int) -> Round:
     """Give a kernel one round of cases, and its bursts unless something was found."""
     turn = Round(turns, stop=threading.Event(), deadline=float("inf"))
     kernel, number = turns.loaded.kernel, turns.rounds
@@ -198,7 +198,7 @@ def _round(turns: KernelTurns, backend: Backend, *, seed: int, members: int) -> 
         seed_value=round_seed(seed, kernel.name, number), climb=is_climbed(number),
     )  # fmt: skip
     if not turn.over:
-        screen_round(
+        prefilter_round(
             turns, turn, strategy, backend=backend.name, members=members, limit=None,
             seed_value=round_seed(seed, kernel.name, number, Purpose.BATCHES),
         )  # fmt: skip

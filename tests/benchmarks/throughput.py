@@ -20,8 +20,8 @@ from typing import Any, Final
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.burst import MEMBERS, Burst
 from kfuzz.core.codec import encode
-from kfuzz.engine.search.batches import members_of
-from kfuzz.engine.search.drawing import bursts_of, search_round, strategy_of
+from kfuzz.engine.search.batches import items_of
+from kfuzz.engine.search.drawing import batches_of, search_round, strategy_of
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
@@ -75,8 +75,8 @@ def bursts(loaded: LoadedKernel, family: Family, backend: str) -> Any:
     kernel = loaded.kernel
     cases = strategy_of(kernel, family.budget)
     assert cases is not None
-    return bursts_of(
-        kernel, cases, members=lambda case: members_of(case, backend, MEMBERS)
+    return batches_of(
+        kernel, cases, members=lambda case: items_of(case, backend, MEMBERS)
     )
 
 
@@ -109,7 +109,7 @@ def pipelined(
         if not pending:
             return
         burst = pending.pop()
-        made = runner.screened()
+        made = runner.prefiltered()
         if made.unsupported or made.lost or made.error:
             counts["declined"] += 1
             return

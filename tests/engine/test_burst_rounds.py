@@ -17,9 +17,9 @@ from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.search import batches as bursts
-from kfuzz.engine.search.batches import BurstRound, members_of, share_of
+from kfuzz.engine.search.batches import BatchRound, items_of, share_of
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.evaluation.prefilter import member_case
 from kfuzz.execution.device.backends import BACKENDS, GPU
 from kfuzz.targets.load import LoadedKernel, Source
@@ -50,7 +50,7 @@ class FakeRunner:
         self.pending += 1
         self.submitted.append(burst)
 
-    def screened(self) -> Screened:
+    def prefiltered(self) -> Screened:
         self.pending -= 1
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -73,14 +73,14 @@ def relu(x: torch.Tensor) -> torch.Tensor:
 
 def round_of(
     screened: list[Any], judged: list[CaseReport] | None = None, *, most: int = 10_000
-) -> tuple[BurstRound, FakeRunner, Round, Record]:
+) -> tuple[BatchRound, FakeRunner, Round, Record]:
     runner = FakeRunner(screened, judged or [CLEAN])
     kernel = bound(ops.relu, name=next(NAMES))(relu)
     loaded = LoadedKernel(kernel, Target("a.py", "relu"), Source())
     record = Record(frozenset({"K-VAL-01"}), ("float32",))
-    turns = KernelTurns(loaded, runner, None, record)  # type: ignore[arg-type]
+    turns = KernelSearch(loaded, runner, None, record)  # type: ignore[arg-type]
     turn = Round(turns, stop=threading.Event(), deadline=float("inf"))
-    return BurstRound(turns, turn, most=most), runner, turn, record
+    return BatchRound(turns, turn, most=most), runner, turn, record
 
 
 def burst(seed: int, members: int = 8) -> Burst:
@@ -97,7 +97,7 @@ def test_the_next_burst_is_drawn_while_one_runs() -> None:
     assert record.cases == 8
     made.collect()
     assert runner.pending == 0
-    assert (record.cases, record.screened, record.bursts) == (16, 16, 2)
+    assert (record.cases, record.prefiltered, record.batches) == (16, 16, 2)
     assert record.worst == 0.5
     assert record.tallies([], frozenset({"K-VAL-01"}))["K-VAL-01"].decided == 16
 
@@ -290,7 +290,7 @@ def test_what_cannot_be_screened_counts_for_nothing() -> None:
     made, _, _, record = round_of([Screened(unsupported="a view of gigabytes")])
     made.take(burst(2))
     made.collect()
-    assert (record.cases, record.bursts) == (0, 0)
+    assert (record.cases, record.batches) == (0, 0)
     failed = Screened(error="RuntimeError: no")
     made, _, _, record = round_of([failed])
     made.take(burst(2))
@@ -310,8 +310,8 @@ def test_large_structures_have_few_members(
     spec = TensorSpec(shape, ("d0", "d1"), "float32", fill=Fill("randn", 2))
     batches = BACKENDS[backend].limits.batches
     assert batches is not None
-    assert members_of(Case({"x": spec}), batches, 128) == members
-    assert members_of(Case({"x": spec}), batches, 1) == 1
+    assert items_of(Case({"x": spec}), batches, 128) == members
+    assert items_of(Case({"x": spec}), batches, 1) == 1
 
 
 def test_few_cases_are_all_judged_in_full() -> None:

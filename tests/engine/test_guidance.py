@@ -167,7 +167,7 @@ def test_new_strata_are_worth_more_than_old_ones() -> None:
 def test_the_groups_of_a_burst_are_visits_of_their_own() -> None:
     made = Discovery()
     groups = ({"x": "ones"}, {"x": "zeros"}, {})
-    made.take_burst(Burst(case(), 128, groups), ratio=0.5, branches=0)
+    made.take_batch(Burst(case(), 128, groups), ratio=0.5, branches=0)
     visits = {s.family: n for s, n in made.ledger.visits.items()}
     assert visits == {"randn": 2, "ones": 1, "zeros": 1}
     assert made.wanted(case(), FAMILIES) == ("cancel", "ones")

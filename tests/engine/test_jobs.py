@@ -13,8 +13,8 @@ from kfuzz.core.finding import Target
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.replay import replayer as replay
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import KernelTurns
-from kfuzz.engine.search.scheduler import Turns
+from kfuzz.engine.search.round import KernelSearch
+from kfuzz.engine.search.scheduler import Scheduler
 from kfuzz.engine.workers.jobs import Halt, in_order, streamed
 from kfuzz.engine.workers.processors import processors
 from kfuzz.targets.load import LoadedKernel, Source
@@ -186,18 +186,18 @@ def wait_until(holds: Callable[[], bool]) -> bool:
     return holds()
 
 
-def kernel(name: str, device: str = "cpu", **changes: object) -> KernelTurns:
+def kernel(name: str, device: str = "cpu", **changes: object) -> KernelSearch:
     loaded = LoadedKernel(None, Target("a.py", name), Source())  # type: ignore[arg-type]
     runner = SimpleNamespace(place=SimpleNamespace(device=device))
     record = Record(frozenset(), ("float32",))
-    made = KernelTurns(loaded, runner, None, record)  # type: ignore[arg-type]
+    made = KernelSearch(loaded, runner, None, record)  # type: ignore[arg-type]
     for field, value in changes.items():
         setattr(made, field, value)
     return made
 
 
-def turns(kernels: list[KernelTurns], jobs: int, *, timed: bool = False) -> Turns:
-    return Turns(kernels, jobs=jobs, timed=timed, over=lambda: False)
+def turns(kernels: list[KernelSearch], jobs: int, *, timed: bool = False) -> Scheduler:
+    return Scheduler(kernels, jobs=jobs, timed=timed, over=lambda: False)
 
 
 def test_a_kernel_has_one_turn_at_a_time() -> None:
@@ -218,7 +218,7 @@ def test_who_waits_for_the_last_turns_gets_the_next_or_none() -> None:
     a = kernel("a")
     made = turns([a], 2)
     assert made.take() is a
-    got: list[KernelTurns | None] = []
+    got: list[KernelSearch | None] = []
     waiting = threading.Thread(target=lambda: got.append(made.take()))
     waiting.start()
     made.give(a)

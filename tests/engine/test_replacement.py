@@ -259,10 +259,10 @@ def test_the_answer_to_a_burst_is_nobody_else_s() -> None:
     runner.submit(Burst(CASE, 3))
     assert runner.judge(CASE, Depth.SEARCH).refusal == "no"
     assert zoo.living == {zoo.born[1]}
-    with pytest.raises(HarnessError, match="no burst"):
-        runner.screened()
+    with pytest.raises(HarnessError, match="no batch"):
+        runner.prefiltered()
     runner.submit(Burst(CASE, 3))
-    assert runner.screened().passed == 3
+    assert runner.prefiltered().passed == 3
     assert len(zoo.born) == 2
     runner.close()
 
@@ -280,7 +280,7 @@ def test_the_work_around_a_burst_is_no_hang(
     zoo = Zoo([WELL, *late(3), SCREENED])
     runner = runner_of(zoo, "cpu")
     runner.submit(Burst(CASE, 3))
-    made = runner.screened()
+    made = runner.prefiltered()
     assert (made.passed, made.lost) == (
         (0, "it takes too long") if by_kernel else (3, "")
     )
@@ -297,7 +297,7 @@ def test_work_around_a_burst_that_never_ends_is_an_error(
     zoo = Zoo([WELL, *late(9)])
     runner = runner_of(zoo, "cpu")
     runner.submit(Burst(CASE, 3))
-    made = runner.screened()
+    made = runner.prefiltered()
     assert made.error.startswith("kfuzz took more than")
     assert not made.lost
     assert not zoo.living

@@ -29,7 +29,7 @@ from kfuzz.core.verdict import (
 )
 from kfuzz.engine.confirm.lifecycle import confirm
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.targets.load import LoadedKernel, Source
 from tests.contracts.test_attribution import row_case, spec
@@ -205,7 +205,7 @@ def round_of(runner: Suspecting) -> Round:
     bound = kernel(ops.relu, name=next(NAMES))(torch.relu)
     loaded = LoadedKernel(bound, Target("a.py", "relu"), Source())
     record = Record(frozenset({"K-VAL-01", "K-REF-01"}), ("float32",))
-    turns = KernelTurns(loaded, runner, None, record)  # type: ignore[arg-type]
+    turns = KernelSearch(loaded, runner, None, record)  # type: ignore[arg-type]
     return Round(turns, stop=threading.Event(), deadline=float("inf"))
 
 

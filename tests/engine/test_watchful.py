@@ -27,7 +27,7 @@ from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search import self_check as watchful
-from kfuzz.engine.search.coverage import Breadth, Draws
+from kfuzz.engine.search.coverage import Coverage, Draws
 from kfuzz.engine.search.drawing import search_round, strategy_of
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.evaluation import baselines
@@ -114,9 +114,9 @@ def test_impostors_are_tried_on_a_share_of_the_cases() -> None:
     assert 80 <= len(chosen) <= 120
 
 
-def turns(breadth: Breadth, bound: BoundKernel, **changes: Any) -> Any:
+def turns(coverage: Coverage, bound: BoundKernel, **changes: Any) -> Any:
     made = SimpleNamespace(
-        breadth=breadth,
+        coverage=coverage,
         node_id="a.py::k",
         loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
         record=SimpleNamespace(errors=0),
@@ -151,12 +151,12 @@ def searched(
     bound: BoundKernel,
     cases: Sequence[Case],
     report: Callable[[Case], CaseReport] = lambda case: CaseReport({}),
-) -> Breadth:
+) -> Coverage:
     """Return what a search exercises, the kernel answering as it is told."""
-    breadth = Breadth()
+    coverage = Coverage()
     for case in cases:
-        breadth.take(bound, case, report(case))
-    return breadth
+        coverage.take(bound, case, report(case))
+    return coverage
 
 
 def told(kernel: Any) -> list[tuple[str, str]]:
@@ -170,9 +170,9 @@ def test_an_ordinary_search_gives_no_cause_to_warn(many: list[Case]) -> None:
         bind(ops.softmax, torch.softmax, shape_class="M == 1", layouts="contiguous"),
     ):
         draws = Draws()
-        breadth = searched(bound, drawn(bound, 200, draws))
-        breadth.draws = draws
-        assert told(turns(breadth, bound)) == []
+        coverage = searched(bound, drawn(bound, 200, draws))
+        coverage.draws = draws
+        assert told(turns(coverage, bound)) == []
 
 
 def test_what_was_declared_and_never_exercised_is_named_once_it_was_due(
@@ -207,14 +207,14 @@ def test_more_than_half_rejected_is_told(many: list[Case]) -> None:
         even = case.data.fill is not None and case.data.fill.seed % 3 == 0
         return CaseReport({}, refusal=None if even else "an odd input")
 
-    breadth = searched(RELU, many[:200], refuses)
-    [(about, text)] = told(turns(breadth, RELU))
+    coverage = searched(RELU, many[:200], refuses)
+    [(about, text)] = told(turns(coverage, RELU))
     assert about == "rejected"
-    assert f"{breadth.refused} of {breadth.cases}" in text
-    lost = Breadth(draws=Draws(begun=100, made=40))
+    assert f"{coverage.refused} of {coverage.cases}" in text
+    lost = Coverage(draws=Draws(begun=100, made=40))
     [(about, text)] = told(turns(lost, RELU))
     assert (about, "60 of 100" in text) == ("rejected", True)
-    assert told(turns(Breadth(draws=Draws(begun=40, made=0)), RELU)) == []
+    assert told(turns(Coverage(draws=Draws(begun=40, made=0)), RELU)) == []
 
 
 def test_draws_that_are_given_up_are_counted() -> None:
@@ -232,13 +232,13 @@ def test_draws_that_are_given_up_are_counted() -> None:
 
 def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
     counts = {"zeros": (8, 0), "NaN": (40, 1), "a copy of an input": (7, 0)}
-    [(about, text)] = told(turns(Breadth(baselines=counts), RELU))
+    [(about, text)] = told(turns(Coverage(baselines=counts), RELU))
     assert about == "impostor"
     assert "zeros" in text
 
 
 def test_a_kernel_of_which_no_case_came_to_its_end_is_told() -> None:
-    [(_, text)] = told(turns(Breadth(), RELU, seconds=9.0))
+    [(_, text)] = told(turns(Coverage(), RELU, seconds=9.0))
     assert text.startswith("no case came to its end in 9 s")
 
 
@@ -250,7 +250,7 @@ def warned(
     tallies = {name: ContractTally(Verdict.CONFORMS, 9) for name in decided}
     tallies["C-ORD-02"] = ContractTally(Verdict.NOT_APPLICABLE)
     result = finished(contracts=tallies)
-    return list(calibrations.warn([turns(Breadth(), bound)], [result]))
+    return list(calibrations.warn([turns(Coverage(), bound)], [result]))
 
 
 @pytest.fixture

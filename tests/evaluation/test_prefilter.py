@@ -22,7 +22,7 @@ from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search.drawing import bursts_of, strategy_of
+from kfuzz.engine.search.drawing import batches_of, strategy_of
 from kfuzz.evaluation import prefilter
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.prefilter import ALWAYS_ON, Prefilter, member_case
@@ -53,7 +53,7 @@ def drawn(made: BoundKernel, number_of: int, number: int = 7) -> list[Burst]:
         max_examples=number_of, database=None, deadline=None, derandomize=False,
         phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    source = bursts_of(made, strategy, members=lambda case: MEMBERS)
+    source = batches_of(made, strategy, members=lambda case: MEMBERS)
     seed(number)(configured(given(source)(keep)))()
     return found
 

@@ -32,7 +32,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.batches import screen_round
+from kfuzz.engine.search.batches import prefilter_round
 from kfuzz.engine.search.drawing import round_seed, search_round, settle, strategy_of
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.guidance import is_climbed
@@ -54,8 +54,8 @@ from kfuzz.engine.search.progress import (
 )
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.replay_first import replay_first
-from kfuzz.engine.search.round import UNFENCED, KernelTurns, Round, unreached
-from kfuzz.engine.search.scheduler import Turns
+from kfuzz.engine.search.round import UNFENCED, KernelSearch, Round, unreached
+from kfuzz.engine.search.scheduler import Scheduler
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
@@ -176,7 +176,7 @@ class Campaign:
             self._prepare(kernel, classes, devices[number % len(devices)])
             for number, kernel in enumerate(loaded)
         ]
-        self.turns = Turns(
+        self.scheduler = Scheduler(
             self.kernels, jobs=self.jobs, timed=limit is not None, over=self.over
         )
         # Under a limit findings are taken to their minimum one after the other, so
@@ -196,7 +196,7 @@ class Campaign:
 
     def _prepare(
         self, loaded: LoadedKernel, classes: frozenset[str], device: str
-    ) -> KernelTurns:
+    ) -> KernelSearch:
         operator, claims = loaded.kernel.operator, loaded.kernel.declaration
         bound = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
         budget = self.budget_of(loaded.kernel)
@@ -216,10 +216,10 @@ class Campaign:
         record = Record(frozenset(classes & bound), claims.dtypes)
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
-        kernel = KernelTurns(loaded, runner, budget, record)
+        kernel = KernelSearch(loaded, runner, budget, record)
         return kernel
 
-    def _fork(self, kernel: KernelTurns) -> Child:
+    def _fork(self, kernel: KernelSearch) -> Child:
         return self.backend.fork(lambda: kernel.quiet)
 
     def events(self) -> Iterator[Event]:
@@ -247,9 +247,9 @@ class Campaign:
                 )  # fmt: skip
             for each in self.kernels:
                 yield from self.opening(each)
-            for told in streamed(self._next_turn, self.jobs, halt=self.halt.set):
+            for told in streamed(self._next_slice, self.jobs, halt=self.halt.set):
                 # Counted where all is told, in order.
-                yield self.progress(told) if isinstance(told, KernelTurns) else told
+                yield self.progress(told) if isinstance(told, KernelSearch) else told
         except StorageError as error:
             refused = error  # what was seen is told all the same
         finally:
@@ -274,12 +274,12 @@ class Campaign:
         """Return the limits on the sizes of a kernel's cases."""
         return budget_for(kernel, self.backend.name)
 
-    def opening(self, kernel: KernelTurns) -> Iterator[Event]:
+    def opening(self, kernel: KernelSearch) -> Iterator[Event]:
         """Judge what comes before anything is drawn: nothing, here."""
         yield from ()
 
     def strategy(
-        self, kernel: KernelTurns, without: Collection[str], *, tall: bool = True
+        self, kernel: KernelSearch, without: Collection[str], *, tall: bool = True
     ) -> "SearchStrategy[Case] | None":
         """Return what the cases of a kernel are drawn from; None if nothing is left.
 
@@ -315,18 +315,18 @@ class Campaign:
             return math.inf
         return self.deadline - min(RESERVE_SECONDS, limit / 10)
 
-    def _next_turn(self) -> Iterator[Event | KernelTurns] | None:
-        """Return the next turn, None once there are no more; threads call it."""
-        kernel = self.turns.take()
+    def _next_slice(self) -> Iterator[Event | KernelSearch] | None:
+        """Return the next this_round, None once there are no more; threads call it."""
+        kernel = self.scheduler.take()
         return None if kernel is None else self._taken(kernel)
 
-    def _taken(self, kernel: KernelTurns) -> Iterator[Event | KernelTurns]:
-        """Yield what happens in a kernel's turn, and the kernel at its end.
+    def _taken(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
+        """Yield what happens in a kernel's this_round, and the kernel at its end.
 
         What goes wrong in it is an error of that kernel, and no other.
         """
         try:
-            yield from self._turn(kernel)
+            yield from self._time_slice(kernel)
         except (BindingError, BackendError, StorageError):
             raise  # nothing else fares better
         except Exception as error:
@@ -338,10 +338,10 @@ class Campaign:
             yield Notice(kernel.node_id, text, trace=trace_of(error))
             self._close(kernel)
         finally:
-            self.turns.give(kernel)
+            self.scheduler.give(kernel)
         yield kernel
 
-    def _turn(self, kernel: KernelTurns) -> Iterator[Event]:
+    def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
         began = time.monotonic()
         before = kernel.record.cases
@@ -358,41 +358,41 @@ class Campaign:
         cases = min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
         if limit is not None:
             cases = min(cases, limit - before)
-        turn = Round(kernel, stop=self.halt, deadline=self._share(began))
+        this_round = Round(kernel, stop=self.halt, deadline=self._share(began))
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
         if guided := self.guided.get(kernel.node_id):
-            guided.search(turn, strategy, cases=cases, seed_value=number)
+            guided.search(this_round, strategy, cases=cases, seed_value=number)
         else:
             climbs = is_climbed(kernel.rounds)
             search_round(
-                strategy, turn.judge, cases=cases, seed_value=number,
-                climb=climbs, draws=None if climbs else kernel.breadth.draws,
+                strategy, this_round.judge, cases=cases, seed_value=number,
+                climb=climbs, draws=None if climbs else kernel.coverage.draws,
             )  # fmt: skip
-            if kernel.budget.tall:  # too slow in bursts
+            if kernel.budget.tall:  # too slow in batches
                 strategy = self.strategy(kernel, useless, tall=False)
             assert strategy is not None
-            self._screen(kernel, strategy, turn)
+            self._prefilter(kernel, strategy, this_round)
         if self.no_collective == "":
             with self._collective:
-                turn.judge_beside_collective()
+                this_round.judge_beside_collective()
         kernel.rounds += 1
-        if isinstance(turn.error, BindingError | BackendError):
-            raise turn.error
-        if turn.error is not None:
+        if isinstance(this_round.error, BindingError | BackendError):
+            raise this_round.error
+        if this_round.error is not None:
             kernel.record.errors += 1
-            kernel.record.notice(f"given up: {turn.error}")
+            kernel.record.notice(f"given up: {this_round.error}")
         for text in kernel.record.untold():
             yield Notice(kernel.node_id, text)
-        if turn.found is not None:
-            yield from self._counted(kernel, *turn.found)
+        if this_round.found is not None:
+            yield from self._counted(kernel, *this_round.found)
         self._charge(kernel, time.monotonic() - began)
-        nothing = kernel.record.cases == before and turn.found is None
+        nothing = kernel.record.cases == before and this_round.found is None
         full = kernel.unknown >= FINDINGS_PER_KERNEL
         if full:
             text = f"searched no more: it has {kernel.unknown} findings nobody knew of"
             yield Notice(kernel.node_id, text)
         kernel.done = (
-            turn.error is not None
+            this_round.error is not None
             or kernel.record.needs_gpu
             or (limit is not None and kernel.record.cases >= limit)
             or full
@@ -400,20 +400,20 @@ class Campaign:
         )
         self._retire(kernel)
 
-    def _charge(self, kernel: KernelTurns, seconds: float) -> None:
+    def _charge(self, kernel: KernelSearch, seconds: float) -> None:
         """Count the time of a round, and what it discovered."""
         kernel.discovery.end_round()
-        self.turns.charge(kernel, seconds)
+        self.scheduler.charge(kernel, seconds)
 
-    def _screen(
-        self, kernel: KernelTurns, strategy: "SearchStrategy[Case]", turn: Round
+    def _prefilter(
+        self, kernel: KernelSearch, strategy: "SearchStrategy[Case]", this_round: Round
     ) -> None:
-        """Give a kernel's round its bursts, unless it has found something."""
-        if turn.over or self.config.scale is not Scale.USUAL:
+        """Give a kernel's round its batches, unless it has found something."""
+        if this_round.over or self.config.scale is not Scale.USUAL:
             return
-        screen_round(
+        prefilter_round(
             kernel,
-            turn,
+            this_round,
             strategy,
             backend=self.backend.name,
             members=self.config.burst,
@@ -427,11 +427,11 @@ class Campaign:
         """Return when this round must end, so that shares stay fair."""
         if self.config.budget.max_time is None:
             return math.inf
-        fair = self.turns.share(self.search_end() - now)
+        fair = self.scheduler.share(self.search_end() - now)
         return min(self.search_end(), now + max(fair, 0.2))
 
     def _counted(
-        self, kernel: KernelTurns, case: Case, report: CaseReport
+        self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Take what was found to its minimum, unless there are findings enough."""
         limited = self.config.budget.max_findings is not None
@@ -440,7 +440,7 @@ class Campaign:
                 yield from self.process(kernel, case, report)
 
     def process(
-        self, kernel: KernelTurns, case: Case, report: CaseReport
+        self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
         finding = first_finding(kernel, case, report, seed=self.config.seed)
@@ -462,21 +462,21 @@ class Campaign:
             # Its minimum is confirmed under the full limit.
             return min(REDUCE_SECONDS, max(left - CONFIRM_HANG_SECONDS, 0.0))
         # Half of what is left: others want to be found too. While kernels wait for
-        # their first turn, no more than a fair part of it.
+        # their first this_round, no more than a fair part of it.
         fair = left / 2
         if any(not k.done and not k.rounds for k in self.kernels):
-            fair = min(fair, self.turns.share(left))
+            fair = min(fair, self.scheduler.share(left))
         return min(REDUCE_SECONDS, max(fair, 0.0))
 
-    def _retire(self, kernel: KernelTurns) -> None:
+    def _retire(self, kernel: KernelSearch) -> None:
         """Close children beyond what may live at once, the current one last."""
         if kernel.done:
             self._close(kernel)
-        with self.turns.spared(max(LIVE_CHILDREN - self.jobs, 0)) as spared:
+        with self.scheduler.spared(max(LIVE_CHILDREN - self.jobs, 0)) as spared:
             for other in spared:
                 self._close(other)
 
-    def _close(self, kernel: KernelTurns) -> None:
+    def _close(self, kernel: KernelSearch) -> None:
         """End the children of a kernel."""
         kernel.runner.close()
         if guided := self.guided.get(kernel.node_id):
@@ -490,8 +490,8 @@ class Campaign:
         """
         return sum(k.confirmed for k in self.kernels)
 
-    def progress(self, kernel: KernelTurns) -> Progress:
-        """Return what is told after a turn of a kernel."""
+    def progress(self, kernel: KernelSearch) -> Progress:
+        """Return what is told after a time slice of a kernel."""
         return progress_of(
             self.kernels,
             kernel,

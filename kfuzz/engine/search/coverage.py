@@ -34,7 +34,7 @@ class Draws:
 
 
 @dataclass
-class Breadth:
+class Coverage:
     """Counts what one kernel's search exercised.
 
     A case counts if the kernel answered it, be it by a refusal.
@@ -71,10 +71,10 @@ class Breadth:
         else:
             self._exercise(kernel, case, stratum_of(case).family)
 
-    def take_burst(self, kernel: BoundKernel, burst: Burst) -> None:
+    def take_batch(self, kernel: BoundKernel, batch: Burst) -> None:
         """Count what the members of a burst exercised that passed."""
-        for family in families_of(burst):
-            self._exercise(kernel, burst.case, family)
+        for family in families_of(batch):
+            self._exercise(kernel, batch.case, family)
 
     def missing(self, kernel: BoundKernel) -> dict[str, list[str]]:
         """Return what should have come `DUE` times by now and never did, by trait."""

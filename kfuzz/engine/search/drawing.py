@@ -158,19 +158,19 @@ def strategy_of(
     )
 
 
-def bursts_of(
+def batches_of(
     kernel: BoundKernel,
     strategy: SearchStrategy[Case],
     *,
     members: Callable[[Case], int],
     wanted: Callable[[Case], Sequence[str]] = lambda case: (),
 ) -> SearchStrategy[Burst]:
-    """Return the strategy of a kernel's bursts.
+    """Return the strategy of a kernel's batches.
 
     Args:
         kernel: the bound kernel.
         strategy: of its cases, which are the structures.
-        members: how many members a burst of a structure has.
+        members: how many items a batch of a structure has.
         wanted: families that members of a structure are to have besides those drawn.
     """
     operator = kernel.operator
@@ -232,10 +232,10 @@ def search_round(
     climb: bool = True,
     draws: Draws | None = None,
 ) -> None:
-    """Draw and judge a number of cases, or submit a number of bursts.
+    """Draw and judge a number of cases, or submit a number of batches.
 
     Args:
-        strategy: of the kernel's cases or bursts.
+        strategy: of the kernel's cases or batches.
         judge: records what a case teaches; returns None once the round is over
             (a signal, the deadline), after which cases are only drawn.
         cases: how many to draw.

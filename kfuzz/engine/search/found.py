@@ -11,7 +11,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, State
 from kfuzz.engine.confirm.lifecycle import process
-from kfuzz.engine.search.round import KernelTurns
+from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import covering, enter, merged, under
@@ -82,7 +82,7 @@ class FiledFinding:
 
 
 def first_finding(
-    kernel: KernelTurns, case: Case, report: CaseReport, *, seed: int
+    kernel: KernelSearch, case: Case, report: CaseReport, *, seed: int
 ) -> Finding:
     """Return the finding of a case that fails, as it was found.
 
@@ -110,7 +110,7 @@ def first_finding(
 
 
 def taken_to_minimum(
-    kernel: KernelTurns,
+    kernel: KernelSearch,
     finding: Finding,
     corpus: Corpus,
     *,

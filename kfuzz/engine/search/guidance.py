@@ -90,20 +90,20 @@ class Discovery:
             symptom = (report.refusal,)
         self._note(report.ratio, branches, symptom)
 
-    def take_burst(self, burst: Burst, *, ratio: float, branches: int) -> None:
-        """Take what those members of a burst showed that passed.
+    def take_batch(self, batch: Burst, *, ratio: float, branches: int) -> None:
+        """Take what those items of a batch showed that passed.
 
         Args:
-            burst: the burst.
+            batch: the batch.
             ratio: their largest |error| / tolerance.
             branches: of the kernel's own file, that have run so far.
         """
-        for family in families_of(burst):
-            self.ledger.visit(burst.case, family=family)
+        for family in families_of(batch):
+            self.ledger.visit(batch.case, family=family)
         self._note(ratio, branches, ())
 
     def wanted(self, case: Case, among: Sequence[str]) -> tuple[str, ...]:
-        """Return the value families that some members of a burst are to have.
+        """Return the value families that some items of a batch are to have.
 
         Args:
             case: what the members have in common.

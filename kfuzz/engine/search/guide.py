@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kfuzz.core.recipe import Case
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.round import KernelTurns, Round
+from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.execution.processes import Child
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class GuidedSearch(Protocol):
 
     def search(
         self,
-        turn: Round,
+        this_round: Round,
         strategy: "SearchStrategy[Case]",
         *,
         cases: int,
@@ -27,7 +27,7 @@ class GuidedSearch(Protocol):
         """Draw and judge the cases of a round; never raises.
 
         Args:
-            turn: takes what a case teaches.
+            this_round: takes what a case teaches.
             strategy: draws cases where nothing else does.
             cases: how many.
             seed_value: of the cases that `strategy` draws.
@@ -53,7 +53,7 @@ class Guide(Protocol):
 
     def search_of(
         self,
-        kernel: KernelTurns,
+        kernel: KernelSearch,
         fork: Callable[[], Child],
         config: RunConfig,
         *,
@@ -62,7 +62,7 @@ class Guide(Protocol):
         """Return the search of one kernel.
 
         Args:
-            kernel: its turns.
+            kernel: its search.
             fork: starts a child that serves `serve`.
             config: the run.
             expired: whether the run is over.

@@ -6,22 +6,22 @@ from pathlib import Path
 
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import KernelFinished, Notice, Progress
-from kfuzz.engine.search.round import KernelTurns
+from kfuzz.engine.search.round import KernelSearch
 from kfuzz.targets.load import LoadedKernel
 
 
 def progress_of(
-    kernels: Sequence[KernelTurns],
-    kernel: KernelTurns,
+    kernels: Sequence[KernelSearch],
+    kernel: KernelSearch,
     *,
     elapsed_s: float,
     findings: int,
 ) -> Progress:
-    """Return the counters after a turn.
+    """Return the counters after a time slice.
 
     Args:
         kernels: all of the run.
-        kernel: whose turn it was.
+        kernel: whose it was.
         elapsed_s: seconds since the start.
         findings: so far, of those that end a run.
     """
@@ -55,7 +55,7 @@ def outside_notices(outside: Mapping[str, str]) -> Iterator[Notice]:
         yield Notice("", f"{text} replaying one takes the --target printed with it")
 
 
-def finished_of(kernel: KernelTurns, classes: Collection[str]) -> KernelFinished:
+def finished_of(kernel: KernelSearch, classes: Collection[str]) -> KernelFinished:
     """Return what a kernel came to.
 
     Args:
@@ -74,8 +74,8 @@ def finished_of(kernel: KernelTurns, classes: Collection[str]) -> KernelFinished
         paths=dict(kernel.paths),
         worst_ratio=record.worst,
         notes=record.notes(),
-        screened=record.screened,
-        bursts=record.bursts,
+        screened=record.prefiltered,
+        bursts=record.batches,
         strata=len(kernel.discovery.ledger.visits),
         regions=kernel.discovery.ledger.regions(),
         fenced=kernel.runner.fenced,

@@ -18,9 +18,9 @@ class Record:
     Attributes:
         classes: ids of the contract classes that bind the kernel and are in force.
         dtypes: the dtypes that it declares.
-        cases: cases judged, and members of bursts that passed.
-        screened: of these the members of bursts.
-        bursts: bursts screened.
+        cases: cases judged, and items of batches that passed.
+        prefiltered: of these the items of batches.
+        batches: batches prefiltered.
         errors: cases that kfuzz or the machine could not judge.
         worst: greatest |error| / tolerance of a case without failure.
         notices: what a person should know, and whether it was told.
@@ -29,8 +29,8 @@ class Record:
     classes: frozenset[str]
     dtypes: tuple[str, ...]
     cases: int = 0
-    screened: int = 0
-    bursts: int = 0
+    prefiltered: int = 0
+    batches: int = 0
     errors: int = 0
     worst: float = 0.0
     notices: dict[str, bool] = field(default_factory=dict)
@@ -88,13 +88,13 @@ class Record:
         if report.failure is None:
             self.worst = max(self.worst, min(report.ratio, 1.0))
 
-    def screen(self, case: Case, made: Screened) -> None:
-        """Count what the members of a burst teach that passed; suspects are cases."""
+    def take_batch(self, case: Case, made: Screened) -> None:
+        """Count what the items of a batch teach that passed; suspects are cases."""
         if made.unsupported or made.error or made.lost:
             return
         self.cases += made.passed
-        self.screened += made.passed
-        self.bursts += 1
+        self.prefiltered += made.passed
+        self.batches += 1
         self._judged.add(case.data.dtype)
         self._on_elements |= made.passed > 0 and _has_elements(case)
         counted = ((made.conforms, self._kept), (made.undecided, self._undecided))

@@ -9,7 +9,7 @@ from typing import Final
 from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.replay.replayer import replay
-from kfuzz.engine.search.round import KernelTurns
+from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.processors import processors
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
@@ -19,7 +19,7 @@ SHARE: Final = 0.5
 
 
 def replay_first(
-    kernels: Sequence[KernelTurns],
+    kernels: Sequence[KernelSearch],
     config: RunConfig,
     backend: Backend,
     *,
@@ -72,13 +72,13 @@ def replay_first(
 
 
 def _stored(
-    kernels: Sequence[KernelTurns],
+    kernels: Sequence[KernelSearch],
     corpus: Corpus,
     classes: Collection[str],
     device: str,
-) -> tuple[list[tuple[KernelTurns, Stored | Problem]], int]:
+) -> tuple[list[tuple[KernelSearch, Stored | Problem]], int]:
     """Return what is stored of each kernel, and how much of it is of other devices."""
-    found: list[tuple[KernelTurns, Stored | Problem]] = []
+    found: list[tuple[KernelSearch, Stored | Problem]] = []
     elsewhere = 0
     for kernel in kernels:
         for entry in corpus.entries(kernel.name):
@@ -96,7 +96,7 @@ def _stored(
     return found, elsewhere
 
 
-def _told(kernel: KernelTurns, result: ReplayResult) -> Iterator[Event]:
+def _told(kernel: KernelSearch, result: ReplayResult) -> Iterator[Event]:
     """Yield what came of one finding; keep it with its kernel if it still fails."""
     finding, path = result.finding, str(result.path)
     yield replace(result.event(), kernel=kernel.node_id)

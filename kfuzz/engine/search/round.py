@@ -24,7 +24,7 @@ from kfuzz.core.verdict import (
     Verdict,
 )
 from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
-from kfuzz.engine.search.coverage import Breadth
+from kfuzz.engine.search.coverage import Coverage
 from kfuzz.engine.search.guidance import Discovery
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.workers.faults import charged, is_fault
@@ -45,24 +45,24 @@ _DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
 
 
 @dataclass
-class KernelTurns:
-    """One kernel's turns over a run.
+class KernelSearch:
+    """One kernel's search over a run.
 
     Attributes:
         rounds: rounds given.
-        unscreened: rounds of bursts in a row in which none could be screened.
+        unfiltered: rounds of batches in a row in which none could be prefiltered.
         seconds: time spent.
         charged: time spent, in which that of a kernel with a larger share counts less.
         discovery: what its search has discovered.
-        breadth: what of its declared input has been exercised.
+        coverage: what of its declared input has been exercised.
         symptoms: occurrences of each symptom, as its child showed it.
         seen: signatures that are findings already.
         findings: by id.
         paths: their folders, by id.
         stored: ids of those that the corpus held, and that fail still when replayed.
-        done: whether it gets no more turns.
-        busy: whether it is having one.
-        rate: what it discovered per turn when its last one ended, see `Discovery`.
+        done: whether it gets no more time slices.
+        busy: whether it has one.
+        rate: what it discovered per round when its last one ended, see `Discovery`.
         quiet: whether what its children print is dropped: while a finding is reduced,
             a crash would print the same stack a hundred times.
         collected: whether it has run beside a collective.
@@ -73,11 +73,11 @@ class KernelTurns:
     budget: SizeBudget
     record: Record
     rounds: int = 0
-    unscreened: int = 0
+    unfiltered: int = 0
     seconds: float = 0.0
     charged: float = 0.0
     discovery: Discovery = field(default_factory=Discovery)
-    breadth: Breadth = field(default_factory=Breadth)
+    coverage: Coverage = field(default_factory=Coverage)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
     seen: set[Signature] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
@@ -107,17 +107,17 @@ class KernelTurns:
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case showed."""
         self.record.take(case, report)
-        self.breadth.take(self.loaded.kernel, case, report)
+        self.coverage.take(self.loaded.kernel, case, report)
         branches = len(self.runner.reached.run)
         self.discovery.take(case, report, branches=branches)
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""
-        self.record.screen(batch.case, made)
+        self.record.take_batch(batch.case, made)
         if made.passed:
-            self.breadth.take_burst(self.loaded.kernel, batch)
+            self.coverage.take_batch(self.loaded.kernel, batch)
             branches = len(self.runner.reached.run)
-            self.discovery.take_burst(batch, ratio=made.ratio, branches=branches)
+            self.discovery.take_batch(batch, ratio=made.ratio, branches=branches)
 
     def keep(self, finding: Finding, path: Path) -> None:
         """Count a finding that is stored among those of the run."""
@@ -141,7 +141,7 @@ class KernelTurns:
         return [f for f in found if f.id not in self.stored]
 
 
-def unreached(kernel: KernelTurns) -> str:
+def unreached(kernel: KernelSearch) -> str:
     """Return which branches of a kernel's file never ran, "" where that is unknown.
 
     Those of functions that were entered: the others may belong to other kernels.
@@ -171,7 +171,7 @@ class Round:
     """
 
     def __init__(
-        self, kernel: KernelTurns, *, stop: threading.Event | Halt, deadline: float
+        self, kernel: KernelSearch, *, stop: threading.Event | Halt, deadline: float
     ) -> None:
         self._kernel = kernel
         self._stop = stop
@@ -193,7 +193,7 @@ class Round:
 
         Args:
             case: the case.
-            suspect: whether a burst pointed to it. Its symptoms are counted apart:
+            suspect: whether a batch pointed to it. Its symptoms are counted apart:
                 they take no diagnosis from those that are found without.
             settled: whether no fresh child is asked about what the case suspects.
         """

@@ -1,4 +1,4 @@
-"""Whose turn it is: kernels searched side by side share the time of a run."""
+"""Whose time slice is next: kernels searched side by side share the time of a run."""
 
 import math
 import threading
@@ -8,26 +8,26 @@ from contextlib import contextmanager
 from typing import Final
 
 from kfuzz.engine.search.guidance import charge
-from kfuzz.engine.search.round import KernelTurns
+from kfuzz.engine.search.round import KernelSearch
 
-# Between two looks whether the run is over, while other kernels have their turns.
+# Between two looks whether the run is over, while other kernels have theirs.
 _LOOK_SECONDS: Final = 0.2
 
 
-class Turns:
-    """Gives kernels their turns, each to one thread at a time.
+class Scheduler:
+    """Gives kernels their time slices, each to one thread at a time.
 
     Args:
         kernels: all of the run.
-        jobs: turns at once; on several GPUs as many on each.
+        jobs: time slices at once; on several GPUs as many on each.
         timed: whether a time limit is what ends the run: shares of it follow what
             each kernel discovers. Else kernels take turns.
-        over: whether no more turns are to begin.
+        over: whether no more of them are to begin.
     """
 
     def __init__(
         self,
-        kernels: Sequence[KernelTurns],
+        kernels: Sequence[KernelSearch],
         *,
         jobs: int,
         timed: bool,
@@ -42,8 +42,8 @@ class Turns:
         self._most = math.ceil(jobs / max(len({k.device for k in kernels}), 1))
         self.jobs = jobs
 
-    def take(self) -> KernelTurns | None:
-        """Return the kernel whose turn it is, None once there are no more turns.
+    def take(self) -> KernelSearch | None:
+        """Return the kernel that is next, None once there is none any more.
 
         It waits while others have theirs that may be the last ones.
         """
@@ -58,14 +58,14 @@ class Turns:
                 self._changed.wait(_LOOK_SECONDS)
             return None
 
-    def give(self, kernel: KernelTurns) -> None:
-        """Let a kernel have another turn."""
+    def give(self, kernel: KernelSearch) -> None:
+        """Let a kernel have another time slice."""
         with self._changed:
             kernel.busy = False
             self._changed.notify_all()
 
-    def charge(self, kernel: KernelTurns, seconds: float) -> None:
-        """Count the time of a turn, and what it discovered."""
+    def charge(self, kernel: KernelSearch, seconds: float) -> None:
+        """Count a time slice, and what it discovered."""
         with self._changed:
             kernel.seconds += seconds
             kernel.rate = kernel.discovery.rate
@@ -74,13 +74,13 @@ class Turns:
             kernel.charged += charge(seconds, rates, open_kernels.index(kernel))
 
     def share(self, seconds: float) -> float:
-        """Return how much of the time that is left a kernel may have in one turn."""
+        """Return how much of the time that is left a kernel may have at once."""
         open_kernels = max(sum(not k.done for k in self._kernels), 1)
         return seconds * min(self.jobs, open_kernels) / open_kernels
 
     @contextmanager
-    def spared(self, most: int) -> Iterator[list[KernelTurns]]:
-        """Yield kernels that wait for their turn, all but `most` of them.
+    def spared(self, most: int) -> Iterator[list[KernelSearch]]:
+        """Yield kernels that wait for a time slice, all but `most` of them.
 
         They get none meanwhile.
         """
@@ -96,12 +96,12 @@ class Turns:
                 self._aside -= names
                 self._changed.notify_all()
 
-    def _waits(self, kernel: KernelTurns) -> bool:
-        """Whether a kernel could have a turn."""
+    def _waits(self, kernel: KernelSearch) -> bool:
+        """Whether a kernel could have a time slice."""
         return not (kernel.done or kernel.busy or kernel.node_id in self._aside)
 
-    def _next(self) -> KernelTurns | None:
-        """Return the kernel whose turn it is, None if none can have one now.
+    def _next(self) -> KernelSearch | None:
+        """Return the kernel that is next, None if none can be now.
 
         Under a time limit the one that has had the least of its share: stride
         scheduling (Waldspurger, 1995) with shares that follow what each discovers.

@@ -14,8 +14,8 @@ from kfuzz.core.calibration import Soundness
 from kfuzz.core.event import KernelFinished, Notice
 from kfuzz.core.fingerprint import version_of
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search.coverage import DUE, LEAST, Breadth
-from kfuzz.engine.search.round import KernelTurns
+from kfuzz.engine.search.coverage import DUE, LEAST, Coverage
+from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.runner import FIRST_SECONDS, SUSPECT_SECONDS
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.store import strict_json
@@ -36,22 +36,22 @@ _KEPT: Final = Path(platform.__file__).parent / "statements"
 _PLURALS: Final = {"family": "families"}
 
 
-def watched(kernel: KernelTurns, scale: Scale) -> Iterator[Notice]:
+def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
     """Yield what a kernel's search gives cause to warn of, at its end.
 
     Large cases have few families and layouts, whatever is declared.
     """
-    breadth, node = kernel.breadth, kernel.node_id
-    idle = not breadth.cases and not kernel.record.errors
+    coverage, node = kernel.coverage, kernel.node_id
+    idle = not coverage.cases and not kernel.record.errors
     if idle and kernel.seconds >= SUSPECT_SECONDS:
         text = (
             f"no case came to its end in {kernel.seconds:.0f} s: give it more time; as "
             f"it may compile, its first call is no hang before {FIRST_SECONDS:.0f} s"
         )
         yield Notice(node, text)
-    for text in _rejected(breadth):
+    for text in _rejected(coverage):
         yield Notice(node, text, REJECTED)
-    missing = breadth.missing(kernel.loaded.kernel) if scale is Scale.USUAL else {}
+    missing = coverage.missing(kernel.loaded.kernel) if scale is Scale.USUAL else {}
     if missing:
         texts = (
             f"{_plural(t, names)} {', '.join(names)}" for t, names in missing.items()
@@ -62,7 +62,7 @@ def watched(kernel: KernelTurns, scale: Scale) -> Iterator[Notice]:
             f"{'; '.join(texts)}",
             UNEXERCISED,
         )
-    for kind, (tried, refused) in breadth.baselines.items():
+    for kind, (tried, refused) in coverage.baselines.items():
         if tried >= TRIED and not refused:
             yield Notice(
                 node,
@@ -72,19 +72,20 @@ def watched(kernel: KernelTurns, scale: Scale) -> Iterator[Notice]:
             )
 
 
-def _rejected(breadth: Breadth) -> Iterator[str]:
-    draws = breadth.draws
+def _rejected(coverage: Coverage) -> Iterator[str]:
+    draws = coverage.draws
     lost = draws.begun - draws.made
     if draws.begun >= LEAST and 2 * lost > draws.begun:
         yield (
             f"more than half of the draws were rejected, {lost} of {draws.begun}: they "
             "missed shape_class; bounds and moduli of single dimensions are drawn for"
         )
-    nothing = breadth.refused + breadth.unjudged
-    if breadth.cases >= LEAST and 2 * nothing > breadth.cases:
+    nothing = coverage.refused + coverage.unjudged
+    if coverage.cases >= LEAST and 2 * nothing > coverage.cases:
         yield (
-            f"more than half of its cases were rejected, {nothing} of {breadth.cases}: "
-            f"{breadth.refused} by the kernel, {breadth.unjudged} not judged here"
+            f"more than half of its cases were rejected, {nothing} of "
+            f"{coverage.cases}: {coverage.refused} by the kernel, "
+            f"{coverage.unjudged} not judged here"
         )
 
 
@@ -113,7 +114,7 @@ class Calibrations:
         return self._kept.states.get((operator.name, contract), Soundness.SOUND)
 
     def warn(
-        self, kernels: Sequence[KernelTurns], finished: Sequence[KernelFinished]
+        self, kernels: Sequence[KernelSearch], finished: Sequence[KernelFinished]
     ) -> Iterator[Notice]:
         """Yield which contracts bore on kernels though nothing shows that they can.
 

@@ -100,12 +100,12 @@ class Ledger:
     ) -> bool:
         """Count one case.
 
-        The members of one group of a burst, which differ in bits only, are one case.
+        The items of one group of a batch, which differ in bits only, are one case.
 
         Args:
             case: gives the stratum.
             family: of its first floating argument, where it is not the case's own, as
-                in the groups of a burst.
+                in the groups of a batch.
             ratio: its |error| / tolerance, where the case was judged by itself.
             fails: whether it violates a contract.
 

@@ -90,8 +90,8 @@ class Runner:
         self._passed: dict[str, Any] | None = None
         # Whether several cases asked for at once have ended a child, or kept it busy.
         self._died = False
-        # Who screens a burst whose answer nobody has asked for yet.
-        self._screening: Served | None = None
+        # Who prefilters a batch whose answer nobody has asked for yet.
+        self._prefiltering: Served | None = None
         self._children = Children(loaded, place, fork, expired)
 
     @property
@@ -270,30 +270,30 @@ class Runner:
             return Observed(problem=f"{raised.type}: {raised.message}")
         return decode(Observed, reply["observed"], "observed")
 
-    def submit(self, burst: Burst) -> None:
-        """Ask for a burst to be screened; `screened` is to be called before all else.
+    def submit(self, batch: Burst) -> None:
+        """Ask for a batch to be prefiltered; `prefiltered` is to be called next.
 
-        If something else is asked for first, the burst and its child are given up.
+        If something else is asked for first, the batch and its child are given up.
 
         Raises:
             BindingError: if the kernel cannot be opened any more.
         """
-        self._screening = self._send({"do": "screen", "burst": encode(burst)})
+        self._prefiltering = self._send({"do": "screen", "burst": encode(batch)})
 
-    def screened(self) -> Screened:
-        """Return what the screening of the burst submitted last says.
+    def prefiltered(self) -> Screened:
+        """Return what prefiltering the batch submitted last gives.
 
         Of one that ends its process, or takes too long, only that is known.
 
         Raises:
             BindingError: if the operator's oracle or error model is malformed.
-            HarnessError: if kfuzz's own side fails, or no burst is under way.
+            HarnessError: if kfuzz's own side fails, or no batch is under way.
         """
-        peer, self._screening = self._screening, None
+        peer, self._prefiltering = self._prefiltering, None
         if peer is None:
-            raise HarnessError("no burst is being screened")
+            raise HarnessError("no batch is being prefiltered")
         try:
-            reply = self._reply_to_burst(peer)
+            reply = self._reply_to_batch(peer)
         except ChildTimeout:
             ours = not peer.is_in_kernel()
             self._children.replace(peer)
@@ -318,7 +318,7 @@ class Runner:
 
     def _send(self, message: dict[str, Any]) -> Served:
         """Send a request to the child that stays, and return it."""
-        self._screening = None
+        self._prefiltering = None
         peer = self._children.standing()
         try:
             peer.send(message)
@@ -488,8 +488,8 @@ class Runner:
             self._children.replace(peer)
         return reply
 
-    def _reply_to_burst(self, peer: Served) -> dict[str, Any]:
-        """Wait for what the prefilter says; kfuzz's own work is no hang of the kernel.
+    def _reply_to_batch(self, peer: Served) -> dict[str, Any]:
+        """Wait for what a prefilter says; kfuzz's own work is no hang of the kernel.
 
         Raises:
             ChildTimeout: if the kernel, or kfuzz by far, takes too long.
