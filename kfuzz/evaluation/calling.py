@@ -24,10 +24,8 @@ from kfuzz.contracts.unpromised import (
 )
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
-from kfuzz.core.recipe import NOWHERE, Case, Edge
+from kfuzz.core.recipe import NOWHERE, Case, Edge, Scalar, is_dtype
 from kfuzz.core.settled import poison_of
-from kfuzz.evaluation.keywords import keywords_of
-from kfuzz.evaluation.probes.configurations import described
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import PLAIN, Held, Manner, execute
 from kfuzz.execution.interpreter.watch import interpreting
@@ -138,7 +136,7 @@ class Caller:
     def evidence(
         self, derived: Derived, *, hold: bool = False, arena: Arena | None = None
     ) -> tuple[Evidence, str | None]:
-        """Return a evidence with the base run, or why the backend cannot judge it.
+        """Return evidence with the base run, or why the backend cannot judge it.
 
         Args:
             derived: the case with its values.
@@ -240,7 +238,7 @@ class Caller:
             return run
         return replace(
             run,
-            config=described(claims.config(asked.config)),
+            config=_described(claims.config(asked.config)),
             configs=len(claims.configs),
         )
 
@@ -293,6 +291,23 @@ def invocation(
         destinations=destinations,
         config=config,
     )
+
+
+def keywords_of(kernel: BoundKernel, case: Case, config: int) -> dict[str, object]:
+    """Return the scalars that the kernel takes, and those of a configuration."""
+    named = kernel.arguments.scalars
+    scalars = {name: as_argument(case.scalars[name]) for name in named}
+    return {**scalars, **kernel.declaration.config(config)}
+
+
+def as_argument(value: Scalar) -> object:
+    """Return a scalar as kernels take it: a dtype's name as the dtype."""
+    return getattr(torch, str(value)) if is_dtype(value) else value
+
+
+def _described(config: Mapping[str, object]) -> str:
+    """Return keywords in words, for example "BLOCK=64, SPLIT=True"."""
+    return ", ".join(f"{name}={value!r}" for name, value in config.items())
 
 
 def posed(operator: Operator, claims: Declaration, derived: Derived) -> Posed:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -14,15 +14,13 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.core.recipe import Case
 from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.calling import Caller, without_edge
+from kfuzz.evaluation.diagnosis import Diagnosing
 from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.calls.run import PLAIN, Manner
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Run
-
-if TYPE_CHECKING:
-    from kfuzz.evaluation.diagnosis import Diagnosing
 
 BesideCollective = Callable[[Case, Callable[[], None]], Collected]
 
@@ -42,7 +40,7 @@ class CaseCalls:
     """
 
     caller: Caller
-    diagnosis: "Diagnosing"
+    diagnosis: Diagnosing
     derived: Derived
     classes: Collection[str]
     thorough: bool

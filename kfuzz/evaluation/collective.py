@@ -22,7 +22,7 @@ from kfuzz.contracts.evidence import Collected, Torn
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case
 from kfuzz.core.settled import config_of
-from kfuzz.evaluation.keywords import keywords_of
+from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank

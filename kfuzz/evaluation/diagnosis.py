@@ -1,10 +1,11 @@
 """What a miss depends on: the probes that tell the contract classes apart."""
 
-from collections.abc import Collection, Iterator, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, MutableMapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from kfuzz.contracts.derive import (
     Derived,
@@ -15,20 +16,23 @@ from kfuzz.contracts.derive import (
     recentred,
     tiled,
 )
-from kfuzz.contracts.evidence import Diagnosis, Evidence
+from kfuzz.contracts.evidence import Configurations, Diagnosis, Evidence
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.reading import comparison, decided, miss_of
+from kfuzz.contracts.relation import compare_all
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case
 from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.calling import Caller, without_edge
 from kfuzz.evaluation.explaining import flushes
-from kfuzz.evaluation.probes.configurations import with_configs
-from kfuzz.evaluation.probes.subnormals import normalised, without_subnormals
 from kfuzz.execution.values.fills import logical_values
+from kfuzz.numerics.formats import format_of, is_subnormal
 
 # The plain functional test: torch.allclose, rtol = atol.
 FUNCTIONAL_TOLERANCE: Final = 1e-2
+
+MOST_CONFIGURATIONS: Final = 8
+"""Configurations that are tried besides the one that missed."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +85,24 @@ class Diagnosing:
     def _with_configs(self, evidence: Evidence, derived: Derived) -> Evidence:
         """Return the evidence with what the kernel's other configurations come to."""
         assert evidence.acceptance is not None
-        expected, poison = (
-            expected_metadata(evidence.acceptance),
-            poison_of(evidence.case),
-        )
-        return with_configs(
-            evidence,
-            lambda step: self.caller.run(derived, expected, poison, step=step),
-        )
+        expected = expected_metadata(evidence.acceptance)
+        found: dict[str, bool] = {}
+        for step in range(1, min(evidence.base.configs, MOST_CONFIGURATIONS + 1)):
+            made = self.caller.run(
+                derived, expected, poison_of(evidence.case), step=step
+            )
+            # A configuration that declines the case is passed over for the next.
+            if made.config in (evidence.base.config, "") or made.unreliable:
+                continue
+            found[made.config] = made.comparable and not any(
+                bool(m.missed.any())
+                for m in compare_all(made.outputs, evidence.acceptance).values()
+            )
+        return evidence.knowing(Configurations(found))
 
     def _subnormality(self, derived: Derived) -> str | None:
         """Return what `Diagnosis.subnormal` is."""
-        zeroed, normal = without_subnormals(derived), normalised(derived)
+        zeroed, normal = _without_subnormals(derived), _normalised(derived)
         if zeroed is None or normal is None:
             return None
         there = self.caller.apart()(without_edge(normal))
@@ -152,3 +162,33 @@ class Diagnosing:
             if not bool((close | (y.isnan() & wanted.reference[0].isnan())).all()):
                 return False
         return True
+
+
+def _without_subnormals(given: Derived) -> Derived | None:
+    """Return the case with zeros for subnormal arguments; None if there are none."""
+    return _replaced(given, lambda size, least: torch.zeros_like(size))
+
+
+def _normalised(given: Derived) -> Derived | None:
+    """Return the case with normal numbers for subnormal arguments.
+
+    Magnitudes grow by the least normal number; the format holds the sums. None if
+    there are none.
+    """
+    return _replaced(given, lambda size, least: size + least)
+
+
+def _replaced(
+    given: Derived, magnitude: Callable[[Tensor, float], Tensor]
+) -> Derived | None:
+    made, found = dict(given.values), False
+    for name, values in given.values.items():
+        if not values.is_floating_point():
+            continue
+        fmt, x = format_of(values.dtype), values.to(torch.float64)
+        small = is_subnormal(x, fmt)
+        if bool(small.any()):
+            found = True
+            other = torch.copysign(magnitude(x.abs(), fmt.min_normal), x)
+            made[name] = torch.where(small, other, x).to(values.dtype)
+    return replace(given, values=made) if found else None

@@ -21,7 +21,7 @@ from kfuzz.contracts.gradients.charging import charged, in_force
 from kfuzz.contracts.judge import judge, mapped, suspected
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.notes import notes
-from kfuzz.contracts.reading import beyond_core, decided, miss_of, ratios, worst_ratio
+from kfuzz.contracts.reading import beyond_core, decided, ratios, worst_ratio
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
@@ -29,12 +29,11 @@ from kfuzz.core.settled import config_of, settled
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Suspicion
 from kfuzz.evaluation.baselines import TrivialBaselines
-from kfuzz.evaluation.calling import Caller, Memory
+from kfuzz.evaluation.calling import Caller, Memory, keywords_of
 from kfuzz.evaluation.case_calls import BesideCollective, CaseCalls, Step
 from kfuzz.evaluation.diagnosis import Diagnosing
 from kfuzz.evaluation.ended import ended_report, is_of_the_machine
 from kfuzz.evaluation.explaining import judge_explained
-from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.large import LargeJudge
 from kfuzz.evaluation.probes import (
     batches,
@@ -43,14 +42,13 @@ from kfuzz.evaluation.probes import (
     opchecking,
     overlapping,
     permuting,
-    repeating,
     replaying,
     scaling,
     second_call,
     shorter,
     under_load,
 )
-from kfuzz.evaluation.probes.repeating import is_told
+from kfuzz.evaluation.probes.repeating import judge_repeated
 from kfuzz.evaluation.probes.second_call import is_due, second_data
 from kfuzz.evaluation.probes.shorter import shortened
 from kfuzz.execution.device.backends import backend_of, is_lost
@@ -254,13 +252,10 @@ class Evaluator:
             thorough=depth is Depth.FULL or case.pinned,
             beside_collective=self.beside_collective,
         )  # fmt: skip
-        if depth is not Depth.BASE:
-            evidence = repeating.STEP(evidence, calls)
-        evidence, verdicts, failure = judge_explained(evidence, classes)
-        missed = miss_of(evidence) is not None
-        if depth is Depth.FULL and missed and not is_told(failure):
-            evidence = diagnosis.of(evidence, derived)
-            evidence, verdicts, failure = judge_explained(evidence, classes)
+        evidence, verdicts, failure = judge_repeated(
+            evidence, calls, classes,
+            repeat=depth is not Depth.BASE, diagnose=depth is Depth.FULL,
+        )  # fmt: skip
         # Only now: what shows in one call is charged alike whatever the share.
         further = FURTHER if self._is_compared(evidence, depth) else FURTHER[:1]
         for together in further:
@@ -369,7 +364,7 @@ def _out_of_memory(case: Case, message: str, device: torch.device) -> CaseReport
     text = f"out of memory: {message}"
     specs = case.tensors.values()
     if any(is_sparse(s, DTYPES[s.dtype].itemsize, device) for s in specs):
-        # Memory for every index of such a evidence is more than any machine has.
+        # Memory for every index of such a view is more than any machine has.
         return CaseReport({}, unsupported=f"{text} (a view that spans gigabytes)")
     return CaseReport({}, error=text)
 

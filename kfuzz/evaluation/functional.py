@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.evaluation.keywords import as_argument
+from kfuzz.evaluation.calling import as_argument
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 

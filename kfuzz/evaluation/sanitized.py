@@ -20,7 +20,7 @@ from kfuzz.core.codec import decode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.settled import config_of
-from kfuzz.evaluation.keywords import keywords_of
+from kfuzz.evaluation.calling import keywords_of
 from kfuzz.execution.calls.raised import raised_by
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import watch

@@ -17,8 +17,8 @@ from kfuzz.contracts.custom_ops import CustomOp
 from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import expected_metadata
+from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.case_calls import CaseCalls, Step
-from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.processes.interrupts import is_child

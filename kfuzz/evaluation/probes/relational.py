@@ -14,9 +14,7 @@ from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.recipe import Case
 from kfuzz.core.streams import Purpose, stream
 from kfuzz.evaluation.case_calls import CaseCalls
-from kfuzz.evaluation.explaining import judge_explained
-from kfuzz.evaluation.probes import repeating
-from kfuzz.evaluation.probes.repeating import is_told
+from kfuzz.evaluation.probes.repeating import judge_repeated
 
 T = TypeVar("T")
 
@@ -62,11 +60,7 @@ class Apart:
         if evidence is None or miss_of(evidence) is None:
             return False
         calls = replace(self.calls, derived=given)
-        evidence = repeating.STEP(evidence, calls)
-        evidence, _, failure = judge_explained(evidence, CLASSES)
-        if not is_told(failure):
-            evidence = calls.diagnosis.of(evidence, given)
-            failure = judge_explained(evidence, CLASSES)[2]
+        failure = judge_repeated(evidence, calls, CLASSES)[2]
         return failure is not None and failure.contract in PLAIN
 
 

@@ -1,5 +1,6 @@
-"""Repeats of a base run that gives cause to them: a miss, a race, a stale load."""
+"""What a base run gives cause to: repeats, and a diagnosis of a miss."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -8,8 +9,9 @@ from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import ORDERS, accesses, agree, comparable, miss_of
-from kfuzz.core.verdict import Failure
+from kfuzz.core.verdict import Failure, Verdict
 from kfuzz.evaluation.case_calls import CaseCalls, Step
+from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.evaluation.probes import under_load
 from kfuzz.execution.calls.run import Manner
 from kfuzz.execution.memory.poison import Poison
@@ -26,7 +28,7 @@ def with_repeats(evidence: Evidence, calls: CaseCalls) -> Evidence:
     races = accesses(evidence, "race") and evidence.declaration.determinism != "none"
     if races:
         evidence = _with_orders(evidence, calls)
-        if is_told(judge(evidence, calls.classes)[1]):
+        if _is_told(judge(evidence, calls.classes)[1]):
             return evidence
     if not (missed or accesses(evidence, "unwritten")):
         return evidence
@@ -41,7 +43,7 @@ def with_repeats(evidence: Evidence, calls: CaseCalls) -> Evidence:
     return replace(evidence, runs=runs)
 
 
-def is_told(failure: Failure | None) -> bool:
+def _is_told(failure: Failure | None) -> bool:
     """Whether a failure needs no further probe to be told from others."""
     return failure is not None and failure.contract in _TOLD
 
@@ -77,3 +79,35 @@ STEP: Final = Step(
     _repeated,
     always=True,
 )
+
+
+def judge_repeated(
+    evidence: Evidence,
+    calls: CaseCalls,
+    classes: Collection[str],
+    *,
+    repeat: bool = True,
+    diagnose: bool = True,
+) -> tuple[Evidence, dict[str, Verdict], Failure | None]:
+    """Judge a case by its base run and what this gives cause to.
+
+    Args:
+        evidence: of the case, with its base run.
+        calls: makes its further calls.
+        classes: ids of the classes that judge it.
+        repeat: whether to make repeats.
+        diagnose: whether to find out what a miss depends on, where repeats do not tell.
+
+    Returns:
+        The evidence with all that was found; verdict per class; the failure.
+
+    Raises:
+        BindingError: if the operator's oracle or error model is malformed.
+    """
+    if repeat:
+        evidence = STEP(evidence, calls)
+    judged = judge_explained(evidence, classes)
+    evidence, _, failure = judged
+    if not diagnose or miss_of(evidence) is None or _is_told(failure):
+        return judged
+    return judge_explained(calls.diagnosis.of(evidence, calls.derived), classes)

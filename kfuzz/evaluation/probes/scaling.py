@@ -89,12 +89,8 @@ class _Range:
     floor: int
 
 
-def scalings(evidence: Evidence, given: Derived) -> list[Scaling]:
-    """Return the scalings of a case: of each argument by either end of the range."""
-    return [made for made, _ in _scalings(evidence, given)]
-
-
-def _scalings(evidence: Evidence, given: Derived) -> Iterator[tuple[Scaling, _Range]]:
+def scalings(evidence: Evidence, given: Derived) -> Iterator[tuple[Scaling, _Range]]:
+    """Yield the scalings of a case: of each argument by either end of the range."""
     bitwise = evidence.declaration.determinism == "bitwise"
     exact = {n: v.to(torch.float64) for n, v in given.values.items() if _is_float(v)}
     extents = {n: e for n, x in exact.items() if (e := _Extent.of(x)) is not None}
@@ -199,7 +195,7 @@ def scaled(given: Derived, scaling: Scaling) -> Derived | None:
 def with_scaling(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence of a conforming case with what scaled data gave."""
     given, apart = calls.plain, Apart(calls)
-    tried = list(_scalings(evidence, given))
+    tried = list(scalings(evidence, given))
     if not calls.thorough:
         chosen = pick(given.case, sorted({s.arguments for s, _ in tried}))
         tried = [t for t in tried if t[0].arguments in chosen]

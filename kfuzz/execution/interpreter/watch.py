@@ -114,11 +114,6 @@ def interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on")
 
 
-def watches() -> bool:
-    """Whether a watch that begins now follows what kernels do."""
-    return interpreting() and _MODULE in sys.modules
-
-
 def is_interpreter_failure(error: BaseException) -> bool:
     """Whether an exception came from inside the interpreter.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.evaluation.keywords import as_argument
+from kfuzz.evaluation.calling import as_argument
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # numpy has no bfloat16, and Triton's interpreter as it is installed rounds it

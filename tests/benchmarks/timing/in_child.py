@@ -22,8 +22,8 @@ from kfuzz.core.codec import decode
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.settled import config_of
 from kfuzz.evaluation import calling
+from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.keywords import keywords_of
 from kfuzz.evaluation.prefilter import ALWAYS_ON, Prefilter
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.execution.device.surroundings import surroundings_of
