@@ -3,11 +3,17 @@
 import importlib.util
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from kfuzz.core.budget import Budget
+from kfuzz.core.event import KernelFinished
+from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.search import campaign
+from kfuzz.fuzz.source import GUIDES
 from tests.e2e.project import HEADER, PATIENCE, RIGHT, Project, error, strict
 
 pytestmark = pytest.mark.skipif(
@@ -69,6 +75,30 @@ def test_a_narrow_branch_is_reached_the_same_way_twice(
     project.run("kernels.py", "--engine", "atheris", cases=60)
     assert _inputs(project) == kept
     assert project.wait_until_alone() == []
+
+
+@pytest.mark.slow
+def test_the_inputs_that_are_kept_reach_the_branch_in_the_next_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("kernels.py", HEADER + NARROW)
+    monkeypatch.chdir(project.folder)
+
+    def found(cases: int) -> set[str]:
+        # The command line keeps inputs in runs without a seed alone.
+        config = RunConfig(
+            ("kernels.py",), project.folder, project.corpus,
+            budget=Budget(None, max_cases=cases, max_findings=1), device="cpu",
+            engine=Engine.ATHERIS, keep_inputs=True,
+        )  # fmt: skip
+        events = list(campaign.run(config, stop=threading.Event(), guides=GUIDES))
+        [done] = [e for e in events if isinstance(e, KernelFinished)]
+        return {finding.id for finding in done.findings}
+
+    first = found(1000)
+    assert len(first) == 1
+    assert len(_inputs(project)) > 1
+    assert found(60) == first
 
 
 def test_a_case_that_ends_the_child_is_charged_and_the_search_goes_on(

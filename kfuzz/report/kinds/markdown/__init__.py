@@ -36,9 +36,11 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found = [words for _, words in headline(run.findings)]
+    told = dict(headline(run.findings))
+    found = list(told.values())
     if run.findings and not run.findings[0].fails:  # those that fail come first
-        found.insert(0, "no violation")
+        unsettled = Verdict.UNDER_SPECIFIED in told
+        found.insert(0, "no violation confirmed" if unsettled else "no violation")
     environment.filters |= {"text": _text, "code": _code, "html": escape}
     whole = environment.get_template("run.md").render(
         run=run,
