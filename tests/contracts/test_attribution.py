@@ -12,57 +12,15 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
-from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.recipe import Case, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import judged, row_case, spec, x_case
 
 VALUE_CLASSES = {
     "K-VAL-01", "C-CMP-03", "C-PRC-01", "C-PRC-02", "C-EXC-01", "K-MEM-02",
 }  # fmt: skip
-
-
-def spec(
-    family: str,
-    shape: tuple[int, ...],
-    dtype: str = "float32",
-    *,
-    axes: tuple[str, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-    offset: int = 0,
-    plants: tuple[Plant, ...] = (),
-    seed: int = 2,
-) -> TensorSpec:
-    names = axes or tuple(f"d{i}" for i in range(len(shape)))
-    fill = Fill(family, seed)
-    return TensorSpec(
-        shape, names, dtype, strides, offset, fill=fill, plants=plants
-    )  # fmt: skip
-
-
-def judged(
-    operator: Operator,
-    function: Callable[..., object],
-    case: Case,
-    **claims: object,
-) -> CaseReport:
-    bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
-    # Where nothing is interpreted, kernels that count their calls would be told apart.
-    classes = set(CLASSES) - {"C-ORD-03"}
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    return evaluator.judge(case, Depth.FULL)
-
-
-COUNTER = iter(range(10_000))
-
-
-def row_case(family: str, shape: tuple[int, ...], *args: str, **more: object) -> Case:
-    """A case of an operator with `x` and `dim`."""
-    return Case({"x": spec(family, shape, *args, **more)}, {"dim": -1})  # type: ignore[arg-type]
-
-
-def x_case(family: str, shape: tuple[int, ...], *args: str, **more: object) -> Case:
-    return Case({"x": spec(family, shape, *args, **more)})  # type: ignore[arg-type]
 
 
 def charged(report: CaseReport) -> tuple[str, Kind]:

@@ -25,11 +25,11 @@ from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.replay.script import script
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
-from tests.contracts.test_attribution import judged, spec, x_case
 from tests.helpers import destination_kernels as given
 from tests.helpers.asking_alone import one_by_one
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
+from tests.helpers.judged_cases import judged, spec, x_case
 
 CASE = x_case("randn", (4, 6))
 LAYOUTS = ("contiguous", "padded", "transposed", "stepped", "offset")

@@ -15,9 +15,9 @@ from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import FINITE, Acceptance, Problem
 from kfuzz.numerics.comparator.compare import Comparison, Outcome, compare
 from kfuzz.numerics.formats import format_of
-from tests.contracts.test_operators_elementwise import OVER_EXPONENTIALS, SUBJECTS
 from tests.helpers import elementwise_algorithms as forms
 from tests.helpers.elementwise_algorithms import stored
+from tests.helpers.subjects.elementwise import OVER_EXPONENTIALS, SUBJECTS
 
 HALVES: Final = ("float16", "bfloat16")
 UNARY: Final = (

@@ -11,7 +11,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.suite import contracts_of
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from tests.contracts.test_attribution import judged
+from tests.helpers.judged_cases import judged
 
 CONFORMS, VIOLATES = Verdict.CONFORMS, Verdict.VIOLATES
 INF, NAN = float("inf"), float("nan")

@@ -20,7 +20,8 @@ from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.comparator.compare import compare
 from kfuzz.numerics.formats import FORMATS
-from tests.contracts.test_attribution import charged, judged, row_case, spec, x_case
+from tests.contracts.test_attribution import charged
+from tests.helpers.judged_cases import judged, row_case, spec, x_case
 
 ID = "C-PRC-03"
 TINY = 2.0**-130

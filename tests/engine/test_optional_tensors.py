@@ -27,8 +27,8 @@ from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.record import Record
 from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.evaluation.probes import opchecking
-from tests.contracts.test_attribution import COUNTER, judged
 from tests.helpers.findings import finding
+from tests.helpers.judged_cases import COUNTER, judged
 from tests.helpers.kernel_draws import drawn
 from tests.targets.test_targets import NORM
 

@@ -32,9 +32,9 @@ from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.targets.load import LoadedKernel, Source
-from tests.contracts.test_attribution import row_case, spec
 from tests.engine.test_replacement import CASE, WELL, Zoo, runner_of
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import row_case, spec
 
 NAMES = (f"settled{i}" for i in itertools.count())
 NORM = Case(

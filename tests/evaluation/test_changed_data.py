@@ -38,16 +38,10 @@ from kfuzz.engine.replay.script import script
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes.scaling import scaled, scalings
 from kfuzz.execution.values.fills import logical_values
-from tests.contracts.test_attribution import (
-    COUNTER,
-    charged,
-    judged,
-    row_case,
-    spec,
-    x_case,
-)
+from tests.contracts.test_attribution import charged
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
+from tests.helpers.judged_cases import COUNTER, judged, row_case, spec, x_case
 
 CPU = torch.device("cpu")
 SCALING, ORDER = "C-PRC-04", "C-ORD-01"

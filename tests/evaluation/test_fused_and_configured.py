@@ -19,8 +19,8 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from tests.contracts.test_attribution import spec, x_case
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import spec, x_case
 
 COUNTER = itertools.count()
 

@@ -19,8 +19,8 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
-from tests.contracts.test_attribution import spec
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import spec
 
 pytestmark = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"

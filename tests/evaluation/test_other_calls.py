@@ -28,8 +28,8 @@ from kfuzz.evaluation.probes import measuring
 from kfuzz.evaluation.probes.batches import batch_axis, taken
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.pages import NoAddressSpace
-from tests.contracts.test_attribution import row_case, spec, x_case
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import row_case, spec, x_case
 
 COUNTER = itertools.count()
 

@@ -21,8 +21,8 @@ from kfuzz.engine.replay.script import script
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
-from tests.contracts.test_attribution import judged, row_case, x_case
 from tests.helpers.findings import finding
+from tests.helpers.judged_cases import judged, row_case, x_case
 
 LIBRARY = torch.library.Library("kfuzz_test_own", "DEF")
 LIBRARY.define("relu(Tensor x) -> Tensor")

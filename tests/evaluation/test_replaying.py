@@ -16,8 +16,8 @@ from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.device import graphs
 from kfuzz.execution.device.graphs import Replays
 from kfuzz.numerics.run import Run
-from tests.contracts.test_attribution import x_case
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import x_case
 
 COUNTER = itertools.count()
 Data = Sequence[Mapping[str, Tensor]]

@@ -20,8 +20,9 @@ from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes.second_call import halved, is_due, turned
 from kfuzz.numerics.models.elementwise import elementwise
-from tests.contracts.test_attribution import judged, layer_norm_case, row_case, x_case
+from tests.contracts.test_attribution import layer_norm_case
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import judged, row_case, x_case
 
 CASE = x_case("randn", (4, 8))
 

@@ -15,13 +15,8 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Kind, Verdict
 from kfuzz.evaluation.probes.shorter import shortened
-from tests.contracts.test_attribution import (
-    judged,
-    layer_norm_case,
-    row_case,
-    spec,
-    x_case,
-)
+from tests.contracts.test_attribution import layer_norm_case
+from tests.helpers.judged_cases import judged, row_case, spec, x_case
 
 NAMES = (f"cut{i}" for i in itertools.count())
 DATA = row_case("randn", (3, 20))

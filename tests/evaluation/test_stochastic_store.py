@@ -9,7 +9,7 @@ from torch import Tensor
 from kfuzz.contracts import operators as ops
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind
-from tests.contracts.test_attribution import judged, spec, x_case
+from tests.helpers.judged_cases import judged, spec, x_case
 
 CASE = x_case("randn", (16, 33), "bfloat16", seed=2)
 SUMS = Case({"x": CASE.tensors["x"]}, {"dim": -1})

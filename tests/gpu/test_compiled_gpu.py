@@ -20,9 +20,10 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes import opchecking
-from tests.contracts.test_attribution import layer_norm_case, x_case
+from tests.contracts.test_attribution import layer_norm_case
 from tests.e2e.project import Project
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import x_case
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 SOURCES = Path(__file__).parent / "targets"

@@ -23,9 +23,9 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.targets.cuda_source import LaunchError
-from tests.contracts.test_attribution import row_case, x_case
 from tests.e2e.project import Project
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import row_case, x_case
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 SOURCES = Path(__file__).parent / "targets"

@@ -22,8 +22,8 @@ from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.sandbox import RemoteKernel, Sandbox, zygote_for
 from kfuzz.judge.sandbox.limits import MIB, Limits
-from tests.contracts.test_attribution import x_case
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import x_case
 
 HOSTILE = Path(__file__).parents[1] / "helpers" / "hostile_candidates.py"
 LIMITS = Limits(

@@ -13,7 +13,7 @@ from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.targets import compiled
-from tests.contracts.test_attribution import judged, spec
+from tests.helpers.judged_cases import judged, spec
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
 

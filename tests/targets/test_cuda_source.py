@@ -24,8 +24,8 @@ from kfuzz.cuda.prototypes import Prototype, kernels, prototype
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.store.cache import cache_folder
 from kfuzz.targets.cuda_source import LaunchError
-from tests.contracts.test_attribution import judged, x_case
 from tests.helpers.fake_cuda import floats, install
+from tests.helpers.judged_cases import judged, x_case
 
 SOURCE = r"""
 // __global__ void not_me(int n);

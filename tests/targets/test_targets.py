@@ -24,8 +24,9 @@ from kfuzz.evaluation.probes import opchecking
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.targets.identity import identity
 from kfuzz.targets.load import Source, load, load_all, target_of
-from tests.contracts.test_attribution import judged, layer_norm_case, row_case, x_case
+from tests.contracts.test_attribution import layer_norm_case
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import judged, row_case, x_case
 
 CASE = x_case("randn", (4, 8))
 

@@ -1,0 +1,55 @@
+"""Cases of one kernel, judged in this process as a child would judge them."""
+
+from collections.abc import Callable
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.budget import Depth
+from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.verdict import CaseReport
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from tests.helpers.budgets import SIZE_BUDGETS
+
+
+def spec(
+    family: str,
+    shape: tuple[int, ...],
+    dtype: str = "float32",
+    *,
+    axes: tuple[str, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+    offset: int = 0,
+    plants: tuple[Plant, ...] = (),
+    seed: int = 2,
+) -> TensorSpec:
+    names = axes or tuple(f"d{i}" for i in range(len(shape)))
+    fill = Fill(family, seed)
+    return TensorSpec(
+        shape, names, dtype, strides, offset, fill=fill, plants=plants
+    )  # fmt: skip
+
+
+def judged(
+    operator: Operator,
+    function: Callable[..., object],
+    case: Case,
+    **claims: object,
+) -> CaseReport:
+    bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
+    # Where nothing is interpreted, kernels that count their calls would be told apart.
+    classes = set(CLASSES) - {"C-ORD-03"}
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    return evaluator.judge(case, Depth.FULL)
+
+
+COUNTER = iter(range(10_000))
+
+
+def row_case(family: str, shape: tuple[int, ...], *args: str, **more: object) -> Case:
+    """A case of an operator with `x` and `dim`."""
+    return Case({"x": spec(family, shape, *args, **more)}, {"dim": -1})  # type: ignore[arg-type]
+
+
+def x_case(family: str, shape: tuple[int, ...], *args: str, **more: object) -> Case:
+    return Case({"x": spec(family, shape, *args, **more)})  # type: ignore[arg-type]
