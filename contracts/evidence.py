@@ -67,6 +67,7 @@ class Evidence:
         others: acceptance of the probes that run on other data than the case's.
         found: what else is known, by type: `Diagnosis`, `Explanation` and what
             single probes found. A new probe brings a type of its own.
+        concluded: what `reading` has made of it, so that it is made once.
     """
 
     case: Case
@@ -81,6 +82,7 @@ class Evidence:
     nonfinite: "NonFinite | None" = None
     others: "Mapping[Probe, Mapping[str, Acceptance]]" = field(default_factory=dict)
     found: Mapping[type, Any] = field(default_factory=dict)
+    concluded: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def base(self) -> "Run":

@@ -26,17 +26,18 @@ def judge(
         come before it conform.
     """
     verdicts: dict[str, Verdict] = {}
+    outside, missed = evidence.outside, miss_of(evidence) is not None
     for made in ATTRIBUTION:
         binds = made.applies(evidence.operator, evidence.declaration)
         if made.id not in classes or not (binds or made.beyond_scope):
             continue
-        if evidence.outside and not made.beyond_bounds:
+        if outside and not made.beyond_bounds:
             continue
         failure = made.judge(evidence)
         if failure is not None:
             placed = replace(failure, place=_place(evidence, failure.output))
             return {**verdicts, made.id: Verdict.VIOLATES}, placed
-        if not binds or (miss_of(evidence) is not None and made.of_values):
+        if not binds or (missed and made.of_values):
             continue
         if made.decides(evidence):
             verdicts[made.id] = Verdict.CONFORMS

@@ -43,13 +43,14 @@ _MISSES: "WeakKeyDictionary[Run, tuple[object, Miss | None]]" = WeakKeyDictionar
 
 def _once(fact: Callable[[Evidence], T]) -> Callable[[Evidence], T]:
     """Have a fact of an evidence remembered as long as this lives."""
-    kept: WeakKeyDictionary[Evidence, T] = WeakKeyDictionary()
 
     @functools.wraps(fact)
     def remembered(evidence: Evidence) -> T:
-        if evidence not in kept:
-            kept[evidence] = fact(evidence)
-        return kept[evidence]
+        kept = evidence.concluded
+        if fact not in kept:
+            kept[fact] = fact(evidence)
+        made: T = kept[fact]
+        return made
 
     return remembered
 
@@ -117,6 +118,14 @@ def worst_ratio(evidence: Evidence) -> float:
 
 def miss_of(evidence: Evidence, probe: Probe = Probe.BASE) -> Miss | None:
     """Return the worst miss of the first output that misses; None if none."""
+    kept = evidence.concluded  # every class asks
+    if probe not in kept:
+        kept[probe] = _miss_of(evidence, probe)
+    made: Miss | None = kept[probe]
+    return made
+
+
+def _miss_of(evidence: Evidence, probe: Probe) -> Miss | None:
     run, wanted = evidence.runs.get(probe), accepted(evidence, probe)
     if run is None:
         return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -48,10 +49,7 @@ class CaseCalls:
 
     def asks(self, *probes: Probe) -> bool:
         """Whether the protocol of a class in force names one of these probes."""
-        named = (
-            p for i in self.classes for p in (*CLASSES[i].on_miss, *CLASSES[i].sampled)
-        )
-        return not set(probes).isdisjoint(named)
+        return not _named(frozenset(self.classes)).isdisjoint(probes)
 
     @property
     def plain(self) -> Derived:
@@ -149,6 +147,13 @@ class CaseCalls:
         assert asked is not None  # the base run had destinations
         asked = replace(asked, around=self.poison)
         return Overlapping(asked, self.caller.memory.device, self.poison)
+
+
+@cache
+def _named(classes: frozenset[str]) -> frozenset[Probe]:
+    """Return the probes that the protocols of some classes name."""
+    made = (CLASSES[name] for name in classes)
+    return frozenset(p for each in made for p in (*each.on_miss, *each.sampled))
 
 
 @dataclass(frozen=True)

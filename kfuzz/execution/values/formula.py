@@ -69,6 +69,7 @@ def _spoil(rows: Tensor, grid: Grid, family: str, bound: int) -> None:
     value = make(bound, limits.min, limits.max)
     row = grid.entry((0, grid.rows - 1, grid.rows // 2), 2)
     place, every = grid.entry(edges(grid.n), 1), grid.pick(3, _ALL_SHARE) == 0
+    row, place, every = (np.broadcast_to(x, grid.count) for x in (row, place, every))
     for item in range(grid.count):
         if every[item]:
             rows[item].fill_(value)
@@ -101,6 +102,9 @@ class _Formula:
     def write(self, rows: Tensor) -> None:
         """Write the values of the grid's shape, in the dtype of its format."""
         row, grid = self._row, self._grid
+        if row.keys() <= {Column.A}:  # one number throughout
+            rows.fill_(row.get(Column.A, 0.0))
+            return
         raw = rows.view(INTEGERS[rows.element_size()])
         value = self._value()
         if Column.HAS_LAST in row:
@@ -161,7 +165,8 @@ class _Formula:
                 drawn = ((drawn << 20) | fine) % count
             else:
                 drawn = drawn % count
-            k = drawn * row[Column.FACTOR]
+            factor = row[Column.FACTOR]
+            k = drawn if factor == 1 else drawn * factor
         if Column.ROW_COUNT in row:
             k = k + self._of_row(Column.ROW_KEY) % row[Column.ROW_COUNT]
         if Column.POSITION in row:
@@ -272,9 +277,12 @@ class _Formula:
                 for bit, place, bits in ((1, first, plus), (2, second, minus)):
                     there = (grid.position == place) & ((which & bit) > 0)
                     raw.masked_fill_(there, bits)
-        if Column.SPOT in row:
+        spot = row.get(Column.SPOT)
+        if isinstance(spot, int):
+            raw.view(-1)[spot - 1] = row[Column.SPOT_BITS]
+        elif spot is not None:
             flat = np.arange(grid.count) * (grid.rows * grid.n)
-            both = np.stack((flat + row[Column.SPOT] - 1, row[Column.SPOT_BITS]))
+            both = np.stack((flat + spot - 1, row[Column.SPOT_BITS]))
             at, made = uploaded(both, grid.device).unbind(0)
             raw.view(-1).index_put_((at,), made.to(raw.dtype))
 

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,8 +28,9 @@ from kfuzz.execution.device.backends import backend_of
 from kfuzz.numerics.formats import Format
 
 Words: TypeAlias = NDArray[np.uint64]
-# One number per item.
-Numbers: TypeAlias = NDArray[Any]
+# One number per item: an array, or the plain number of the only one. Numpy would take
+# ten times as long for one.
+Numbers: TypeAlias = Any
 
 # Integer dtype of the same width, by bytes per element.
 INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -109,6 +111,7 @@ class Streams:
 
     Attributes:
         seeds: one per item, uint64.
+        one: the seed where there is one item, else None.
         device: where the elements are made.
     """
 
@@ -116,8 +119,7 @@ class Streams:
         """Take the seeds."""
         self.seeds = seeds
         self.device = device
-        # Of one item: numpy would take ten times as long.
-        self._one = int(seeds[0]) if len(seeds) == 1 else None
+        self.one = int(seeds[0]) if len(seeds) == 1 else None
         self._keys: dict[int, Words] = {}
         self._halves: dict[int, Tensor] = {}
 
@@ -132,10 +134,10 @@ class Streams:
     def key(self, stream: int) -> Words:
         """Return the keys of a stream, [items]."""
         if stream not in self._keys:
-            if self._one is None:
+            if self.one is None:
                 made = splitmix64_all(self._mixed ^ np.uint64(stream))
             else:
-                one = splitmix64(splitmix64(self._one) ^ stream)
+                one = splitmix64(splitmix64(self.one) ^ stream)
                 made = np.array([one], dtype=np.uint64)
             self._keys[stream] = made
         return self._keys[stream]
@@ -148,13 +150,12 @@ class Streams:
             self._halves[stream] = uploaded(both.reshape(2, -1, 1, 1), self.device)
         return self._halves[stream]
 
-    def picks(self, stream: int, count: int) -> NDArray[np.int64]:
-        """Return one integer of 0..count-1 per item."""
-        if self._one is not None:
-            one = splitmix64(splitmix64(~self._one & _MASK64) ^ stream) % count
-            return np.array([one], dtype=np.int64)
+    def picks(self, stream: int, count: int, items: slice) -> Numbers:
+        """Return one integer of 0..count-1 for each of some items."""
+        if self.one is not None:
+            return splitmix64(splitmix64(~self.one & _MASK64) ^ stream) % count
         drawn = splitmix64_all(self._inverse ^ np.uint64(stream))
-        return (drawn % np.uint64(count)).astype(np.int64)
+        return (drawn % np.uint64(count)).astype(np.int64)[items]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +163,8 @@ class Grid:
     """The logical elements of items of one shape, as rows along the structured axis.
 
     Elements have a shape that broadcasts to (items, rows, n). What is one number per
-    item (`pick`) is an array of numpy; `laid` brings it to where it meets elements.
+    item (`pick`) is an array of numpy, of streams of one item a plain number; `laid`
+    brings it to where it meets elements.
 
     Attributes:
         rows: product of the sizes outside the axis, at least 1.
@@ -234,23 +236,27 @@ class Grid:
 
     # What formulas pick, a number per item.
 
-    def pick(self, stream: int, count: int) -> NDArray[np.int64]:
+    def pick(self, stream: int, count: int) -> Numbers:
         """Return one integer of 0..count-1 per item."""
-        return self.streams.picks(stream, count)[self.start : self.stop]
+        return self.streams.picks(stream, count, slice(self.start, self.stop))
 
     def entry(self, table: Sequence[float], stream: int) -> Numbers:
         """Return the entry of a table that each item picks."""
-        made: Numbers = np.asarray(table)[self.pick(stream, len(table))]
-        return made
+        picked = self.pick(stream, len(table))
+        return table[picked] if isinstance(picked, int) else np.asarray(table)[picked]
 
     @staticmethod
     def two_to(exponent: Numbers) -> Numbers:
         """Return 2.0**exponent, exactly."""
+        if isinstance(exponent, int):
+            return math.ldexp(1.0, exponent)
         return np.ldexp(1.0, exponent)
 
     @staticmethod
     def coprime(least: Numbers, n: int) -> Numbers:
         """Return the least numbers from `least` on that share no factor with n."""
+        if isinstance(least, int):
+            return next(x for x in count(least) if math.gcd(x, n) == 1)
         found = least.copy()
         while (common := np.gcd(found, n) != 1).any():
             found[common] += 1
@@ -288,8 +294,13 @@ class Grid:
 
     def _on_host(self, stream: int, counter: Tensor) -> NDArray[np.uint32]:
         """Return a word per counter; those lie on the CPU."""
-        keys: Any = self.streams.key(stream)[self.start : self.stop]
-        keys = keys[0] if self.count == 1 else keys.reshape(-1, 1, 1)
+        keys: Any = self.streams.key(stream)
+        if self.count == 1:
+            key = int(keys[self.start])
+            return mixed_on_host(
+                counter, np.uint32(key & _MASK32), np.uint32(key >> 32)
+            )
+        keys = keys[self.start : self.stop].reshape(-1, 1, 1)
         low, high = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
         return mixed_on_host(counter, low, high)
 
