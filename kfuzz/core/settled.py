@@ -33,15 +33,14 @@ def _output_layouts(declaration: Declaration) -> tuple[str, ...]:
 def with_surroundings(case: Case, declaration: Declaration) -> Case:
     """Return a drawn case with poison, edge, configuration and output layout drawn.
 
-    An edge is "start", "end" or nowhere: guard zones see writes that a page far
-    behind them does not, and alignments are then exact.
+    They know nothing of one another.
     """
     drawn = {p: stream(case.seed, p) for p in _OF_SURROUNDINGS}
     layouts = _output_layouts(declaration)
     return replace(
         case,
         poison=str(list(Poison)[drawn[Purpose.POISON] % 2]),
-        edge=_SIDES[drawn[Purpose.EDGE] % len(_SIDES)],
+        edge=drawn_edge(case.seed),
         config=drawn[Purpose.CONFIGURATION] % _CONFIGURATIONS,
         layout=(
             layouts[drawn[Purpose.OUTPUT_LAYOUT] % len(layouts)]
@@ -53,10 +52,18 @@ def with_surroundings(case: Case, declaration: Declaration) -> Case:
 
 _OF_SURROUNDINGS: Final = (
     Purpose.POISON,
-    Purpose.EDGE,
     Purpose.CONFIGURATION,
     Purpose.OUTPUT_LAYOUT,
 )
+
+
+def drawn_edge(seed: int) -> Edge:
+    """Return where a case of a seed lies beside pages: "start", "end" or nowhere.
+
+    Nowhere too: guard zones see writes that a page far behind them does not, and
+    alignments are then exact.
+    """
+    return _SIDES[stream(seed, Purpose.EDGE) % len(_SIDES)]
 
 
 def settled(case: Case, declaration: Declaration) -> Case:

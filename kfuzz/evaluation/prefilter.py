@@ -24,7 +24,7 @@ from kfuzz.core.burst import Burst, Screened, Suspect
 from kfuzz.core.errors import BindingError
 from kfuzz.core.families import is_hostile
 from kfuzz.core.recipe import Case
-from kfuzz.core.settled import config_of, settled
+from kfuzz.core.settled import config_of, drawn_edge, settled
 from kfuzz.evaluation.calling import invocation
 from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.occupied import by_kernel
@@ -186,9 +186,14 @@ def declined(kernel: BoundKernel, case: Case) -> str:
 
 
 def member_case(kernel: BoundKernel, burst: Burst, number: int) -> Case:
-    """Return one member as a case of its own, in the structure that all have."""
+    """Return one member as a case of its own, in the structure that all have.
+
+    Where it lies beside a page is its own: no page is near a batch, so that members
+    judged one after the other are to touch it on either side.
+    """
     common = settled(burst.case, kernel.declaration)
-    return item(replace(burst, case=common), number)
+    made = item(replace(burst, case=common), number)
+    return replace(made, edge=drawn_edge(made.seed)) if number else made
 
 
 def magnitudes(values: Mapping[str, Tensor]) -> Tensor | None:

@@ -1,10 +1,14 @@
 """Named random streams, and what a case says besides its values."""
 
+import itertools
+from collections import Counter
+
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Poison, TensorSpec
 from kfuzz.core.settled import settled, with_surroundings
 from kfuzz.core.streams import Purpose, is_sampled, stream
+from kfuzz.strategies.values import SEED_BITS
 
 OUT = Declaration(out=("y",))
 
@@ -27,6 +31,19 @@ def test_purposes_know_nothing_of_one_another() -> None:
     beside = [is_sampled(s, Purpose.BASELINES, 0.25) for s in range(4000)]
     both = sum(a and b for a, b in zip(together, beside, strict=True))
     assert 200 < both < 300
+
+
+def test_no_stream_goes_with_another() -> None:
+    # Seeds of a case's first two arguments, whose streams are apart as well.
+    seeds = (*range(1500), *(seed | 1 << SEED_BITS for seed in range(1500)))
+    drawn = {purpose: [stream(seed, purpose) for seed in seeds] for purpose in Purpose}
+    for one, other in itertools.combinations(Purpose, 2):
+        pairs = Counter(
+            (a % 3, b % 3) for a, b in zip(drawn[one], drawn[other], strict=True)
+        )
+        expected = len(seeds) / 9
+        off = sum((pairs[a, b] - expected) ** 2 for a in range(3) for b in range(3))
+        assert off / expected < 45, (one, other)  # 8 on average
 
 
 def test_a_drawn_case_leaves_nothing_open() -> None:

@@ -20,7 +20,7 @@ from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.search.drawing import batches_of, strategy_of
 from kfuzz.evaluation import prefilter
@@ -149,6 +149,17 @@ def test_what_fails_alone_is_suspect_and_nothing_else(name: str) -> None:
 def planted() -> dict[str, Witness]:
     """Return the faults planted in torch's implementations."""
     return {entry.witness.kernel: entry.witness for entry in roster("cpu")}
+
+
+def test_members_lie_beside_pages_each_for_itself() -> None:
+    right = bind(torch.relu, ops.relu)
+    for edge in (Edge("start"), NOWHERE):
+        burst = Burst(replace(structure(), edge=edge), 60)
+        edges = [member_case(right, burst, i).edge for i in range(60)]
+        assert edges[0] == edge
+        sides = Counter(None if e is None else e.side for e in edges)
+        assert set(sides) == {"start", "end", ""}
+        assert min(sides.values()) >= 8
 
 
 def test_wrong_values_make_their_member_suspect() -> None:

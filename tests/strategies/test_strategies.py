@@ -1,3 +1,4 @@
+import itertools
 import math
 import os
 import subprocess
@@ -15,12 +16,14 @@ from kfuzz.core.errors import BindingError, UsageError
 from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.shape_class import ShapeClass
+from kfuzz.core.streams import Purpose, is_sampled
 from kfuzz.core.tiles import TILES, edges
 from kfuzz.strategies import layouts
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.layouts import layout_name
 from kfuzz.strategies.parameters import ScalarParameter, dim, scalar, tensors
 from kfuzz.strategies.sizes import Range, candidates
+from kfuzz.strategies.values import data_options
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.strategies_draws import OPERATORS, drawn, strategy
 
@@ -210,6 +213,36 @@ def test_large_means_are_drawn_more_often_where_they_are_taken_out():
         return (found["offset"] + found["offset_ulp"]) / sum(found.values())
 
     assert share(True) > 2 * share(False) > 0
+
+
+def test_each_group_of_families_has_its_share_of_the_data(plain):
+    found = [first(case).fill.family for case in plain["relu"]]
+    options = data_options(tuple(FAMILIES), None, False, False)
+    expected = Counter(FAMILIES[name].group for name in options)
+    groups = Counter(FAMILIES[name].group for name in found)
+    for group, count in expected.items():
+        share = count / len(options)
+        assert 0.5 * share < groups[group] / len(found) < 2 * share, group
+
+
+def test_what_is_drawn_of_a_case_knows_nothing_of_the_rest_of_it(plain):
+    every = [case for drawn_cases in plain.values() for case in drawn_cases]
+    choices = {
+        "poison": [case.poison for case in every],
+        "edge": [case.edge for case in every],
+        "configuration": [case.config % 3 for case in every],
+        "probes": [is_sampled(c.seed, Purpose.PROBES, 0.5) for c in every],
+        "family": [FAMILIES[first(case).fill.family].group for case in every],
+        "plants": [bool(first(case).plants) for case in every],
+        "layout": [first(case).strides is None for case in every],
+        "dtype": [first(case).dtype for case in every],
+    }
+    for one, other in itertools.combinations(choices, 2):
+        both = Counter(zip(choices[one], choices[other], strict=True))
+        ours, theirs = Counter(choices[one]), Counter(choices[other])
+        for a, b in itertools.product(ours, theirs):
+            alone = ours[a] * theirs[b] / len(every) ** 2
+            assert abs(both[a, b] / len(every) - alone) < 0.05, (one, a, other, b)
 
 
 def test_plants_are_specials_at_interesting_places(plain):
