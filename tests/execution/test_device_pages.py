@@ -16,7 +16,7 @@ from kfuzz.core.recipe import Case, Edge
 from kfuzz.cuda.driver import DriverError
 from kfuzz.execution.device import pages
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.pages import Pool, fenced_memory, sparse_memory
+from kfuzz.execution.device.pages import Pool, Range, fenced_memory
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena, FencedBuffer
 from kfuzz.execution.memory.own_edges import EDGE_ALIGNMENT
@@ -93,9 +93,9 @@ def test_what_fails_half_way_holds_nothing(call, name, kind):
     assert driver.empty
 
 
-def test_a_later_window_that_fails_gives_the_earlier_ones_back():
+def test_a_later_part_that_fails_gives_the_earlier_ones_back():
     driver = FakeDriver()
-    wanted = [(0, 8), (8 * GRAIN, 8 * GRAIN + 8)]
+    wanted = [(0, GRAIN), (8 * GRAIN, GRAIN)]
     create = driver.create
 
     def once(nbytes):
@@ -104,7 +104,7 @@ def test_a_later_window_that_fails_gives_the_earlier_ones_back():
 
     driver.create = once
     with pytest.raises(NoAddressSpace, match="GiB on the device"):
-        sparse_memory(10 * GRAIN, wanted, CPU, driver=driver)
+        Range(driver, CPU, 10 * GRAIN, wanted)
     assert driver.empty
 
 
@@ -170,21 +170,6 @@ def test_a_pool_that_goes_gives_its_memory_back(driver):
     gc.collect()
     assert len(driver.reserved) == 1
     del held
-    gc.collect()
-    assert driver.empty
-
-
-def test_sparse_memory_exists_in_its_windows(driver):
-    far = 40 * GRAIN
-    windows = [(far, far + 10), (5, GRAIN + 1), (GRAIN + 9, 2 * GRAIN)]
-    memory = sparse_memory(far + 11, windows, CPU, driver=driver)
-    assert memory.numel() == far + GRAIN
-    base = memory.data_ptr()
-    assert driver.mapped == {base: 2 * GRAIN, base + far: GRAIN}
-    memory[far + 3] = 1
-    memory[7] = 1
-    assert dies(load(base + 3 * GRAIN))
-    del memory
     gc.collect()
     assert driver.empty
 

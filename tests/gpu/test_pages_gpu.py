@@ -11,7 +11,7 @@ import torch
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.pages import FENCE_BYTES, Pool, fenced_memory, sparse_memory
+from kfuzz.execution.device.pages import FENCE_BYTES, Pool, fenced_memory
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import place
@@ -213,14 +213,3 @@ def test_arguments_and_allocations_at_an_edge_are_ordinary_tensors(side, readabl
     assert mode.touches() == []
     placement.tensors["y"][2] = 50
     assert [t.where for t in placement.touches()] == ["element"]
-
-
-def test_sparse_memory_takes_what_its_windows_take():
-    device = torch.device("cuda", torch.cuda.current_device())
-    before = torch.cuda.mem_get_info()[0]
-    far = 8 << 30
-    memory = sparse_memory(far + 64, [(0, 64), (far, far + 64)], device)
-    ends = memory.as_strided((2, 64), (far, 1))
-    ends.fill_(9)
-    assert bool((ends == 9).all())
-    assert before - torch.cuda.mem_get_info()[0] <= 32 << 20

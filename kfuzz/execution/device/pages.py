@@ -7,7 +7,7 @@ or not a loaded value is used, and costs nothing otherwise.
 
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -242,41 +242,6 @@ class Pool:
         else:
             made, room = _fenced_range(room, self._device, readable, driver)
         return _fenced(made, room, self._device, readable, _Lease(made, free))
-
-
-def sparse_memory(
-    nbytes: int,
-    windows: Iterable[tuple[int, int]],
-    device: torch.device,
-    *,
-    driver: VirtualMemory | None = None,
-) -> Tensor:
-    """Return device memory of which only windows exist, as uint8.
-
-    An access outside them faults, to within the granularity.
-
-    Args:
-        nbytes: size, rounded up to the granularity.
-        windows: first byte and one past the last of what has to exist.
-        device: where.
-        driver: of the device; the one that torch runs on by default.
-
-    Raises:
-        NoAddressSpace: if there is not enough address space or memory.
-        HarnessError: if this system cannot do it.
-    """
-    driver = _driver_of(device) if driver is None else driver
-    grain = driver.granularity()
-    parts: list[tuple[int, int]] = []
-    for start, stop in sorted(windows):
-        first, last = start // grain * grain, _up(stop, grain)
-        if parts and first <= sum(parts[-1]):
-            begin, size = parts.pop()
-            first, last = begin, max(last, begin + size)
-        parts.append((first, last - first))
-    whole = _up(nbytes, grain)
-    made = Range(driver, device, whole, parts)
-    return tensor_over(made.address, whole, made, device)
 
 
 @cache
