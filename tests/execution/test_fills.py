@@ -441,7 +441,7 @@ def test_the_host_and_a_device_compute_the_same_words_and_numbers():
     low, high = (h.view(-1, 1) for h in (halves, halves.flip(0)))
     on_device = mixed(counter, low, high)
     keys = (h.numpy().astype(np.uint32) for h in (low, high))
-    on_host = mixed_on_host(counter, *keys)
+    on_host = mixed_on_host(counter.numpy().astype(np.uint32), *keys)
     assert torch.equal(on_device, torch.from_numpy(on_host.astype(np.int64)))
     centre = torch.tensor([[0xFFFF0000, 0, 0], [0xFFFF8000, 0, 2**32 - 1]])
     for both in (on_device[:2], on_device[3:], centre):

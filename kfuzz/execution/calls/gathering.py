@@ -38,13 +38,15 @@ class _Column:
     lined: set[int] = field(default_factory=set)
     loose: dict[int, Tensor] = field(default_factory=dict)
 
-    def __contains__(self, number: int) -> bool:
-        return number in self.lined or number in self.loose
-
     def at(self, number: int) -> Tensor:
         """Return the result of an item that is lined or loose."""
         loose = self.loose.get(number)
         return cast(Tensor, self.candidates[number]) if loose is None else loose
+
+    @property
+    def results(self) -> dict[int, Tensor]:
+        """Those that are lined or loose, by item."""
+        return {number: self.at(number) for number in self.lined} | self.loose
 
     def drop(self, number: int) -> None:
         """Take an item's result out."""
@@ -114,13 +116,13 @@ class BatchResults:
             )
         ]
         if not all(len(column.lined) == len(returned) for column in columns):
-            for number in returned:
-                if not all(number in column for column in columns):
-                    read = self._read(number, returned[number])
-                    for name, column in zip(self.outputs, columns, strict=True):
-                        column.drop(number)
-                        if read:
-                            column.loose[number] = read[name]
+            good = [column.lined | column.loose.keys() for column in columns]
+            for number in sorted(returned.keys() - set.intersection(*good)):
+                read = self._read(number, returned[number])
+                for name, column in zip(self.outputs, columns, strict=True):
+                    column.drop(number)
+                    if read:
+                        column.loose[number] = read[name]
             if not self._in_arguments:
                 self._note_shared(columns)
         for column, out in zip(columns, self.outputs.values(), strict=True):
@@ -223,11 +225,13 @@ class BatchResults:
     def _note_shared(self, columns: Sequence[_Column]) -> None:
         """Take those for failed that lie where another call's result does."""
         for column in columns:
+            held = column.results.items()
+            places = {n: tensor.data_ptr() for n, tensor in held if tensor.numel()}
+            if len(set(places.values())) == len(places):
+                continue
             at: dict[int, list[int]] = {}
-            for number in sorted((*column.lined, *column.loose)):
-                tensor = column.at(number)
-                if tensor.numel():
-                    at.setdefault(tensor.data_ptr(), []).append(number)
+            for number, place in places.items():
+                at.setdefault(place, []).append(number)
             for numbers in at.values():
                 if len(numbers) > 1:
                     self.failed.update(dict.fromkeys(numbers, EARLIER))
@@ -261,7 +265,7 @@ def _copy(column: _Column, out: Tensor) -> None:
         for number, tensor in column.loose.items():
             out[number].copy_(tensor)
         return
-    tensors = {number: column.at(number) for number in (*column.lined, *column.loose)}
+    tensors = column.results
     if tensors:
         first, last = min(tensors), max(tensors)
         stand_in = tensors[first]

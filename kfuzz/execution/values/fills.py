@@ -213,7 +213,7 @@ def _fill(
     # Of integers any format: they do not ask.
     fmt = FORMATS.get(spec.dtype, FORMATS["float64"])
     grid = Grid(spec.numel // n, n, fmt, streams, start, stop)
-    part = values[start:stop]
+    part = values if streams.one is not None else values[start:stop]
     if rank == 0 or fill.axis == -1:
         fill_rows(part.view(grid.shape), grid, family, bound=bound)
         return

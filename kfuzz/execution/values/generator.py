@@ -80,15 +80,17 @@ def mixed(counter: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return x
 
 
-def mixed_on_host(counter: Tensor, low: Any, high: Any) -> NDArray[np.uint32]:
+def mixed_on_host(
+    counter: NDArray[np.uint32], low: Any, high: Any
+) -> NDArray[np.uint32]:
     """Return what `mixed` does: numpy has words of 32 bits that wrap around.
 
     Args:
-        counter: int64 on the CPU.
+        counter: the lower 32 bits are what counts.
         low: lower half of a key, uint32; it broadcasts.
         high: the other half.
     """
-    x: NDArray[np.uint32] = counter.numpy().astype(np.uint32) + low
+    x: NDArray[np.uint32] = counter + low
     x ^= x >> 16
     x *= np.uint32(_MULTIPLIERS[0])
     x += high
@@ -219,20 +221,28 @@ class Grid:
         return torch.arange(self.rows, device=self.device).view(self.rows, 1)
 
     @cached_property
-    def _counter(self) -> Tensor:
-        """A counter per element, (rows, n)."""
-        stop = self.first + self.rows * self.n
-        count = torch.arange(self.first, stop, device=self.device)
-        return count.view(self.rows, self.n)
+    def _counter(self) -> Any:
+        """A counter per element, (rows, n): int64, on the host uint32 of numpy."""
+        return self._counted(self.first, 1).reshape(self.rows, self.n)
 
     @property
-    def _counters(self) -> Tensor:
+    def _counters(self) -> Any:
         """Two counters per element, (2, 1, rows, n)."""
         if self.total:
-            both = torch.stack((self._counter, self._counter + self.total))
+            other = self._counted(self.first + self.total, 1)
+            kind: Any = np if self.device.type == "cpu" else torch
+            both = kind.stack((self._counter, other.reshape(self.rows, self.n)))
         else:
-            both = torch.arange(2 * self.rows * self.n, device=self.device)
-        return both.view(2, 1, self.rows, self.n)
+            both = self._counted(0, 2)
+        return both.reshape(2, 1, self.rows, self.n)
+
+    def _counted(self, first: int, times: int) -> Any:
+        """Return consecutive counters, so many times the elements of an item."""
+        number = times * self.rows * self.n
+        if self.device.type != "cpu":
+            return torch.arange(first, first + number, device=self.device)
+        made = np.arange(number, dtype=np.uint32)
+        return made + np.uint32(first & _MASK32) if first else made
 
     # What formulas pick, a number per item.
 
@@ -285,15 +295,17 @@ class Grid:
 
     # What is drawn per element.
 
-    def _mixed(self, stream: int, counter: Tensor) -> Tensor:
+    def _mixed(self, stream: int, counter: Any) -> Tensor:
         """Return a word per counter, int64."""
         if backend_of(self.device).has.on_host:
             return torch.from_numpy(self._on_host(stream, counter).astype(np.int64))
         low, high = self.streams.halves(stream)[:, self.start : self.stop].unbind(0)
         return mixed(counter, low, high)
 
-    def _on_host(self, stream: int, counter: Tensor) -> NDArray[np.uint32]:
+    def _on_host(self, stream: int, counter: Any) -> NDArray[np.uint32]:
         """Return a word per counter; those lie on the CPU."""
+        if isinstance(counter, Tensor):
+            counter = counter.numpy().astype(np.uint32)
         keys: Any = self.streams.key(stream)
         if self.count == 1:
             key = int(keys[self.start])
