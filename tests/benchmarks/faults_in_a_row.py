@@ -30,6 +30,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.engine.workers import runner as running
+from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.execution.processes import table
@@ -139,13 +140,14 @@ def campaign(asked: list[str], device: str) -> Iterator[Step | int]:
                 except KfuzzError as error:
                     report = CaseReport({}, error=f"{type(error).__name__}: {error}")
                 ended = time.perf_counter()
-                zygote = backend._zygote.pid if backend._zygote else None
+                zygote = backend._lent.zygote.pid if backend._lent else None
                 right = expected(turn, report, on_cuda=backend.name == "cuda")
                 yield Step(turn, described(report), right, began, ended)
         finally:
             runner.close()
     finally:
         backend.close()
+        zygotes.end_all()  # kept for the next campaign
     yield len(table.session_of(zygote)) if zygote else 0
 
 

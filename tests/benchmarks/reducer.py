@@ -23,6 +23,7 @@ from hypothesis.errors import HypothesisException
 
 from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.roster import Entry, roster
+from kfuzz.core.budget import Depth
 from kfuzz.core.calibration import Role
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
@@ -112,7 +113,7 @@ class Fault:
         if time.monotonic() >= self._deadline():
             raise Over
         if self.report is None:
-            report = self.runner.judge(case, lifecycle.SEARCH)
+            report = self.runner.judge(case, Depth.SEARCH)
             if report.failure is None:
                 return False
             self.report, self.began = report, time.monotonic()
@@ -122,9 +123,9 @@ class Fault:
         signature = self.report.failure.signature(self.runner.loaded.kernel.name)
         if signature.kind in lifecycle.BEYOND_BASE:
             # As pinned cases are: else only a share of cases gets further calls.
-            report = self.runner.judge(self.runner.pin(case), lifecycle.SEARCH)
+            report = self.runner.judge(self.runner.pin(case), Depth.SEARCH)
         else:
-            report = self.runner.judge(case, lifecycle.BASE)
+            report = self.runner.judge(case, Depth.BASE)
         if not report.shows(signature):
             return False
         self.failing.append(case)

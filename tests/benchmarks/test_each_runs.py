@@ -12,7 +12,6 @@ RUNS = {
     "buckets": "--kernels relu_native_over_read --cases 8",
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
     "interpreter_overhead": "1",
-    "long_soak": "--seconds 20 --jobs 1",
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
     "oracle_table": "--seeds 1 --largest 3 --operators sum",
