@@ -115,12 +115,14 @@ class Streams:
         seeds: one per item, uint64.
         one: the seed where there is one item, else None.
         device: where the elements are made.
+        on_host: whether that is where numpy is.
     """
 
     def __init__(self, seeds: Words, device: torch.device) -> None:
         """Take the seeds."""
         self.seeds = seeds
         self.device = device
+        self.on_host = backend_of(device).has.on_host
         self.one = int(seeds[0]) if len(seeds) == 1 else None
         self._keys: dict[int, Words] = {}
         self._halves: dict[int, Tensor] = {}
@@ -230,7 +232,7 @@ class Grid:
         """Two counters per element, (2, 1, rows, n)."""
         if self.total:
             other = self._counted(self.first + self.total, 1)
-            kind: Any = np if self.device.type == "cpu" else torch
+            kind: Any = np if self.streams.on_host else torch
             both = kind.stack((self._counter, other.reshape(self.rows, self.n)))
         else:
             both = self._counted(0, 2)
@@ -239,7 +241,7 @@ class Grid:
     def _counted(self, first: int, times: int) -> Any:
         """Return consecutive counters, so many times the elements of an item."""
         number = times * self.rows * self.n
-        if self.device.type != "cpu":
+        if not self.streams.on_host:
             return torch.arange(first, first + number, device=self.device)
         made = np.arange(number, dtype=np.uint32)
         return made + np.uint32(first & _MASK32) if first else made
@@ -297,7 +299,7 @@ class Grid:
 
     def _mixed(self, stream: int, counter: Any) -> Tensor:
         """Return a word per counter, int64."""
-        if backend_of(self.device).has.on_host:
+        if self.streams.on_host:
             return torch.from_numpy(self._on_host(stream, counter).astype(np.int64))
         low, high = self.streams.halves(stream)[:, self.start : self.stop].unbind(0)
         return mixed(counter, low, high)
@@ -336,7 +338,7 @@ class Grid:
         bits would make sums exact and hide rounding errors. All lie in (-4, 4).
         """
         # Both words from one call: on small tensors calls are what costs.
-        if backend_of(self.device).has.on_host:
+        if self.streams.on_host:
             both = self._on_host(stream, self._counters)
             values = torch.from_numpy(bell_on_host(both))
         else:
