@@ -30,24 +30,12 @@ from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Suspicion
 from kfuzz.evaluation.baselines import TrivialBaselines
 from kfuzz.evaluation.calling import Caller, Memory, keywords_of
-from kfuzz.evaluation.case_calls import BesideCollective, CaseCalls, Step
+from kfuzz.evaluation.case_calls import BesideCollective, CaseCalls
 from kfuzz.evaluation.diagnosis import Diagnosing
 from kfuzz.evaluation.ended import ended_report, is_of_the_machine
 from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.evaluation.large import LargeJudge
-from kfuzz.evaluation.probes import (
-    batches,
-    gradients,
-    measuring,
-    opchecking,
-    overlapping,
-    permuting,
-    replaying,
-    scaling,
-    second_call,
-    shorter,
-    under_load,
-)
+from kfuzz.evaluation.probes import further_steps
 from kfuzz.evaluation.probes.repeating import judge_repeated
 from kfuzz.evaluation.probes.second_call import is_due, second_data
 from kfuzz.evaluation.probes.shorter import shortened
@@ -61,24 +49,6 @@ from kfuzz.execution.values.fills import logical_values
 _SECOND_CALL: Final = frozenset(c.id for c in ATTRIBUTION if c.second_call)
 # The classes that calls on changed data bear on: a memo of the shapes breaks them too.
 _OF_CHANGED_DATA: Final = frozenset(c.id for c in ATTRIBUTION if c.changed_data)
-
-FURTHER: Final[tuple[tuple[Step, ...], ...]] = (
-    (second_call.STEP,),
-    (shorter.STEP,),
-    (opchecking.STEP,),
-    (gradients.STEP,),
-    (
-        under_load.STEP,
-        batches.STEP,
-        overlapping.STEP,
-        overlapping.COLLECTIVE,
-        measuring.STEP,
-    ),
-    (replaying.STEP,),
-    (scaling.STEP, permuting.STEP),
-)
-"""What a case that conforms is put to, in this order: the first on cases whose base run
-was held, the others on those that are compared. A case is judged after each group."""
 
 
 @dataclass(frozen=True)
@@ -257,8 +227,9 @@ class Evaluator:
             repeat=depth is not Depth.BASE, diagnose=depth is Depth.FULL,
         )  # fmt: skip
         # Only now: what shows in one call is charged alike whatever the share.
-        further = FURTHER if self._is_compared(evidence, depth) else FURTHER[:1]
-        for together in further:
+        # The first on cases whose base run was held, the others on those compared.
+        further = further_steps()
+        for together in further if self._is_compared(evidence, depth) else further[:1]:
             if failure is not None or caller.lost:
                 break
             grown = evidence

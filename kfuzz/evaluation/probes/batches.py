@@ -132,4 +132,4 @@ def _axes(
     return axes
 
 
-STEP: Final = Step((Probe.SLICED,), with_batches)
+STEP: Final = Step((Probe.SLICED,), with_batches, place=(5, 2))

@@ -67,4 +67,5 @@ STEP: Final = Step(
     tuple(PROBES.values()),
     with_ways,
     lambda evidence, calls: evidence.operator.forward is not None,
+    place=(4, 1),
 )

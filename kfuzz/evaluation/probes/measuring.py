@@ -74,4 +74,4 @@ def _is_due(evidence: Evidence, calls: CaseCalls) -> bool:
     return not evidence.declaration.configs and evidence.base.configs > 1
 
 
-STEP: Final = Step(_PROBES, with_measuring, _is_due)
+STEP: Final = Step(_PROBES, with_measuring, _is_due, place=(5, 5))

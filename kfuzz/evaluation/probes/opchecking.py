@@ -168,4 +168,6 @@ def with_opcheck(evidence: Evidence, calls: CaseCalls) -> Evidence:
 
 
 # In a child alone: it runs under modes of torch's, and imports much of it.
-STEP: Final = Step((Probe.OPCHECK,), with_opcheck, lambda evidence, calls: is_child())
+STEP: Final = Step(
+    (Probe.OPCHECK,), with_opcheck, lambda evidence, calls: is_child(), place=(3, 1)
+)

@@ -98,6 +98,9 @@ def _beside_collective(evidence: Evidence, calls: CaseCalls) -> bool:
 _PROBES: Final = (Probe.ALONE, Probe.OVERLAPPED)
 # Where Triton interprets, one call runs at a time.
 STEP: Final = Step(
-    _PROBES, with_overlap, lambda evidence, calls: not evidence.base.programs
+    _PROBES,
+    with_overlap,
+    lambda evidence, calls: not evidence.base.programs,
+    place=(5, 3),
 )
-COLLECTIVE: Final = Step(_PROBES, with_collective, _beside_collective)
+COLLECTIVE: Final = Step(_PROBES, with_collective, _beside_collective, place=(5, 4))

@@ -75,4 +75,4 @@ def with_orders(evidence: Evidence, calls: CaseCalls) -> Evidence:
     return evidence.knowing(Permuted(told(found, left=left)))
 
 
-STEP: Final = Step((Probe.PERMUTED,), with_orders)
+STEP: Final = Step((Probe.PERMUTED,), with_orders, place=(7, 2))

@@ -75,4 +75,6 @@ def _replayed(
     return made.runs
 
 
-STEP: Final = Step(_PROBES, with_replays, lambda evidence, calls: calls.caller.captures)
+STEP: Final = Step(
+    _PROBES, with_replays, lambda evidence, calls: calls.caller.captures, place=(6, 1)
+)

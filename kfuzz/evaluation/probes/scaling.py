@@ -307,4 +307,5 @@ def _tells(accepted: Acceptance, y: Tensor, wanted: Tensor, floor: int) -> Tenso
 STEP: Final = Step(
     (Probe.SCALED, Probe.SCALED_REPEAT, Probe.UNSCALED, Probe.UNSCALED_REPEAT),
     with_scaling,
+    place=(7, 1),
 )

@@ -166,4 +166,5 @@ STEP: Final = Step(
     ),
     with_second_call,
     _is_due,
+    place=(1, 1),
 )

@@ -127,5 +127,7 @@ def _cut(derived: Derived, sizes: Mapping[str, int]) -> Derived | None:
 
 
 STEP: Final = Step(
-    (Probe.SHORTER, Probe.SHORTER_AGAIN, Probe.SHORTER_REPEAT), with_shorter
+    (Probe.SHORTER, Probe.SHORTER_AGAIN, Probe.SHORTER_REPEAT),
+    with_shorter,
+    place=(2, 1),
 )
