@@ -10,9 +10,9 @@ from torch import Tensor
 
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.case_surroundings import CONTIGUOUS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.settled import CONTIGUOUS
 from kfuzz.strategies.parameters import IndexParameter
 
 # (sizes outside the reduced axis, size of the reduced axis): what benchmarks and

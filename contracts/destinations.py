@@ -8,11 +8,11 @@ from torch import Tensor
 
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
+from kfuzz.core.case_surroundings import layout_of
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Destination, contiguous_strides
-from kfuzz.core.settled import layout_of
 from kfuzz.numerics.run import Expected
 
 Shape = tuple[int, ...]

@@ -15,7 +15,7 @@ from kfuzz.cli.exit_codes import ExitCode, report_error
 from kfuzz.cli.replay import replay, shrink
 from kfuzz.cli.report import report
 from kfuzz.cli.run import run
-from kfuzz.cli.streams import (
+from kfuzz.cli.standard_streams import (
     OutputError,
     ReaderGoneError,
     discard_stdout,

@@ -275,8 +275,8 @@ def _differences(result: "ReplayResult") -> str:
 
 def _reason(finding: "Finding") -> str:
     """Return why people know a finding, with the colon before it."""
-    from kfuzz.report.drawing import one_line
     from kfuzz.report.gathered import Shown
+    from kfuzz.report.text import one_line
 
     shown = Shown("", finding, "")
     return f": {one_line(shown.reason)}" if finding.mark and shown.reason else ""

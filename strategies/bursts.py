@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.families import COPIES
+from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.streams import Purpose, generator
-from kfuzz.strategies import values
+from kfuzz.core.value_families import COPIES
+from kfuzz.strategies import value_choice as values
 from kfuzz.strategies.parameters import IndexParameter, Parameter, TensorParameter
 
 _MOST_GROUPS: Final = 3

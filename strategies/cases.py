@@ -8,13 +8,14 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.case_surroundings import with_surroundings
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.families import is_hostile
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
-from kfuzz.core.settled import with_surroundings
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.strategies import layouts, values
+from kfuzz.core.value_families import is_hostile
+from kfuzz.strategies import layouts
+from kfuzz.strategies import value_choice as values
 from kfuzz.strategies.optional import left_out, removable
 from kfuzz.strategies.parameters import (
     DimParameter,

@@ -16,8 +16,8 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
-from kfuzz.core.families import STRETCHED
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
+from kfuzz.core.value_families import STRETCHED
 from kfuzz.strategies import layouts
 
 INT32_ELEMENTS: Final = 1 << 31

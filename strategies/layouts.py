@@ -8,8 +8,8 @@ from typing import Final
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
-from kfuzz.core.streams import Purpose, stream
 from kfuzz.strategies.weighted import Weighted, weighted
 
 Shape = tuple[int, ...]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
-from kfuzz.core.streams import Purpose, generator
+from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # One case in so many is without some, where a kernel can do without.

@@ -10,8 +10,8 @@ from hypothesis import reject
 
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
+from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.core.streams import Purpose, generator
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 from kfuzz.strategies.sizes import Range, candidates, sizes
 from kfuzz.strategies.weighted import Weighted

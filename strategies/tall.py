@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
+from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import Case
-from kfuzz.core.streams import Purpose, generator
 from kfuzz.strategies.large import grown
 
 # One case in so many.

@@ -21,7 +21,7 @@ from kfuzz.cli.settings import (
     as_text,
     option,
 )
-from kfuzz.cli.streams import print_report
+from kfuzz.cli.standard_streams import print_report
 from kfuzz.cli.values import Place
 from kfuzz.core.errors import UsageError, suggestion
 

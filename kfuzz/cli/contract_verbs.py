@@ -6,7 +6,7 @@ import typer
 
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import shared
-from kfuzz.cli.streams import print_report
+from kfuzz.cli.standard_streams import print_report
 from kfuzz.cli.values import one_of
 
 _FormatOption = Annotated[

@@ -10,7 +10,7 @@ from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import CorpusOption, FormatOption, checking, option
-from kfuzz.cli.streams import print_report
+from kfuzz.cli.standard_streams import print_report
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.verdict import Feature, State
 from kfuzz.store.corpus import Corpus, Problem, Stored
@@ -30,7 +30,7 @@ corpus_app = typer.Typer(
 def list_(corpus: CorpusOption = None, format: FormatOption = "text") -> int:
     """List every stored finding."""
     from kfuzz.report import corpus_lists
-    from kfuzz.report.drawing import shown_path
+    from kfuzz.report.text import shown_path
 
     project = open_project(corpus, existing=True)
     entries = list(project.store().summaries())

@@ -15,7 +15,7 @@ from kfuzz.core.errors import (
 )
 from kfuzz.core.event import Event, FindingReplayed, KernelFinished, RunFinished
 from kfuzz.core.verdict import CHARGED, FAILING, ReplayOutcome, Verdict
-from kfuzz.report.drawing import plain
+from kfuzz.report.text import plain
 
 
 class ExitCode(IntEnum):

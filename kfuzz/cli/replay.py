@@ -18,7 +18,7 @@ from kfuzz.cli.settings import (
     option,
     shared,
 )
-from kfuzz.cli.streams import consume, print_report, report_stream, stopping
+from kfuzz.cli.standard_streams import consume, print_report, report_stream, stopping
 from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig
@@ -262,7 +262,7 @@ def _write_script(
     entries: Sequence[Stored | Problem], path: Path, target: str, *, form: str
 ) -> ExitCode:
     from kfuzz.engine.replay.script import script
-    from kfuzz.report.writing import write_new
+    from kfuzz.report.output_files import write_new
 
     if len(entries) != 1:
         raise UsageError(

@@ -13,7 +13,7 @@ from kfuzz.cli.config import Effective
 from kfuzz.cli.exit_codes import Outcome, code_of, line_of
 from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import SETTINGS, every_option, run_config
-from kfuzz.cli.streams import consume, report_stream, stopping
+from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.cli.values import FRESH
 from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, Exited

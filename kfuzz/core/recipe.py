@@ -233,7 +233,7 @@ class Case:
         collective: whether the kernel is also to run beside an all-reduce of its
             results on two GPUs, where there are as many: that takes seconds.
 
-    What is None of these four is open: `kfuzz.core.settled` decides it.
+    What is None of these four is open: `kfuzz.core.case_surroundings` decides it.
     """
 
     tensors: Mapping[str, TensorSpec]
@@ -281,7 +281,7 @@ class Case:
     def seed(self) -> int:
         """The first fill's seed, 0 where all values are pinned.
 
-        All random choices about a case follow from it, see `kfuzz.core.streams`.
+        All random choices about a case follow from it, see `kfuzz.core.random_streams`.
         """
         fills = (s.fill.seed for s in self.tensors.values() if s.fill is not None)
         return next(fills, 0)

@@ -92,7 +92,7 @@ def _survives_a_load_past_the_end() -> Message:
     import torch
 
     from kfuzz.core.recipe import Edge
-    from kfuzz.execution.memory import pages
+    from kfuzz.execution.memory import host_fences as pages
 
     if not pages.available():
         return {"fenced": False}

@@ -12,14 +12,14 @@ from typing import Final
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import CorpusOption
-from kfuzz.cli.streams import report_stream
+from kfuzz.cli.standard_streams import report_stream
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.fingerprint import version_of
 from kfuzz.core.home import HOME
 from kfuzz.core.untrusted import ALWAYS_OPEN
 from kfuzz.execution.processes import ChildDied, Zygote
 from kfuzz.execution.processes.wire import Message
-from kfuzz.report.drawing import one_line, shown_path
+from kfuzz.report.text import one_line, shown_path
 
 # Importing torch from a cold disk takes tens of seconds.
 _PATIENCE_SECONDS: Final = 120.0

@@ -18,8 +18,8 @@ from torch import Tensor
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
+from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.core.recipe import Case
-from kfuzz.core.streams import Purpose, is_sampled
 
 SHARE: Final = 1 / 32
 """The part of the conforming cases on which baselines are tried."""

@@ -22,10 +22,10 @@ from kfuzz.contracts.unpromised import (
     first_nonfinite,
     first_out_of_bounds,
 )
+from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Scalar, is_dtype
-from kfuzz.core.settled import poison_of
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import PLAIN, Held, Manner, execute
 from kfuzz.execution.interpreter.watch import interpreting

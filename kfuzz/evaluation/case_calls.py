@@ -12,8 +12,8 @@ from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Collected, Evidence
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import expected_metadata
+from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.recipe import Case
-from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.calling import Caller, without_edge
 from kfuzz.evaluation.diagnosis import Diagnosing
 from kfuzz.execution.calls.overlap import Overlapping

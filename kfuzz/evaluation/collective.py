@@ -19,9 +19,9 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.evidence import Collected, Torn
+from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case
-from kfuzz.core.settled import config_of
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
 from kfuzz.execution.device import collectives

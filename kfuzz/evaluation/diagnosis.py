@@ -21,10 +21,10 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.reading import comparison, decided, miss_of
 from kfuzz.contracts.relation import compare_all
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.recipe import Case
-from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.calling import Caller, without_edge
-from kfuzz.evaluation.explaining import flushes
+from kfuzz.evaluation.other_declarations import flushes
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.formats import format_of, is_subnormal
 

@@ -23,9 +23,9 @@ from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.notes import notes
 from kfuzz.contracts.reading import beyond_core, decided, ratios, worst_ratio
 from kfuzz.core.budget import Depth, SizeBudget
+from kfuzz.core.case_surroundings import config_of, settled
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
-from kfuzz.core.settled import config_of, settled
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Suspicion
 from kfuzz.evaluation.baselines import TrivialBaselines
@@ -33,8 +33,8 @@ from kfuzz.evaluation.calling import Caller, Memory, keywords_of
 from kfuzz.evaluation.case_calls import BesideCollective, CaseCalls
 from kfuzz.evaluation.diagnosis import Diagnosing
 from kfuzz.evaluation.ended import ended_report, is_of_the_machine
-from kfuzz.evaluation.explaining import judge_explained
 from kfuzz.evaluation.large import LargeJudge
+from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.evaluation.probes import further_steps
 from kfuzz.evaluation.probes.repeating import judge_repeated
 from kfuzz.evaluation.probes.second_call import is_due, second_data

@@ -25,9 +25,9 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.reading import beyond_core, miss_of, worst_ratio
 from kfuzz.contracts.unpromised import ASKING, first_nonfinite
+from kfuzz.core.case_surroundings import config_of, poison_of
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec, contiguous_strides
-from kfuzz.core.settled import config_of, poison_of
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.evaluation.calling import unsupported_because
 from kfuzz.evaluation.cutting import (
@@ -38,7 +38,7 @@ from kfuzz.evaluation.cutting import (
     cut_axis,
     row_axis,
 )
-from kfuzz.evaluation.explaining import judge_explained
+from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.execution.calls import large
 from kfuzz.execution.calls.large import LargePlacement
 from kfuzz.execution.calls.results import read_results

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.core.probed import Observed
+from kfuzz.core.arithmetic_facts import Observed
+from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.settled import poison_of
 from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.execution.calls.run import Manner
 from kfuzz.execution.device.backends import backend_of

@@ -21,10 +21,10 @@ from kfuzz.contracts.language import Batch
 from kfuzz.contracts.membership import batchable
 from kfuzz.contracts.oracle import accept, expected_metadata, pose_members
 from kfuzz.core.burst import Burst, Screened, Suspect
+from kfuzz.core.case_surroundings import config_of, drawn_edge, settled
 from kfuzz.core.errors import BindingError
-from kfuzz.core.families import is_hostile
 from kfuzz.core.recipe import Case
-from kfuzz.core.settled import config_of, drawn_edge, settled
+from kfuzz.core.value_families import is_hostile
 from kfuzz.evaluation.calling import invocation
 from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.occupied import by_kernel

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.settled import config_of
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.execution.calls.raised import raised_by
 from kfuzz.execution.device.backends import backend_of

@@ -24,7 +24,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.search.drawing import fuzz_target, strategy_of
+from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
 from kfuzz.evaluation.worker import Reply, Worker
 from kfuzz.fuzz.changes import MOST_BYTES, Mutator, padded
 from kfuzz.targets.own_code import named_sizes, own_functions

@@ -20,12 +20,12 @@ from kfuzz.core.branches import Branches
 from kfuzz.core.budget import Scale
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import UsageError
+from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
-from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.drawing import round_seed, search_round
-from kfuzz.engine.search.guide import Guides
+from kfuzz.engine.search.case_drawing import round_seed, search_round
+from kfuzz.engine.search.case_source import Guides
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.children import OPEN_SECONDS, Children
 from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS

@@ -9,7 +9,7 @@ import typer
 
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import DeviceOption, FormatOption, shared
-from kfuzz.cli.streams import consume, report_stream, stopping
+from kfuzz.cli.standard_streams import consume, report_stream, stopping
 
 _DEFAULT_CASES = 400
 

@@ -17,9 +17,9 @@ from kfuzz.core.statement import (
 )
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.grade.levels import standing_of, weakest
-from kfuzz.report.drawing import one_line
 from kfuzz.report.layout import Section, markdown_page, text_page
 from kfuzz.report.summary import verdict_lines
+from kfuzz.report.text import one_line
 
 UNCALIBRATED: Final = "no calibration: an uncalibrated contract does not count"
 _LEGEND: Final = (

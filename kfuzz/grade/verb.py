@@ -17,14 +17,14 @@ from kfuzz.cli.settings import (
     option,
     shared,
 )
-from kfuzz.cli.streams import follow, report_stream, stopping
+from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.calibration import Calibration
 from kfuzz.core.errors import UsageError
 from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
-from kfuzz.report.writing import require_writable, write_or_raise
+from kfuzz.report.output_files import require_writable, write_or_raise
 
 DEFAULT_CASES: Final = 300
 

@@ -22,7 +22,7 @@ from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.judge.candidate import OpenCandidate, open_candidate
-from kfuzz.judge.judged import SHAPES, Judged
+from kfuzz.judge.case_judging import SHAPES, Judged
 from kfuzz.judge.kernelbench.audit import open_problem
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.sandbox.limits import Limits

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from kfuzz.core.codec import encode
 from kfuzz.core.verdict import Verdict
-from kfuzz.judge.judgement import Coverage, Judgement
-from kfuzz.report.drawing import counted, one_line
+from kfuzz.judge.outcome import Coverage, Judgement
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.json_report import finding_summary
+from kfuzz.report.text import counted, one_line
 
 # Kernels are many in a deep candidate; all of them are in the JSON.
 _SHOWN: Final = 12

@@ -7,11 +7,11 @@ from typing import Final
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import bits_to_number
-from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case
+from kfuzz.core.value_families import FAMILIES
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.judge.judgement import Coverage
-from kfuzz.strategies.values import allowed_families
+from kfuzz.judge.outcome import Coverage
+from kfuzz.strategies.value_choice import allowed_families
 
 # Why raising on a case is none of its violations.
 ELSEWHERE: Final = "another shape than the benchmarked one"

@@ -17,11 +17,11 @@ from kfuzz.cli.settings import (
     option,
     shared,
 )
-from kfuzz.cli.streams import follow, report_stream, stopping
+from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import UsageError
 from kfuzz.core.verdict import Verdict
-from kfuzz.judge.judgement import Judgement
+from kfuzz.judge.outcome import Judgement
 
 DEFAULT_TIME: Final = "50s"
 
@@ -105,7 +105,7 @@ def judge(
     outside = "" if inside else f"{reference}::{candidate}"  # what --target takes
 
     from kfuzz.judge import rendering
-    from kfuzz.judge.judging import JudgeConfig, Judging
+    from kfuzz.judge.procedure import JudgeConfig, Judging
     from kfuzz.report import json_report
 
     judging = Judging(

@@ -23,7 +23,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.calling import posed
-from kfuzz.evaluation.explaining import judge_explained
+from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.execution.calls.results import read_outputs
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.monitor.seen import Returned, Seen

@@ -9,7 +9,7 @@ import typer
 
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import FormatOption
-from kfuzz.cli.streams import print_report
+from kfuzz.cli.standard_streams import print_report
 from kfuzz.monitor.counts import (
     DEFAULT_PATH,
     FORMAT,
@@ -17,8 +17,8 @@ from kfuzz.monitor.counts import (
     read_counts,
     total,
 )
-from kfuzz.report.drawing import one_line
 from kfuzz.report.layout import table
+from kfuzz.report.text import one_line
 
 
 def monitor_report(

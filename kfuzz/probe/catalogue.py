@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kfuzz.core.probed import Outcome, Reading
+from kfuzz.core.arithmetic_facts import Outcome, Reading
 from kfuzz.probe import functions, operands, order, repeats, store, width
 from kfuzz.probe.subject import Inapplicable, Subject, Unobserved
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from kfuzz.core.arithmetic_facts import Outcome, Reading
 from kfuzz.core.dtypes import DTYPES, pack_bits, unpack_numbers
-from kfuzz.core.probed import Outcome, Reading
 from kfuzz.probe.formats import least_normal, rounded, ulps, unit
 from kfuzz.probe.rows import Row
 from kfuzz.probe.subject import Inapplicable, Subject, number

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from kfuzz.core.probed import Claim, Outcome, Reading
+from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.probe.formats import least_normal, least_subnormal
 from kfuzz.probe.rows import Row

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading, Tree
 from kfuzz.core.dtypes import unpack_numbers
-from kfuzz.core.probed import Claim, Outcome, Reading, Tree
 from kfuzz.core.recipe import Case
 from kfuzz.probe import tree as trees
 from kfuzz.probe.formats import precision, rounded

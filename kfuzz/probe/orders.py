@@ -5,7 +5,7 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
-from kfuzz.core.probed import Tree
+from kfuzz.core.arithmetic_facts import Tree
 from kfuzz.probe.tree import height, leaves, size_of
 
 # Steps of a sum that are told one by one; longer ones are cut in the middle.

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kfuzz.core.probed import KernelReadings, Outcome, Reading
+from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.probe.orders import outline, svg
 from kfuzz.probe.tree import height
-from kfuzz.report.drawing import one_line
+from kfuzz.report.text import one_line
 
 _COLUMNS: Final = ("probe", "is", "declares", "verdict")
 _STYLES: Final = {

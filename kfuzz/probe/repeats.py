@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from kfuzz.core.probed import Claim, Outcome, Reading
+from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading
 from kfuzz.probe.rows import Row, spread
 from kfuzz.probe.subject import ONES, SIZES, Inapplicable, Subject, Unobserved, number
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.core.errors import BuildError, UsageError, suggestion
 from kfuzz.core.event import (
     ContractTally,
@@ -20,7 +21,6 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.probed import KernelReadings, Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
 from kfuzz.engine.search.found import first_finding, taken_to_minimum

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from kfuzz.core.probed import Outcome, Reading
+from kfuzz.core.arithmetic_facts import Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.probe.formats import precision, unit
 from kfuzz.probe.rows import Row

@@ -7,9 +7,9 @@ from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.accumulators import Accumulator
+from kfuzz.core.arithmetic_facts import Observed, Outcome, Reading
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.probed import Observed, Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.probe.rows import Row
 from kfuzz.probe.sums import Elements, Sums, elements_of, sums_of

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.dtypes import DTYPES, unpack_numbers
-from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case, Scalar, TensorSpec
 from kfuzz.probe.rows import element, transposed
 

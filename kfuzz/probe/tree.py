@@ -9,7 +9,7 @@ both.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from kfuzz.core.probed import Tree
+from kfuzz.core.arithmetic_facts import Tree
 
 Pair = tuple[int, int]
 Sizes = Mapping[Pair, int]

@@ -19,10 +19,10 @@ from kfuzz.cli.settings import (
     option,
     shared,
 )
-from kfuzz.cli.streams import consume, report_stream, stopping
+from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
-from kfuzz.report.writing import require_writable, write_or_raise
+from kfuzz.report.output_files import require_writable, write_or_raise
 
 DEFAULT_TIME: Final = "5m"
 

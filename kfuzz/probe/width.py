@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kfuzz.core.accumulators import Accumulator
-from kfuzz.core.probed import Claim, Outcome, Reading
+from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading
 from kfuzz.core.recipe import Case
 from kfuzz.probe.formats import SHORT, precision
 from kfuzz.probe.order import meeting

@@ -6,7 +6,7 @@ from typing import Final
 
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Access
-from kfuzz.report.drawing import counted, one_line, tensor_head, tuple_text
+from kfuzz.report.text import counted, one_line, tensor_head, tuple_text
 
 # Rows and columns of a grid, marks of omission not counted; fewer columns where
 # their heads would take more letters than this: it fits a terminal of 80 columns.

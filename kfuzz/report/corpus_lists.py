@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from kfuzz.core.codec import encode
-from kfuzz.report.drawing import one_line, shown_path
 from kfuzz.report.json_report import summary_document
 from kfuzz.report.layout import table
+from kfuzz.report.text import one_line, shown_path
 from kfuzz.store.corpus import Problem
 from kfuzz.store.entry import Summary
 from kfuzz.store.maintenance import Deed, Did

@@ -10,7 +10,7 @@ from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.core.event import Event, Exited
 from kfuzz.report.gathered import Gathered
 from kfuzz.report.kinds import Document, ReportFile
-from kfuzz.report.writing import require_writable, write
+from kfuzz.report.output_files import require_writable, write
 
 
 class ReportFiles:

@@ -19,7 +19,11 @@ from kfuzz.core.finding import Explanation, Finding
 from kfuzz.core.verdict import Kind, State, Verdict
 from kfuzz.execution.device.backends import named
 from kfuzz.report.accesses import accesses_words, draw_accesses
-from kfuzz.report.drawing import (
+from kfuzz.report.gathered import Shown
+from kfuzz.report.grids import Grid, grids
+from kfuzz.report.layout import LABEL, Section, fact_lines, section_lines
+from kfuzz.report.promises import bound_contract, parts_of, title
+from kfuzz.report.text import (
     counted,
     draw_case,
     draw_failure,
@@ -27,10 +31,6 @@ from kfuzz.report.drawing import (
     plain,
     shown_path,
 )
-from kfuzz.report.gathered import Shown
-from kfuzz.report.grids import Grid, grids
-from kfuzz.report.layout import LABEL, Section, fact_lines, section_lines
-from kfuzz.report.promises import bound_contract, parts_of, title
 
 # What people read of a text that kernels or strangers wrote; JSON has all of it.
 MAX_LINE: Final = 1_000

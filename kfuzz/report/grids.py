@@ -6,7 +6,7 @@ from typing import Final
 
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.report.drawing import (
+from kfuzz.report.text import (
     MAX_SCANNED,
     draw_scalar,
     draw_tensor,

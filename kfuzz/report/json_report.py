@@ -16,9 +16,9 @@ from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import ReplayResult, Sanitized
-from kfuzz.report.drawing import shown_path
 from kfuzz.report.gathered import Gathered
 from kfuzz.report.promises import promise
+from kfuzz.report.text import shown_path
 from kfuzz.store import strict_json
 from kfuzz.store.corpus import Stored
 from kfuzz.store.entry import Summary, summary_of

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kfuzz.report.drawing import one_line
+from kfuzz.report.text import one_line
 
 # Labels of facts stand in a column of this width.
 LABEL: Final = 15

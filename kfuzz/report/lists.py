@@ -7,9 +7,9 @@ from kfuzz.contracts.language import Contract
 from kfuzz.core.event import FindingReplayed
 from kfuzz.core.verdict import ReplayOutcome, State
 from kfuzz.engine.config import Sanitized
-from kfuzz.report.drawing import counted, one_line, shown_path
 from kfuzz.report.layout import table
 from kfuzz.report.promises import promise
+from kfuzz.report.text import counted, one_line, shown_path
 
 
 def replay_lines(result: FindingReplayed, *, options: str = "") -> list[str]:

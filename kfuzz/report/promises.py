@@ -14,8 +14,8 @@ from kfuzz.contracts.language import (
     ViolationSignature,
 )
 from kfuzz.contracts.suite import every_contract
-from kfuzz.report.drawing import one_line
 from kfuzz.report.layout import Section, markdown_page, text_page
+from kfuzz.report.text import one_line
 
 
 def bound_contract(contract: str, operator: str) -> Contract | None:

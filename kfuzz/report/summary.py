@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from kfuzz.core.event import ContractTally, KernelFinished, Note, Refusal
 from kfuzz.core.statement import Graded
 from kfuzz.core.verdict import CHARGED, Verdict
-from kfuzz.report.drawing import counted, one_line
 from kfuzz.report.layout import table
+from kfuzz.report.text import counted, one_line
 
 
 def overview(kernels: Sequence[KernelFinished]) -> list[str]:

@@ -19,12 +19,12 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State, Verdict
-from kfuzz.report.drawing import counted, one_line, plain
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.progress import LiveLine, PlainLines
 from kfuzz.report.summary import kernel_lines, overview
+from kfuzz.report.text import counted, one_line, plain
 
 
 class _Console(Console):

@@ -35,8 +35,13 @@ from kfuzz.store.entry import (
     read_entry,
     read_summary,
 )
+from kfuzz.store.entry_writing import (
+    UNFINISHED,
+    remove_entry,
+    update_entry,
+    write_entry,
+)
 from kfuzz.store.life import merged, with_marks
-from kfuzz.store.writing import UNFINISHED, remove_entry, update_entry, write_entry
 
 T = TypeVar("T")
 

@@ -25,12 +25,12 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.witnesses.roster import Entry, roster
 from kfuzz.core.burst import MEMBERS
 from kfuzz.core.calibration import Role
-from kfuzz.core.streams import Purpose
+from kfuzz.core.random_streams import Purpose
 from kfuzz.core.verdict import Signature, State
 from kfuzz.engine.confirm.lifecycle import confirm
 from kfuzz.engine.search.batches import prefilter_round
 from kfuzz.engine.search.campaign import FINDINGS_PER_KERNEL, FIRST_ROUND, LONGEST_ROUND
-from kfuzz.engine.search.drawing import round_seed, search_round, strategy_of
+from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.search.guidance import is_climbed
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round

@@ -23,11 +23,11 @@ import torch
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.recipe import Case
-from kfuzz.core.settled import config_of
-from kfuzz.engine.search.drawing import search_round, strategy_of
+from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.calling import keywords_of
-from kfuzz.execution.interpreter import low_precision
+from kfuzz.execution.interpreter import low_precision_patches as low_precision
 from kfuzz.execution.interpreter import tables as interpreter_tables
 from kfuzz.execution.interpreter import watch as interpreter
 from kfuzz.execution.interpreter.reach import Reach

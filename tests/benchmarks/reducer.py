@@ -31,7 +31,7 @@ from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.confirm import lifecycle
-from kfuzz.engine.search.drawing import round_seed, strategy_of
+from kfuzz.engine.search.case_drawing import round_seed, strategy_of
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner

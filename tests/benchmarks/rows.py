@@ -10,8 +10,8 @@ from torch import Tensor
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
+from kfuzz.core.value_families import FAMILIES
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.formats import FORMATS

@@ -21,7 +21,7 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.burst import MEMBERS, Burst
 from kfuzz.core.codec import encode
 from kfuzz.engine.search.batches import items_of
-from kfuzz.engine.search.drawing import batches_of, search_round, strategy_of
+from kfuzz.engine.search.case_drawing import batches_of, search_round, strategy_of
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner

@@ -29,7 +29,7 @@ from kfuzz.core.statement import Graded
 from kfuzz.core.verdict import Verdict
 from kfuzz.grade import verb as grade
 from kfuzz.judge import verb as judge
-from kfuzz.judge.judgement import Judgement
+from kfuzz.judge.outcome import Judgement
 from tests.helpers import statements
 from tests.helpers.command_line import (
     Engine,
@@ -322,7 +322,7 @@ def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_foreign_output_stays_off_stdout_at_descriptor_level() -> None:
     code = (
-        "import os, sys; from kfuzz.cli.streams import report_stream\n"
+        "import os, sys; from kfuzz.cli.standard_streams import report_stream\n"
         "with report_stream() as out:\n"
         "    os.write(1, b'raw'); print('py'); os.system('echo shell')\n"
         "    print('report', file=out)\n"

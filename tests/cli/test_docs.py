@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.families import (
+from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
     INDEX_FAMILIES,

@@ -14,12 +14,12 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
+from kfuzz.core.case_surroundings import layout_of
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill
-from kfuzz.core.settled import layout_of
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.replay.script import script

@@ -33,7 +33,7 @@ from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.replay.script import script
-from kfuzz.engine.search.drawing import search_round, strategy_of
+from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.strategies.parameters import IndexParameter
 from tests.helpers.budgets import SIZE_BUDGETS

@@ -25,12 +25,12 @@ from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec, is_dtype
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.engine.replay.script import script
-from kfuzz.engine.search.drawing import strategy_of
+from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics import elementwise
 from kfuzz.numerics.acceptance import Acceptance, Problem, around, between
 from kfuzz.numerics.formats import INTEGERS
-from kfuzz.report.drawing import draw_case
+from kfuzz.report.text import draw_case
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
 

@@ -12,12 +12,12 @@ from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
-from kfuzz.core.families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.value_families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.functional import passes_functional
-from kfuzz.strategies.values import allowed_families
+from kfuzz.strategies.value_choice import allowed_families
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.kernel_draws import drawn
 

@@ -3,12 +3,12 @@
 import itertools
 from collections import Counter
 
+from kfuzz.core.case_surroundings import settled, with_surroundings
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.random_streams import Purpose, is_sampled, stream
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Poison, TensorSpec
-from kfuzz.core.settled import settled, with_surroundings
-from kfuzz.core.streams import Purpose, is_sampled, stream
-from kfuzz.strategies.values import SEED_BITS
+from kfuzz.strategies.value_choice import SEED_BITS
 
 OUT = Declaration(out=("y",))
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from kfuzz import strategies as ks
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.families import BOOL_FAMILIES, FAMILIES, INDEX_FAMILIES
+from kfuzz.core.value_families import BOOL_FAMILIES, FAMILIES, INDEX_FAMILIES
 from kfuzz.execution.values.fills import batch_values, logical_values
 from kfuzz.execution.values.items import item
 from kfuzz.strategies.bursts import Groups, bursts

@@ -17,16 +17,16 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.errors import BindingError, KfuzzError
-from kfuzz.core.families import INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.tiles import edges
+from kfuzz.core.value_families import INDEX_FAMILIES
 from kfuzz.core.verdict import Feature
 from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.reduce.slices import kept
-from kfuzz.engine.search.drawing import strategy_of
+from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.report.drawing import draw_tensor
+from kfuzz.report.text import draw_tensor
 from tests.helpers.asking_alone import one_by_one
 from tests.helpers.budgets import SIZE_BUDGETS
 

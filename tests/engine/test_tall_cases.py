@@ -13,7 +13,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.witnesses.attention import triton_attention
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case
-from kfuzz.engine.search.drawing import search_round, strategy_of
+from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.workers.backend import budget_for
 from kfuzz.targets.load import Source, load
 from tests.contracts.test_operator_domains import kernel_of

@@ -27,8 +27,8 @@ from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search import self_check as watchful
+from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.search.coverage import Coverage, Draws
-from kfuzz.engine.search.drawing import search_round, strategy_of
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.evaluation import baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of

@@ -17,10 +17,10 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core import recipe
 from kfuzz.core.budget import Depth, Scale
-from kfuzz.core.families import STRETCHED
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.value_families import STRETCHED
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.search.drawing import strategy_of
+from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.evaluation.cutting import row_axis
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls import large

@@ -27,7 +27,7 @@ from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes import measuring
 from kfuzz.evaluation.probes.batches import batch_axis, taken
 from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.pages import NoAddressSpace
+from kfuzz.execution.memory.host_fences import NoAddressSpace
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import row_case, spec, x_case
 

@@ -22,7 +22,7 @@ from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search.drawing import batches_of, strategy_of
+from kfuzz.engine.search.case_drawing import batches_of, strategy_of
 from kfuzz.evaluation import prefilter
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.prefilter import ALWAYS_ON, Prefilter, member_case

@@ -23,7 +23,7 @@ from kfuzz.core.verdict import Failure, Kind, Verdict
 from kfuzz.evaluation import evaluator as bench_module
 from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.explaining import judge_explained
+from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.evaluation.probes import batches
 from kfuzz.evaluation.probes.under_load import (
     _COMPANY,

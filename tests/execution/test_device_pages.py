@@ -14,13 +14,13 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Edge
 from kfuzz.cuda.driver import DriverError
-from kfuzz.execution.device import pages
+from kfuzz.execution.device import gpu_fences as pages
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.pages import Pool, Range, fenced_memory
+from kfuzz.execution.device.gpu_fences import Pool, Range, fenced_memory
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena, FencedBuffer
-from kfuzz.execution.memory.own_edges import EDGE_ALIGNMENT
-from kfuzz.execution.memory.pages import NoAddressSpace
+from kfuzz.execution.memory.host_fences import NoAddressSpace
+from kfuzz.execution.memory.own_fences import EDGE_ALIGNMENT
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison, is_poison
 from kfuzz.numerics.run import Touch
@@ -120,7 +120,7 @@ def test_an_interpreter_that_ends_makes_no_calls():
     code = (
         "from tests.helpers.fake_driver import FakeDriver, install\n"
         "import pytest, torch\n"
-        "from kfuzz.execution.device.pages import Pool, fenced_memory\n"
+        "from kfuzz.execution.device.gpu_fences import Pool, fenced_memory\n"
         "install(pytest.MonkeyPatch())\n"
         "class Loud(FakeDriver):\n"
         "    def _note(self, name):\n"
@@ -243,7 +243,7 @@ def test_memory_that_cannot_be_had_leaves_an_allocation_in_its_block():
 
 
 def test_so_many_allocations_and_no_more_lie_at_fences(driver, monkeypatch):
-    monkeypatch.setattr("kfuzz.execution.memory.own_edges.EDGE_ALLOCATIONS", 2)
+    monkeypatch.setattr("kfuzz.execution.memory.own_fences.EDGE_ALLOCATIONS", 2)
     mode = GuardedAllocations(
         CPU, Poison.NAN, edge=Edge("start"), pool=Pool(CPU, driver)
     )

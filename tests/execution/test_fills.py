@@ -9,13 +9,13 @@ import torch
 
 from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, number_to_bits
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.families import (
+from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
 )
-from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.generator import (
     Grid,

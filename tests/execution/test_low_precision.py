@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
-from kfuzz.execution.interpreter import low_precision
+from kfuzz.execution.interpreter import low_precision_patches as low_precision
 from kfuzz.execution.interpreter.traps import explanation
 from kfuzz.execution.interpreter.watch import (
     Launches,

@@ -15,7 +15,11 @@ from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import execute
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.pages import NoAddressSpace, fenced_memory, sparse_memory
+from kfuzz.execution.memory.host_fences import (
+    NoAddressSpace,
+    fenced_memory,
+    sparse_memory,
+)
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison, is_poison
 from kfuzz.numerics.run import Expected, Touch

@@ -13,7 +13,7 @@ from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.drawing import fuzz_target, strategy_of
+from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
 from kfuzz.fuzz.changes import Mutator, padded
 from kfuzz.fuzz.child import signs
 from kfuzz.fuzz.inputs import KeptInputs, inputs_in

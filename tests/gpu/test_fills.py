@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.families import FAMILIES, INDEX_FAMILIES
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.value_families import FAMILIES, INDEX_FAMILIES
 from kfuzz.execution.values.fills import logical_values
 
 pytestmark = pytest.mark.gpu

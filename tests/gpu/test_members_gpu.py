@@ -8,13 +8,13 @@ import torch
 
 from kfuzz.core.burst import Burst
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.families import (
+from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
 )
-from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.values import fills
 from kfuzz.execution.values.fills import batch_values
 

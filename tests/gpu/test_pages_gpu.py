@@ -11,7 +11,7 @@ import torch
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.pages import FENCE_BYTES, Pool, fenced_memory
+from kfuzz.execution.device.gpu_fences import FENCE_BYTES, Pool, fenced_memory
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import place
@@ -102,7 +102,7 @@ def test_the_doctor_tries_a_load_past_the_end():
 
 PROBE = """
 import sys, torch
-from kfuzz.execution.device.pages import fenced_memory
+from kfuzz.execution.device.gpu_fences import fenced_memory
 from kfuzz.execution.device.backends import fault_of
 device = torch.device("cuda", 0)
 made = fenced_memory(1, device)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.core.probed import KernelReadings, Outcome, Reading
+from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.probe import rendering as readings
 from kfuzz.probe.search import ProbeConfig, Probing
 

@@ -15,9 +15,9 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.platform.scaled import scaled_matmul
+from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
-from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.probe.formats import least_normal, precision, rounded
 from kfuzz.probe.subject import Subject

@@ -13,8 +13,8 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import specials
-from kfuzz.core.families import FAMILIES
 from kfuzz.core.recipe import Case, Fill, Plant, Scalar, TensorSpec
+from kfuzz.core.value_families import FAMILIES
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.comparator.compare import Comparison, compare

@@ -7,8 +7,8 @@ from pathlib import Path
 from kfuzz.core.budget import Budget
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.candidate import open_candidate
-from kfuzz.judge.judgement import Judgement
-from kfuzz.judge.judging import JudgeConfig, Judging
+from kfuzz.judge.outcome import Judgement
+from kfuzz.judge.procedure import JudgeConfig, Judging
 
 ROOT = Path(__file__).parents[2]
 

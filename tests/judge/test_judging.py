@@ -13,9 +13,9 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import Containment
 from kfuzz.core.verdict import Verdict
-from kfuzz.judge.judgement import Judgement
-from kfuzz.judge.judging import JudgeConfig, Judging
 from kfuzz.judge.kernelbench.operator import Reference
+from kfuzz.judge.outcome import Judgement
+from kfuzz.judge.procedure import JudgeConfig, Judging
 from kfuzz.judge.rendering import judgement_document, judgement_lines
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.sandbox.results import leaves

@@ -13,7 +13,7 @@ from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
-from kfuzz.judge.judged import bound, claims_of
+from kfuzz.judge.case_judging import bound, claims_of
 from kfuzz.judge.kernelbench import operator as kernelbench_operator
 from kfuzz.judge.kernelbench.audit import Problem, open_problem
 from kfuzz.judge.kernelbench.operator import Reference

@@ -10,7 +10,7 @@ import pytest
 from kfuzz.app import main
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.execution.processes import Zygote
-from kfuzz.judge import judging as engine
+from kfuzz.judge import procedure as engine
 from kfuzz.judge.candidate import open_candidate
 from kfuzz.judge.loading import candidate_name
 from kfuzz.judge.sandbox import zygote_for

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from kfuzz.core.probed import Outcome, Reading
+from kfuzz.core.arithmetic_facts import Outcome, Reading
 from kfuzz.probe import tree as trees
 from kfuzz.probe.catalogue import NAMES, readings
 from kfuzz.probe.formats import rounded

@@ -14,9 +14,9 @@ import pytest
 import kfuzz
 from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.core.arithmetic_facts import KernelReadings, Outcome
 from kfuzz.core.event import FindingSaved
 from kfuzz.core.finding import Finding
-from kfuzz.core.probed import KernelReadings, Outcome
 from kfuzz.engine.config import ReplayOutcome
 from kfuzz.probe import orders
 from kfuzz.probe import rendering as readings

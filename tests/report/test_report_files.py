@@ -162,7 +162,7 @@ def test_a_report_that_cannot_be_replaced_stays_as_it_was(
             raise OSError(28, "No space left on device")
         path.write_bytes(content)
 
-    monkeypatch.setattr("kfuzz.report.writing.replace_file", full)
+    monkeypatch.setattr("kfuzz.report.output_files.replace_file", full)
     files.finish(Exited(1))
     with pytest.raises(HarnessError, match=r"report html=r\.html .* No space left"):
         files.require_written()

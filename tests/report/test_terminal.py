@@ -20,11 +20,11 @@ from kfuzz.core.event import (
 from kfuzz.core.finding import Mark
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, State, Verdict
-from kfuzz.report.drawing import draw_case, draw_failure, draw_tensor, number
 from kfuzz.report.finding_view import finding_page, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.grids import grid_of
 from kfuzz.report.terminal import TerminalReport
+from kfuzz.report.text import draw_case, draw_failure, draw_tensor, number
 from tests.helpers.events import (
     NODE,
     REFUSAL,

@@ -13,17 +13,17 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, bits_to_number
 from kfuzz.core.errors import BindingError, UsageError
-from kfuzz.core.families import FAMILIES
+from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.core.streams import Purpose, is_sampled
 from kfuzz.core.tiles import TILES, edges
+from kfuzz.core.value_families import FAMILIES
 from kfuzz.strategies import layouts
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.layouts import layout_name
 from kfuzz.strategies.parameters import ScalarParameter, dim, scalar, tensors
 from kfuzz.strategies.sizes import Range, candidates
-from kfuzz.strategies.values import data_options
+from kfuzz.strategies.value_choice import data_options
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.strategies_draws import OPERATORS, drawn, strategy
 

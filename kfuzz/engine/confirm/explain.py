@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from kfuzz.core.case_surroundings import CONTIGUOUS
 from kfuzz.core.dtypes import (
     DTYPES,
     canonical_nan,
@@ -25,7 +26,6 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.settled import CONTIGUOUS
 from kfuzz.core.verdict import Feature
 from kfuzz.engine.reduce.slices import filled, kept
 from kfuzz.engine.reduce.values import numbers

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
+from kfuzz.core.case_surroundings import CONTIGUOUS
 from kfuzz.core.dtypes import (
     DTYPES,
     bits_to_number,
@@ -20,7 +21,6 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.finding import Reduction
 from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides
-from kfuzz.core.settled import CONTIGUOUS
 from kfuzz.engine.reduce.descent import Admits, Descent, FirstFailing, Spent
 from kfuzz.engine.reduce.dims import (
     merge_dims,

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 from kfuzz.core.burst import MEMBERS, Burst, Screened, Suspect
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.engine.search.drawing import batches_of, search_round
+from kfuzz.engine.search.case_drawing import batches_of, search_round
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.backend import runs_on
 from kfuzz.engine.workers.runner import ENDS_CHILD
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
 from kfuzz.execution.device.backend import Batches
-from kfuzz.strategies.values import allowed_families
+from kfuzz.strategies.value_choice import allowed_families
 
 # How often the batches of a kernel's round double, from those of its first one.
 DOUBLINGS: Final = 4

@@ -28,15 +28,20 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
+from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
-from kfuzz.core.streams import Purpose
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.batches import prefilter_round
-from kfuzz.engine.search.drawing import round_seed, search_round, settle, strategy_of
+from kfuzz.engine.search.case_drawing import (
+    round_seed,
+    search_round,
+    settle,
+    strategy_of,
+)
+from kfuzz.engine.search.case_source import NO_GUIDES, Guide, GuidedSearch, Guides
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.guidance import is_climbed
-from kfuzz.engine.search.guide import NO_GUIDES, Guide, GuidedSearch, Guides
 from kfuzz.engine.search.preconditions import (
     jobs_of,
     no_fences,

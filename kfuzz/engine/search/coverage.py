@@ -10,7 +10,7 @@ from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.strata import families_of, stratum_of
 from kfuzz.strategies.layouts import build, layout_name, layout_options
-from kfuzz.strategies.values import allowed_families, data_options
+from kfuzz.strategies.value_choice import allowed_families, data_options
 
 DUE: Final = 20.0
 """How often something should have come, by the odds of drawing, before its absence is

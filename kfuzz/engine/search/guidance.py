@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kfuzz.core.burst import Burst
-from kfuzz.core.families import COPIES
 from kfuzz.core.recipe import Case
+from kfuzz.core.value_families import COPIES
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.strata import Ledger, families_of
 

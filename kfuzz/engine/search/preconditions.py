@@ -15,7 +15,7 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.processors import processors
 from kfuzz.execution.device.backend import DeviceBackend
-from kfuzz.execution.memory import pages
+from kfuzz.execution.memory import host_fences as pages
 from kfuzz.store.corpus import Corpus
 from kfuzz.targets.homes import binds, file_of_module, home_of
 from kfuzz.targets.load import LoadedKernel

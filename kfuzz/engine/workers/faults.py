@@ -27,7 +27,7 @@ from kfuzz.core.verdict import (
     Kind,
     Verdict,
 )
-from kfuzz.execution.memory.own_edges import EDGE_ALIGNMENT
+from kfuzz.execution.memory.own_fences import EDGE_ALIGNMENT
 from kfuzz.execution.processes import ChildDied
 from kfuzz.execution.processes.faults import FAULT_SIGNALS
 

@@ -15,13 +15,13 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
+from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.branches import Branches, Reached
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
 from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
-from kfuzz.core.probed import Observed
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
 from kfuzz.engine.workers import faults

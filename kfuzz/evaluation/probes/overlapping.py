@@ -12,7 +12,7 @@ from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.probes.second_call import turned
 from kfuzz.execution.calls.overlap import in_threads, on_side_stream
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.memory.pages import NoAddressSpace
+from kfuzz.execution.memory.host_fences import NoAddressSpace
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Run
 

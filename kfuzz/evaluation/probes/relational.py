@@ -11,8 +11,8 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.reading import decided, miss_of
+from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import Case
-from kfuzz.core.streams import Purpose, stream
 from kfuzz.evaluation.case_calls import CaseCalls
 from kfuzz.evaluation.probes.repeating import judge_repeated
 

@@ -11,7 +11,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import ORDERS, accesses, agree, comparable, miss_of
 from kfuzz.core.verdict import Failure, Verdict
 from kfuzz.evaluation.case_calls import CaseCalls, Step
-from kfuzz.evaluation.explaining import judge_explained
+from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.evaluation.probes import under_load
 from kfuzz.execution.calls.run import Manner
 from kfuzz.execution.memory.poison import Poison

@@ -17,8 +17,8 @@ from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.reading import agree, conforms
+from kfuzz.core.random_streams import Purpose, is_sampled, stream
 from kfuzz.core.recipe import Case
-from kfuzz.core.streams import Purpose, is_sampled, stream
 from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.execution.values.items import repeated_axes
 from kfuzz.execution.values.randomness import OTHER_SEED, SEED

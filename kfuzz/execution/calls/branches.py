@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, Protocol, TypeAlias
 
 from kfuzz.core.branches import Branches
-from kfuzz.core.streams import Purpose, is_sampled
+from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.execution.calls.occupied import Holder
 
 SHARE: Final = 64

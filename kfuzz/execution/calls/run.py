@@ -18,7 +18,7 @@ from kfuzz.execution.interpreter.watch import Launches, watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.destinations import write_maps
-from kfuzz.execution.memory.pages import NoAddressSpace
+from kfuzz.execution.memory.host_fences import NoAddressSpace
 from kfuzz.execution.memory.placement import Placement, as_batch, place
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.values.randomness import SEED

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kfuzz.cuda.code import Device
     from kfuzz.cuda.driver import VirtualMemory
-    from kfuzz.execution.device.pages import Fenced, Pool
+    from kfuzz.execution.device.gpu_fences import Fenced, Pool
     from kfuzz.execution.device.surroundings import Surroundings
 
 # What is set outside Python and changes what kernels compute, or how.
@@ -261,8 +261,8 @@ class DeviceBackend(Protocol):
         Raises:
             HarnessError: if this system cannot make it.
         """
-        from kfuzz.execution.device.pages import Fenced
-        from kfuzz.execution.memory import pages
+        from kfuzz.execution.device.gpu_fences import Fenced
+        from kfuzz.execution.memory import host_fences as pages
 
         memory = pages.fenced_memory(nbytes, readable=readable)
         return Fenced(memory, 0, memory.numel())
@@ -273,7 +273,7 @@ class DeviceBackend(Protocol):
 
     def unfenced(self, device: "torch.device") -> str:
         """Return why nothing can lie beside a page that faults, "" where it can."""
-        from kfuzz.execution.memory import pages
+        from kfuzz.execution.memory import host_fences as pages
 
         return "" if pages.available() else "pages that fault cannot be made here"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kfuzz.cuda.code import Device
     from kfuzz.cuda.driver import VirtualMemory
-    from kfuzz.execution.device.pages import Fenced, Pool
+    from kfuzz.execution.device.gpu_fences import Fenced, Pool
     from kfuzz.execution.device.surroundings import Surroundings
 
 # Whatever of these is there, torch is likely to find a GPU.
@@ -213,19 +213,19 @@ class Gpu(DeviceBackend):
         self, nbytes: int, device: "torch.device", *, readable: bool
     ) -> "Fenced":
         """Return memory between two fences, mapped through the driver."""
-        from kfuzz.execution.device import pages
+        from kfuzz.execution.device import gpu_fences as pages
 
         return pages.fenced_memory(nbytes, device, readable=readable)
 
     def pool(self, device: "torch.device") -> "Pool":
         """Return fenced memory for what kernels allocate."""
-        from kfuzz.execution.device.pages import Pool
+        from kfuzz.execution.device.gpu_fences import Pool
 
         return Pool(device)
 
     def unfenced(self, device: "torch.device") -> str:
         """Return why nothing can lie beside a page that faults, "" where it can."""
-        from kfuzz.execution.device import pages
+        from kfuzz.execution.device import gpu_fences as pages
 
         return pages.unavailable(device)
 

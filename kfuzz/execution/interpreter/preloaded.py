@@ -15,7 +15,7 @@ _LAUNCHED: Final = ("triton.compiler.code_generator", "triton.experimental.gluon
 _INTERPRETED: Final = (
     "ml_dtypes",
     "triton.runtime.interpreter",
-    "kfuzz.execution.interpreter.narrow",
+    "kfuzz.execution.interpreter.low_precision_rounding",
     "kfuzz.execution.interpreter.tree_reductions",
 )
 _COMPILED: Final = ("cuda.bindings.nvrtc",)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.interpreter import narrow as n
+from kfuzz.execution.interpreter import low_precision_rounding as n
 
 
 def install(module: Any, flag: Callable[[str], None], patches: Patches) -> None:

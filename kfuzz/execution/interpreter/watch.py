@@ -23,7 +23,8 @@ from torch import Tensor
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls import autotuning
 from kfuzz.execution.calls.patches import Again, Patches
-from kfuzz.execution.interpreter import low_precision, memory_hooks
+from kfuzz.execution.interpreter import low_precision_patches as low_precision
+from kfuzz.execution.interpreter import memory_hooks
 from kfuzz.execution.interpreter import tables as interpreter_tables
 from kfuzz.execution.interpreter.access_log import Program
 from kfuzz.execution.interpreter.addresses import AddressCheck

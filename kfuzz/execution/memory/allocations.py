@@ -12,8 +12,8 @@ from kfuzz.core.recipe import Edge
 from kfuzz.core.verdict import Allocation
 from kfuzz.execution.calls.foreign import foreign_name
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.pages import Pool
-from kfuzz.execution.memory.own_edges import OwnEdges
+from kfuzz.execution.device.gpu_fences import Pool
+from kfuzz.execution.memory.own_fences import OwnEdges
 from kfuzz.execution.memory.poison import Poison, poison_bytes
 from kfuzz.execution.memory.rows import PoisonedSlot, Rows
 from kfuzz.execution.memory.writes import WriteMap

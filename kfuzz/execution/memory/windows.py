@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.memory.pages import NoAddressSpace, sparse_memory
+from kfuzz.execution.memory.host_fences import NoAddressSpace, sparse_memory
 from kfuzz.execution.memory.poison import Poison, fill_poison
 from kfuzz.execution.memory.touches import Indices, element_offsets
 from kfuzz.execution.memory.zones import ROUND_BYTES, next_slot, raw_memory

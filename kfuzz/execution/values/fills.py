@@ -14,8 +14,8 @@ from torch import Tensor
 from kfuzz.core.burst import Burst
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import KfuzzError, suggestion
-from kfuzz.core.families import COPIES, STRETCHED, families_of
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.value_families import COPIES, STRETCHED, families_of
 from kfuzz.execution.values.formula import fill_rows
 from kfuzz.execution.values.generator import INTEGERS, Grid, Streams, as_signed
 from kfuzz.execution.values.items import (

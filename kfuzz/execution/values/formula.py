@@ -1,4 +1,4 @@
-"""The formulas of `kfuzz.core.families` as operations on tensors, on any device.
+"""The formulas of `kfuzz.core.value_families` as operations on tensors, on any device.
 
 `fused_kernel` does the same by one compiled kernel; tests hold both to the same bits.
 """
@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kfuzz.core.families import (
+from kfuzz.core.tiles import edges
+from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
     INDEX_FAMILIES,
@@ -21,7 +22,6 @@ from kfuzz.core.families import (
     infinity_bits,
     is_hostile,
 )
-from kfuzz.core.tiles import edges
 from kfuzz.execution.values.generator import (
     INTEGERS,
     Grid,

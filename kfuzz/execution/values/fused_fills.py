@@ -11,7 +11,8 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kfuzz.core.families import (
+from kfuzz.core.tiles import edges
+from kfuzz.core.value_families import (
     COLUMNS,
     FAMILIES,
     KEYS,
@@ -20,7 +21,6 @@ from kfuzz.core.families import (
     Column,
     infinity_bits,
 )
-from kfuzz.core.tiles import edges
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values import fused_kernel
 from kfuzz.execution.values.generator import (

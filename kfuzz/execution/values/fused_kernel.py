@@ -1,8 +1,8 @@
 """The value families as one Triton kernel: all items of a batch in one launch.
 
-A row of a table says per item what is made, as the formulas of `kfuzz.core.families`
-give it. It gives the bits that `formula` gives. Words are 32 bits wide and wrap around,
-which are the lower halves that `generator.mixed` keeps.
+A row of a table says per item what is made, as the formulas of
+`kfuzz.core.value_families` give it. It gives the bits that `formula` gives. Words are
+32 bits wide and wrap around, which are the lower halves that `generator.mixed` keeps.
 """
 
 from typing import Final
@@ -10,8 +10,8 @@ from typing import Final
 import triton
 import triton.language as tl
 
-from kfuzz.core import families
-from kfuzz.core.families import Code, Column
+from kfuzz.core import value_families as families
+from kfuzz.core.value_families import Code, Column
 
 # What a kernel may read of a module are constants of its own.
 CODE: Final = tl.constexpr(int(Column.CODE))

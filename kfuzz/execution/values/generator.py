@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.streams import splitmix64
+from kfuzz.core.random_streams import splitmix64
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.numerics.formats import Format
 

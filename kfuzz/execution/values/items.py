@@ -11,10 +11,10 @@ from torch import Tensor
 
 from kfuzz.core.burst import Burst
 from kfuzz.core.dtypes import DTYPES, specials
-from kfuzz.core.families import COPIES, SLOTS, is_hostile
+from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec, contiguous_strides
-from kfuzz.core.streams import Purpose, stream
 from kfuzz.core.tiles import edges
+from kfuzz.core.value_families import COPIES, SLOTS, is_hostile
 from kfuzz.execution.values.generator import (
     INTEGERS,
     Words,

@@ -19,12 +19,12 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values.randomness import seeded
-from kfuzz.judge.judgement import Audit
 from kfuzz.judge.kernelbench.inputs import inputs_of
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import Form, results, unchanged
 from kfuzz.judge.kernelbench.shapes import shapes_of
 from kfuzz.judge.kernelbench.values import OWN
+from kfuzz.judge.outcome import Audit
 from kfuzz.judge.sandbox.results import nesting
 from kfuzz.numerics.acceptance import Acceptance
 

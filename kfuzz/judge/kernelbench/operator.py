@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.random_streams import Purpose, is_sampled, stream
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.core.streams import Purpose, is_sampled, stream
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.judge.kernelbench.inputs import Inputs
 from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged

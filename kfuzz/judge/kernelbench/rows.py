@@ -14,8 +14,8 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.oracle import accept, expected_metadata, pose
 from kfuzz.contracts.relation import compare_all
+from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import Case
-from kfuzz.core.streams import Purpose, generator
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.execution.calls.results import read_outputs

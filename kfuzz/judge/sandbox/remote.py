@@ -13,7 +13,7 @@ from kfuzz.core.untrusted import End, Ended, KernelEnded, OutputSpec
 from kfuzz.execution.calls.raised import RaisedElsewhere
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.judge.sandbox.kept import Called
+from kfuzz.judge.sandbox.keeper_client import Called
 from kfuzz.judge.sandbox.results import Returned, stand_in
 from kfuzz.judge.sandbox.sandbox import Sandbox
 from kfuzz.numerics.run import Raised

@@ -32,7 +32,7 @@ from kfuzz.execution.processes.output import Sink
 from kfuzz.execution.values.randomness import SEED
 from kfuzz.judge.sandbox.contain import close_to_others, describe, open_to_others
 from kfuzz.judge.sandbox.keeper import SERVE
-from kfuzz.judge.sandbox.kept import (
+from kfuzz.judge.sandbox.keeper_client import (
     Called,
     Kept,
     Opened,

@@ -13,10 +13,10 @@ from typing import Final
 
 from kfuzz.core.event import ContractTally, KernelFinished
 from kfuzz.core.verdict import State, Verdict
-from kfuzz.report.drawing import one_line
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, by_contract
 from kfuzz.report.kinds import ReportKind
+from kfuzz.report.text import one_line
 
 _RUN = "kfuzz"
 

@@ -13,12 +13,12 @@ from urllib.parse import quote
 from kfuzz import __version__
 from kfuzz.core.finding import Target
 from kfuzz.core.verdict import State
-from kfuzz.report.drawing import one_line, plain
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.layout import section_markdown
 from kfuzz.report.promises import as_sections, promised, title
+from kfuzz.report.text import one_line, plain
 
 SCHEMA: Final = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/"

@@ -17,7 +17,7 @@ from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.reading import worst_ratio
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.evaluator import Evaluator, Setting
-from kfuzz.evaluation.explaining import judge_explained
+from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.execution.device.backends import is_lost
 from kfuzz.numerics.elements import same_bits
 from kfuzz.targets.load import Source, load

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
-from kfuzz.strategies import layouts, values
+from kfuzz.core.value_families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
+from kfuzz.strategies import layouts
+from kfuzz.strategies import value_choice as values
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # Around the tiles of the correct kernels, the longest past the longest tile.

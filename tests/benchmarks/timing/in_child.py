@@ -18,9 +18,9 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.oracle import accept, pose_members
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst
+from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.codec import decode
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.settled import config_of
 from kfuzz.evaluation import calling
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz import __version__
-from kfuzz.report.drawing import one_line
 from kfuzz.report.finding_view import FindingView, view
 from kfuzz.report.gathered import Gathered, Shown, headline
 from kfuzz.report.kinds import ReportKind
@@ -19,6 +18,7 @@ from kfuzz.report.kinds.html import charts, grades
 from kfuzz.report.kinds.html.maps import LEVELS, MapView, map_view
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.promises import promised, title
+from kfuzz.report.text import one_line
 
 MAX_FINDINGS: Final = 1_000
 """Findings shown at most, those that fail first; a page of more is slow to open."""

@@ -6,11 +6,11 @@ from typing import Final
 
 from kfuzz.core.event import ContractTally, KernelFinished, Region
 from kfuzz.core.verdict import Verdict
-from kfuzz.report.drawing import counted, one_line
 from kfuzz.report.gathered import Gathered, Shown, by_contract, is_known_only
 from kfuzz.report.kinds.html.maps import ratio_level, ratio_text
 from kfuzz.report.promises import title
 from kfuzz.report.summary import remarks
+from kfuzz.report.text import counted, one_line
 
 SIGNS: Final = {
     "violates": ("✗", "violates"),

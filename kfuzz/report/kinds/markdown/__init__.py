@@ -7,11 +7,11 @@ from typing import Final
 
 from kfuzz.core.event import KernelFinished
 from kfuzz.core.verdict import Verdict
-from kfuzz.report.drawing import one_line
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, headline
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.lists import replay_lines, replay_total
+from kfuzz.report.text import one_line
 
 MAX_BYTES: Final = 1_000_000
 """A job summary may have 1 MiB; what is longer is shown nowhere."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Poison
-from kfuzz.core.streams import Purpose, stream
 
 CONTIGUOUS: Final = "contiguous"
 

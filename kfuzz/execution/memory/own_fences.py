@@ -6,7 +6,7 @@ from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Edge
-from kfuzz.execution.device.pages import Pool
+from kfuzz.execution.device.gpu_fences import Pool
 from kfuzz.execution.memory.zones import Slot, edge_slot, rounded
 
 EDGE_ALIGNMENT: Final = 256

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import Arguments, BoundKernel
 from kfuzz.core.budget import Depth, SizeBudget
+from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.settled import poison_of
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.evaluation.calling import Caller
 from kfuzz.evaluation.evaluator import Evaluator, Setting

@@ -107,7 +107,7 @@ def _signed_zeros(op: Any, left: Any, right: Any, result: Any) -> Any:
 
 
 def _element_types(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    from kfuzz.execution.interpreter.narrow import DTYPES
+    from kfuzz.execution.interpreter.low_precision_rounding import DTYPES
 
     def element_type(tt_dtype: Any) -> Any:
         name = getattr(getattr(tt_dtype, "element_ty", tt_dtype), "name", "")
@@ -122,7 +122,7 @@ class _RawMemory:
     """The native part, which knows NumPy's own types only."""
 
     def __init__(self, native: Any) -> None:
-        from kfuzz.execution.interpreter.narrow import DTYPES
+        from kfuzz.execution.interpreter.low_precision_rounding import DTYPES
 
         self._native = native
         self._bits = {d: np.dtype(f"u{d.itemsize}") for d in DTYPES.values()}
@@ -144,7 +144,7 @@ class _RawMemory:
         return self._native.store(pointers, bare, mask)
 
     def atomic_cas(self, pointers: Any, cmp: Any, value: Any, sem: Any) -> Any:
-        from kfuzz.execution.interpreter.narrow import raw
+        from kfuzz.execution.interpreter.low_precision_rounding import raw
 
         found = self._native.atomic_cas(pointers, raw(cmp), raw(value), sem)
         return found.view(cmp.dtype)
@@ -154,7 +154,7 @@ class _Operations:
     """Each method takes an operation of the builder and returns the right one."""
 
     def __init__(self, module: Any, flag: Flag) -> None:
-        from kfuzz.execution.interpreter import narrow
+        from kfuzz.execution.interpreter import low_precision_rounding as narrow
 
         self._module, self._flag, self._n = module, flag, narrow
         self._handle, self._names = module.TensorHandle, narrow.NAMES

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import number_to_bits, specials
 from kfuzz.core.errors import UsageError, suggestion
-from kfuzz.core.families import (
+from kfuzz.core.random_streams import Purpose, generator
+from kfuzz.core.recipe import Plant
+from kfuzz.core.tiles import edges
+from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
     is_hostile,
 )
-from kfuzz.core.recipe import Plant
-from kfuzz.core.streams import Purpose, generator
-from kfuzz.core.tiles import edges
 from kfuzz.strategies.weighted import Weighted, weighted
 
 _MAX_PLANTS: Final = 3

@@ -18,7 +18,7 @@ from torch import Tensor
 from kfuzz.core.errors import HarnessError
 from kfuzz.cuda.driver import DriverError, VirtualMemory
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.memory.pages import NoAddressSpace
+from kfuzz.execution.memory.host_fences import NoAddressSpace
 
 FENCE_BYTES: Final = 32 << 20
 """Width of a fence, a multiple of every granularity: an access that misses its
@@ -93,7 +93,7 @@ def _refused(error: DriverError, nbytes: int) -> HarnessError:
         return error
     return NoAddressSpace(
         f"cannot map {nbytes / 2**30:.3g} GiB on the device: {error}",
-        where="kfuzz.execution.device.pages",
+        where="kfuzz.execution.device.gpu_fences",
         fix="another process may hold its memory",
     )
 

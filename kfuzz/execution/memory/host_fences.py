@@ -85,7 +85,7 @@ def _mapped(nbytes: int, *, private: bool) -> Tensor:
     except (OSError, OverflowError, ValueError) as error:
         raise NoAddressSpace(
             f"cannot map {nbytes / 2**30:.3g} GiB of address space: {error}",
-            where="kfuzz.execution.memory.pages",
+            where="kfuzz.execution.memory.host_fences",
             fix="vm.overcommit_memory=2 and ulimit -v refuse it",
         ) from None
     if sys.platform == "linux":

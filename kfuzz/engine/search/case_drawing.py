@@ -29,8 +29,8 @@ from hypothesis.strategies import SearchStrategy
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.burst import Burst
+from kfuzz.core.random_streams import Purpose, hashed, stream
 from kfuzz.core.recipe import Case
-from kfuzz.core.streams import Purpose, hashed, stream
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.coverage import Draws
 from kfuzz.engine.search.guidance import scores

@@ -25,8 +25,7 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.execution.device.backends import resolve
 from kfuzz.judge.candidate import OpenCandidate, open_candidate
-from kfuzz.judge.judged import Judged, claims_of
-from kfuzz.judge.judgement import Audit, Coverage, Judgement
+from kfuzz.judge.case_judging import Judged, claims_of
 from kfuzz.judge.kernelbench.audit import Problem, open_problem
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.loading import (
@@ -34,6 +33,7 @@ from kfuzz.judge.loading import (
     judged_classes,
     loaded_candidate,
 )
+from kfuzz.judge.outcome import Audit, Coverage, Judgement
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.search import Search
 
