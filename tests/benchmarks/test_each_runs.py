@@ -23,13 +23,10 @@ RUNS = {
     "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "
     "--faults relu_native_over_read --json found.json",
 }
-QUICK = {"mutants.run"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in RUNS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
 def test_it_runs(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", f"tests.benchmarks.{name}", *RUNS[name].split()]
     done = subprocess.run(

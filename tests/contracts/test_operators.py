@@ -25,7 +25,12 @@ from tests.helpers.operator_cases import (
 )
 
 NAMES = list(OPERATORS)
-EVERY = [(name, dtype) for name in NAMES for dtype in DTYPES]
+# Each push takes one data type of each, the next operator another one.
+EVERY = [
+    pytest.param(n, d, marks=() if i % 3 == k else pytest.mark.slow)
+    for i, n in enumerate(NAMES)
+    for k, d in enumerate(DTYPES)
+]
 
 
 @pytest.mark.parametrize(("name", "dtype"), EVERY)

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.e2e.project import HEADER, WRONG, Project
 
 USE = """
@@ -45,6 +47,7 @@ def test_a_kernel_of_a_file_runs_in_processes_of_its_own(project: Project) -> No
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_a_kernel_of_no_file_runs_in_this_process(project: Project) -> None:
     done = project.python("-c", HEADER + NOTING + USE.replace("PLACE", "False"))
     assert done.returncode == 0, done.stderr
@@ -54,6 +57,7 @@ def test_a_kernel_of_no_file_runs_in_this_process(project: Project) -> None:
     assert set(told["pids"]) == {told["pid"]}
 
 
+@pytest.mark.slow
 def test_findings_are_kept_where_asked(project: Project) -> None:
     project.write("kernels.py", HEADER + WRONG)
     done = project.python(
@@ -70,6 +74,7 @@ def test_findings_are_kept_where_asked(project: Project) -> None:
     assert (again.returncode, "FAILS" in again.stdout) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_user_s_own_hypothesis_tests_store_where_they_did(project: Project) -> None:
     project.write("kernels.py", HEADER + WRONG)
     done = project.python(

@@ -101,6 +101,7 @@ def test_the_inputs_that_are_kept_reach_the_branch_in_the_next_run(
     assert found(60) == first
 
 
+@pytest.mark.slow
 def test_a_case_that_ends_the_child_is_charged_and_the_search_goes_on(
     project: Project,
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_case_that_ends_the_child_is_charged_and_the_search_goes_on(
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_the_inputs(project: Project) -> None:
     project.write("kernels.py", HEADER + RIGHT)
     words = "run kernels.py --engine atheris --device cpu --max-time 1h --format json"

@@ -1,5 +1,7 @@
 """Ways of binding a kernel, and what its declaration makes of the search."""
 
+import pytest
+
 from tests.e2e.project import HEADER, Project
 
 WITHIN_BOUNDS = (
@@ -71,6 +73,7 @@ def declared_dtype(x):
 )
 
 
+@pytest.mark.slow
 def test_declared_kernels_are_held_to_their_declarations(project: Project) -> None:
     project.write("kernels.py", WITHIN_BOUNDS)
     run = project.run("kernels.py", cases=50)
@@ -87,6 +90,7 @@ def test_declared_kernels_are_held_to_their_declarations(project: Project) -> No
         assert kernel["refusals"] == []
 
 
+@pytest.mark.slow
 def test_raising_violates_in_the_core_domain_and_refuses_beyond_it(
     project: Project,
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_right_kernel_passes_in_bursts_and_the_run_counts_them(
         assert again[name] == kernel[name]
 
 
+@pytest.mark.slow
 def test_a_burst_that_ends_its_process_is_followed_to_its_member(
     project: Project,
 ) -> None:

@@ -29,6 +29,7 @@ def test_listing_and_showing(found: Project) -> None:
     assert shown["finding"]["signature"]["contract"] == "C-CMP-03"
 
 
+@pytest.mark.slow
 def test_a_truncated_entry_is_named_and_kept(found: Project) -> None:
     [path] = found.corpus.glob("*/*/finding.json")
     whole = path.read_bytes()
@@ -47,6 +48,7 @@ def test_a_truncated_entry_is_named_and_kept(found: Project) -> None:
     assert path.read_bytes() == whole[: len(whole) // 2]
 
 
+@pytest.mark.slow
 def test_another_run_heals_a_damaged_entry(found: Project) -> None:
     [path] = found.corpus.glob("*/*/finding.json")
     whole = path.read_bytes()
@@ -56,6 +58,7 @@ def test_another_run_heals_a_damaged_entry(found: Project) -> None:
     assert found.kfuzz("corpus", "check").returncode == 0
 
 
+@pytest.mark.slow
 def test_finding_it_again_is_not_new(found: Project) -> None:
     run = found.run("kernels.py::wrong", "--max-findings", "1")
     assert run.code == 1
@@ -63,6 +66,7 @@ def test_finding_it_again_is_not_new(found: Project) -> None:
     assert run.findings("wrong")[0]["id"] == document["id"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="no limits of this kind")
 def test_a_full_disk_loses_nothing_stored_before(found: Project) -> None:
     found.write("kernels.py", HEADER + WRONG + SECOND)

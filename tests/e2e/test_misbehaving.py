@@ -163,6 +163,7 @@ def test_the_others_are_judged_and_nothing_is_left(project: Project, run: Run) -
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_kernels_that_take_all_memory(project: Project) -> None:
     limited = {"KFUZZ_CHILD_MEMORY": "256"}
     run = project.run("hungry.py", cases=30, environment=limited)

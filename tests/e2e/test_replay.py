@@ -53,6 +53,7 @@ def test_it_fails_until_the_kernel_is_mended(found: Project) -> None:
     assert found.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_another_failure_is_not_the_stored_one(found: Project) -> None:
     found.write("kernels.py", HEADER + ANOTHER_WAY)
     code, [result] = _replay(found)
@@ -60,6 +61,7 @@ def test_another_failure_is_not_the_stored_one(found: Project) -> None:
     assert "K-MET-01" in str(result["message"])
 
 
+@pytest.mark.slow
 def test_a_kernel_that_fails_now_and_then(found: Project) -> None:
     found.write("kernels.py", HEADER + FLAKY)
     code, [result] = _replay(found)
@@ -87,6 +89,7 @@ def test_what_cannot_be_run_is_an_error(
     assert part in str(result["message"])
 
 
+@pytest.mark.slow
 def test_a_moved_kernel_is_named(found: Project) -> None:
     (found.folder / "kernels.py").rename(found.folder / "moved.py")
     code, [result] = _replay(found, "--target", "moved.py::wrong")
@@ -110,6 +113,7 @@ def test_a_known_finding_is_told_and_fails_nothing(found: Project) -> None:
     assert f"seems fixed; if it is: kfuzz corpus mark {_id(found)} fixed" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_was_fixed_and_fails_again_has_regressed(found: Project) -> None:
     assert found.kfuzz("corpus", "mark", _id(found), "fixed").returncode == 0
     code, [result] = _replay(found, "--target", "kernels.py::wrong")
@@ -120,6 +124,7 @@ def test_what_was_fixed_and_fails_again_has_regressed(found: Project) -> None:
     assert document["state"] == document["history"][-1]["state"] == "regressed"
 
 
+@pytest.mark.slow
 def test_findings_side_by_side_come_out_in_order(found: Project) -> None:
     shutil.copytree(found.corpus, found.folder / "other")
     (found.folder / "third" / "wrong" / "broken").mkdir(parents=True)
@@ -130,6 +135,7 @@ def test_findings_side_by_side_come_out_in_order(found: Project) -> None:
     assert found.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_what_differs_where_a_finding_passes_is_printed(found: Project) -> None:
     [path] = found.corpus.glob("*/*/finding.json")
     path.write_text(path.read_text().replace('"torch": "', '"torch": "0.'))
@@ -177,6 +183,7 @@ def test_a_finding_nobody_has(found: Project) -> None:
     assert _id(found) in error(done)
 
 
+@pytest.mark.slow
 def test_shrinking_again_keeps_the_minimum(found: Project) -> None:
     before = found.findings()
     done = found.kfuzz("shrink", _id(found))
@@ -186,6 +193,7 @@ def test_shrinking_again_keeps_the_minimum(found: Project) -> None:
     assert [f["id"] for f in before] == [f["id"] for f in after]
 
 
+@pytest.mark.slow
 def test_shrinking_what_passes_now_loses_nothing(found: Project) -> None:
     before = found.findings()
     found.write("kernels.py", HEADER + MENDED)

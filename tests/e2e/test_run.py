@@ -93,6 +93,7 @@ def test_a_clean_kernel_ends_with_0_and_leaves_no_corpus(project: Project) -> No
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_branches_that_never_ran_are_named_where_that_is_known(
     project: Project,
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_module_and_one_of_its_names(project: Project) -> None:
     assert (done.returncode, "FAILS" in done.stdout) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_folder_and_the_targets_of_pyproject(project: Project) -> None:
     project.write("kernels/one.py", HEADER + RIGHT)
     project.write("kernels/two.py", HEADER + RIGHT.replace("right", "also_right"))
@@ -132,6 +134,7 @@ def test_a_folder_and_the_targets_of_pyproject(project: Project) -> None:
     assert names == ["kernels/one.py::right", "kernels/two.py::also_right"]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_prints_a_lot_leaves_one_document(project: Project) -> None:
     project.write(
         "kernels.py",
@@ -161,6 +164,7 @@ def test_known_findings_fail_a_run_only_where_asked(project: Project) -> None:
     assert project.run("kernels.py", "--fail-on", "any", cases=25).code == 1
 
 
+@pytest.mark.slow
 def test_contracts_can_be_chosen(project: Project) -> None:
     project.write("kernels.py", HEADER + WRONG)
     run = project.run("kernels.py", "--contracts", "K-MEM-*", cases=30)

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 
 WRONG_TWICE = """
@@ -74,6 +76,7 @@ for night, words in enumerate(([], [], sys.argv[1:])):
 """
 
 
+@pytest.mark.slow
 def test_nights_in_ci_differ_and_their_seeds_repeat_them(project: Project) -> None:
     project.write("kernels.py", HEADER + LOGGED)
     surroundings = {"CI": "true", "OMP_NUM_THREADS": "1"}

@@ -81,6 +81,7 @@ def test_a_script_fails_until_the_kernel_is_mended(kind: str, project: Project) 
     assert passing.returncode == 0, passing.stdout + passing.stderr
 
 
+@pytest.mark.slow
 def test_nothing_is_overwritten(found: Project) -> None:
     done = found.kfuzz("replay", "wrong", "--script", "kernels.py")
     assert done.returncode == 2

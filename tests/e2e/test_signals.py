@@ -60,6 +60,7 @@ def test_a_signal_ends_a_search_cleanly(
     assert project.kfuzz("corpus", "check").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_signal_while_a_kernel_hangs(project: Project) -> None:
     project.write(
         "kernels.py",
@@ -84,6 +85,7 @@ def hangs(x):
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(3))
 def test_killed_at_any_moment_no_announced_finding_is_lost(
     attempt: int, project: Project

@@ -64,6 +64,7 @@ def test_a_source_that_cannot_be_built_is_an_error_and_no_finding(
     assert "Traceback" not in run.err
 
 
+@pytest.mark.slow
 def test_the_example_of_a_librarys_kernels_runs(project: Project) -> None:
     readme = (ROOT / "kfuzz" / "targets" / "README.md").read_text()
     [example] = re.findall(r"```python\n(.*?# numpy_kernels\.py.*?)```", readme, re.S)

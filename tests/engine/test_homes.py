@@ -114,6 +114,7 @@ def test_a_kernel_of_another_operator_decides_nothing(project: Path) -> None:
         next(shrink(stored, config, stop=threading.Event()))
 
 
+@pytest.mark.slow
 def test_a_kernel_outside_the_project_is_replayed_by_what_is_printed(
     nested: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,7 +81,8 @@ def test_cases_lack_what_a_kernel_can_do_without_each_alone_and_together() -> No
     cases = drawn(kernel, 400)
     met = Counter(frozenset(CASE.tensors) - frozenset(c.tensors) for c in cases)
     assert set(met) == set(map(frozenset, FORMS))
-    assert 0.05 < 1 - met[frozenset()] / len(cases) < 0.25
+    # One in eight of what differs: Hypothesis repeats plain draws.
+    assert 0.02 < 1 - met[frozenset()] / len(cases) < 0.25
     assert all(ops.layer_norm.admits(c, kernel.declaration) for c in cases)
 
 

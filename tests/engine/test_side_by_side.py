@@ -103,6 +103,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
     return judged
 
 
+@pytest.mark.slow
 def test_the_cases_and_verdicts_of_a_kernel_do_not_depend_on_the_jobs(
     kernels: Path, judged: Judged
 ) -> None:

@@ -205,7 +205,7 @@ def test_a_benchmark_of_the_kernels_own_is_not_asked() -> None:
 
 def test_triton_is_as_before_outside_a_watch() -> None:
     tuner = triton.runtime.autotuner.Autotuner
-    before = tuner.run, tuner.prune_configs, tuner._evaluator
+    before = tuner.run, tuner.prune_configs, tuner._bench
     with watch():
         assert tuner.run is not before[0]
-    assert (tuner.run, tuner.prune_configs, tuner._evaluator) == before
+    assert (tuner.run, tuner.prune_configs, tuner._bench) == before

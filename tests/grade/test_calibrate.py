@@ -136,6 +136,7 @@ def test_a_sound_pair_exits_0_and_what_has_none_is_listed(
     assert any(o.role is Role.IMPOSTOR and o.found for o in made.outcomes)
 
 
+@pytest.mark.slow
 def test_what_an_interruption_left_is_told_and_trusted_no_further() -> None:
     wanted = ("torch_copy", "torch_relu", "input_negated_in_copy",
               "input_negated_in_relu")  # fmt: skip
@@ -161,6 +162,7 @@ def test_what_an_interruption_left_is_told_and_trusted_no_further() -> None:
     assert "interrupted     1 witnesses were not searched" in "\n".join(lines(last))
 
 
+@pytest.mark.slow
 def test_a_witness_that_is_stopped_contradicts_nothing() -> None:
     [entry] = [e for e in roster("cpu") if e.witness.kernel == "torch_relu"]
     config = calibrate.CalibrateConfig(
@@ -178,6 +180,7 @@ def test_a_witness_that_is_stopped_contradicts_nothing() -> None:
     assert contract.state is Soundness.UNCALIBRATED
 
 
+@pytest.mark.slow
 def test_an_unsound_pair_exits_1_and_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,6 +141,7 @@ STRUCTURED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_a_candidate_may_rely_on_the_structure_of_its_inputs(
     name: str, files: Files
@@ -193,6 +194,7 @@ def test_what_is_wrong_about_numbers_too_is_charged_with_that(files: Files) -> N
     assert "NaN" not in made.reason
 
 
+@pytest.mark.slow
 def test_a_candidate_that_refuses_most_values_is_not_said_to_conform(
     files: Files,
 ) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.judge.case_judging import bound, claims_of
 from kfuzz.judge.kernelbench import operator as kernelbench_operator
 from kfuzz.judge.kernelbench.audit import Problem, open_problem
@@ -300,10 +302,17 @@ def test_a_file_that_is_not_of_the_form_says_what_it_lacks(
         Form(path, CPU)
 
 
+def limit_oracles(monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
+    """Have oracles be made at once of so many elements at most."""
+    limits = replace(backend_of(CPU).limits, oracle_elements=elements)
+    known = SimpleNamespace(limits=limits)
+    monkeypatch.setattr(kernelbench_operator, "backend_of", lambda device: known)
+
+
 def test_a_shape_too_large_for_its_oracle_has_a_smaller_one_in_its_place(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(kernelbench_operator._MOST, "cpu", 1 << 10)
+    limit_oracles(monkeypatch, 1 << 10)
     made = files.problem("return x.relu()", "torch.rand(64, 256) - 0.5")
     assert made.reference is not None
     assert not made.audit.faults
@@ -319,7 +328,7 @@ def test_a_shape_too_large_for_its_oracle_has_a_smaller_one_in_its_place(
 def test_rows_of_a_large_shape_are_judged(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(kernelbench_operator._MOST, "cpu", 1 << 10)
+    limit_oracles(monkeypatch, 1 << 10)
     reference = files.reference("return x.relu()", "torch.rand(64, 256) - 0.5")
     case = reference.case("form", 5, whole=True)
     values = reference.values.of(case)

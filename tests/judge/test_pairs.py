@@ -1,11 +1,12 @@
 """Candidates that cheat, each with an honest twin, judged as `kfuzz judge` does."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from kfuzz.app import main
 from kfuzz.core.verdict import State, Verdict
@@ -56,7 +57,15 @@ def zygote() -> Iterator[Zygote]:
         yield zygote
 
 
-@pytest.mark.parametrize("name", CHEATS)
+def nightly(names: Iterable[str]) -> list[ParameterSet]:
+    """Return the names as parameters, of which each push tries one in three."""
+    return [
+        pytest.param(name, marks=pytest.mark.slow if number % 3 else ())
+        for number, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize("name", nightly(CHEATS))
 def test_a_cheat_is_falsified(name: str, zygote: Zygote, tmp_path: Path) -> None:
     pair = PAIRS / name
     made = judged(pair / "reference.py", pair / "cheat.py", zygote, tmp_path)
@@ -75,7 +84,7 @@ def honest_twins() -> dict[str, str]:
     return {name: text for text, name in texts.items()}
 
 
-@pytest.mark.parametrize("name", honest_twins())
+@pytest.mark.parametrize("name", nightly(honest_twins()))
 def test_an_honest_twin_conforms(name: str, zygote: Zygote, tmp_path: Path) -> None:
     pair = PAIRS / name
     made = judged(

@@ -38,6 +38,7 @@ def the_finding(folder: Path) -> str:
     return f"{path.parents[1].name}-{path.parent.name}"
 
 
+@pytest.mark.slow
 def test_the_batch_in_question_is_found_stored_and_replayed(project: Path) -> None:
     replayed = run(project, "-m", "kfuzz", "replay", the_finding(project))
     assert replayed.returncode == 1, replayed.stdout + replayed.stderr

@@ -40,6 +40,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_starts_clean_and_works() -> None:
     # In a forked child torch itself hangs where its threads were in use before.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -55,6 +56,7 @@ def test_importing_kfuzz_imports_no_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.slow
 def test_a_process_judges_what_it_can_import(tmp_path: Any) -> None:
     import importlib.util
 

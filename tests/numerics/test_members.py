@@ -220,7 +220,7 @@ def test_an_oracle_is_shown_one_member_though_it_runs_once(
 ) -> None:
     oracle = ONE_BY_ONE[name]
     case, x = rows(9, 3, 5)
-    found, asked = references(users(oracle, error=error), case, x)
+    found, asked = references(users(oracle, error_model=error), case, x)
     wanted = torch.stack([oracle(row) for row in x.double()])
     assert torch.allclose(found, wanted.double(), 1e-12, 0.0)
     assert asked[0] < 9
@@ -234,7 +234,7 @@ def branching(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("error", [BUDGET, None], ids=["elementwise", "shadow"])
 def test_an_oracle_that_branches_is_asked_for_each_member(error: object) -> None:
     case, x = rows(6, 4)
-    found, asked = references(users(branching, error=error), case, x)
+    found, asked = references(users(branching, error_model=error), case, x)
     wanted = torch.stack([branching(row) for row in x.double()])
     assert torch.equal(found, wanted)
     assert asked[0] >= 6
@@ -247,7 +247,7 @@ def coupled(problem: Problem) -> dict[str, Acceptance]:
 
 
 def test_error_models_of_users_see_one_member_at_a_time() -> None:
-    operator = users(lambda x: x, error=coupled)
+    operator = users(lambda x: x, error_model=coupled)
     assert not batchable(operator)
     case, x = rows(4, 5)
     claims = operator.defaults
@@ -265,7 +265,9 @@ def first_only(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Ten
 
 
 def test_relations_of_users_see_one_member_at_a_time() -> None:
-    operator = users(lambda x: x, error=elementwise(ulps=2.0**30), accept=first_only)
+    operator = users(
+        lambda x: x, error_model=elementwise(ulps=2.0**30), relation=first_only
+    )
     case, x = rows(3, 4)
     y = x.clone()
     y[1, 0] *= 1.5

@@ -20,11 +20,11 @@ def triton_sum_batch_invariant(x: Tensor, dim: int) -> Tensor:
 
 @witness(
     LONG_ROWS, breaks="C-ORD-02", most=(24, 6),
-    minimal="four rows of a few, one sum rounding otherwise in halves",
+    minimal="a few rows of a few, one sum rounding otherwise in a scan",
 )  # fmt: skip
 @kernel(ops.sum, batch_invariant=True, dtypes="float32")
 def sum_split_by_rows(x: Tensor, dim: int) -> Tensor:
-    """Violates C-ORD-02: few rows are summed one element after the other."""
+    """Violates C-ORD-02: a row alone is summed by torch's scan."""
     n = x.shape[dim]
     if x.numel() >= FEW_ROWS * n:
         return launch(x, dim)
