@@ -218,8 +218,11 @@ def spacings_off(evidence: Evidence, miss: Miss) -> float:
 
 def comparable(evidence: Evidence, *probes: Probe) -> bool:
     """Whether all these probes ran and left results of the right metadata."""
-    runs = evidence.runs
-    return all(p in runs and runs[p].comparable for p in probes)
+    for probe in probes:
+        run = evidence.runs.get(probe)
+        if run is None or not run.comparable:
+            return False
+    return True
 
 
 def differing(evidence: Evidence, one: Probe, other: Probe) -> "dict[str, Tensor]":

@@ -179,10 +179,10 @@ def _normal(d: Draw, stream: int = 0) -> Row:
     return _words(d, stream) | drawn
 
 
-def _fraction(d: Draw, a: float, b: float, c: Any = 1.0) -> Row:
-    """(a + b * fraction) * c."""
-    made = {Column.A: a, Column.B: b * 2.0**-32, Column.C: c}
-    return _words(d) | made | {Column.FACTOR: 1, Column.ROUNDED: 1}
+def _fraction(d: Draw, a: float, b: float) -> Row:
+    """Words as a number: a + b * fraction."""
+    made = {Column.B: b * 2.0**-32, Column.FACTOR: 1, Column.ROUNDED: 1}
+    return _words(d) | ({Column.A: a} if a else {}) | made
 
 
 def _bits(d: Draw, start: int, count: int) -> Row:
@@ -217,7 +217,8 @@ def _tops(d: Draw, exponents: tuple[int, ...]) -> list[float]:
 def _all_equal(d: Draw) -> Row:
     """One value per row, of every significand, within a factor 8 of 1."""
     one = {Column.ROW_STEP: 1, Column.STEP: 0}
-    return _fraction(d, 1.0, 1.0, d.two_to(d.pick(1, 7) - 3)) | one | _signs(2)
+    scale = {Column.C: d.two_to(d.pick(1, 7) - 3)}
+    return _fraction(d, 1.0, 1.0) | scale | one | _signs(2)
 
 
 def _negative(d: Draw) -> Row:
@@ -369,7 +370,8 @@ def _nearmax(d: Draw) -> Row:
     number stands for -Inf.
     """
     share = d.fmt.max_finite / d.n * _quarter_negative(d, 3)
-    return _fraction(d, 0.5, 0.5, share) | _signs(2, (d.pick(3, 4) == 0) * 1)
+    signed = _signs(2, (d.pick(3, 4) == 0) * 1)
+    return _fraction(d, 0.5, 0.5) | {Column.C: share} | signed
 
 
 def _minnormal(d: Draw) -> Row:

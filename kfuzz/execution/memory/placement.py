@@ -427,6 +427,8 @@ class Placement:
             )
         backend_of(self._arena.device).wait(self._arena.device)
         found = [t for part in self._parts for t in part.touches(inplace)]
+        if not found:
+            return found
         order = list(self.every)
         found.sort(key=lambda touch: order.index(touch.argument))
         return [t for t in found if t.where != "element" or t.argument not in inplace]

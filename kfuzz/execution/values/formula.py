@@ -107,11 +107,12 @@ class _Formula:
             return
         raw = rows.view(INTEGERS[rows.element_size()])
         value = self._value()
-        if Column.HAS_LAST in row:
-            is_last = grid.position == grid.n - 1
-            value = torch.where(is_last, self._at(Column.LAST), value)
-        if Column.HAS_FIRST in row:
-            value = torch.where(grid.position == 0, self._at(Column.FIRST), value)
+        if Column.HAS_LAST in row or Column.HAS_FIRST in row:
+            value = value.expand(grid.shape).clone()
+            if Column.HAS_LAST in row:
+                value[..., -1:] = self._at(Column.LAST)
+            if Column.HAS_FIRST in row:
+                value[..., :1] = self._at(Column.FIRST)
         if Column.RAW in row:
             # Two's complement: setting the top bit subtracts 2**(width - 1).
             top = -(1 << (8 * rows.element_size() - 1))
@@ -140,9 +141,10 @@ class _Formula:
             exponent = word % row[Column.EXPONENTS] + self._at(Column.LEAST)
             value = value * power_of_two(exponent)
         if Column.SIGNED in row:
-            self._negative = (self._drawn(Column.SIGN_KEY) >> 31) & self._at(
-                Column.SIGNED
-            )
+            self._negative = self._drawn(Column.SIGN_KEY) >> 31
+            signed = self._at(Column.SIGNED)
+            if isinstance(signed, Tensor) or signed != 1:
+                self._negative = self._negative & signed
         special = _CODES.get(row.get(Column.CODE, Code.PLAIN))
         return value if special is None else special(self, value)
 

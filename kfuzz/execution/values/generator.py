@@ -137,14 +137,16 @@ class Streams:
 
     def key(self, stream: int) -> Words:
         """Return the keys of a stream, [items]."""
+        if self.one is not None:
+            return np.array([self.only_key(stream)], dtype=np.uint64)
         if stream not in self._keys:
-            if self.one is None:
-                made = splitmix64_all(self._mixed ^ np.uint64(stream))
-            else:
-                one = splitmix64(splitmix64(self.one) ^ stream)
-                made = np.array([one], dtype=np.uint64)
-            self._keys[stream] = made
+            self._keys[stream] = splitmix64_all(self._mixed ^ np.uint64(stream))
         return self._keys[stream]
+
+    def only_key(self, stream: int) -> int:
+        """Return the key of a stream where there is one item."""
+        assert self.one is not None
+        return splitmix64(splitmix64(self.one) ^ stream)
 
     def halves(self, stream: int) -> Tensor:
         """Return low and high halves of keys on the device, int64 [2, items, 1, 1]."""
@@ -308,13 +310,12 @@ class Grid:
         """Return a word per counter; those lie on the CPU."""
         if isinstance(counter, Tensor):
             counter = counter.numpy().astype(np.uint32)
-        keys: Any = self.streams.key(stream)
-        if self.count == 1:
-            key = int(keys[self.start])
+        if self.streams.one is not None:
+            key = self.streams.only_key(stream)
             return mixed_on_host(
                 counter, np.uint32(key & _MASK32), np.uint32(key >> 32)
             )
-        keys = keys[self.start : self.stop].reshape(-1, 1, 1)
+        keys: Any = self.streams.key(stream)[self.start : self.stop].reshape(-1, 1, 1)
         low, high = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
         return mixed_on_host(counter, low, high)
 
