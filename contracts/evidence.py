@@ -107,8 +107,8 @@ class Evidence:
 
     def of(self, kind: type[T]) -> T:
         """Return what is known of one kind; where nothing is, its empty record."""
-        made = self.found.get(kind)
-        return made if isinstance(made, kind) else kind()
+        made: T | None = self.found.get(kind)
+        return kind() if made is None else made
 
     def knowing(self, *records: object) -> "Evidence":
         """Return the evidence with these records besides, each by its type."""

@@ -139,12 +139,13 @@ class _Making:
     ) -> bool:
         """Write the values of all items; return whether those overwritten are too."""
         runs = runs_of(self._batch, name, spec, fill)
-        for family in {family for _, _, family in runs} - {fill.family}:
-            check_fill(name, spec, replace(fill, family=family))
+        for _, _, family in runs:
+            if family != fill.family:
+                check_fill(name, spec, replace(fill, family=family))
         if not spec.numel:
             return False
         left = self._copied(name, spec, fill, values, runs, seen)
-        streams = Streams(item_seeds(fill.seed, 0, len(values)), self._device)
+        streams = Streams(item_seeds(fill.seed, 0, self._batch.members), self._device)
         if not self._is_fused(values, spec):
             bound = bound_of(self._batch.case, name, spec)
             for run in left:

@@ -259,7 +259,9 @@ class _Formula:
     def _overwrite(self, raw: Tensor) -> None:
         """Write what is no number: infinities, hidden places, one special value."""
         grid, row = self._grid, self._row
-        code = row.get(Column.CODE)
+        code, spot = row.get(Column.CODE), row.get(Column.SPOT)
+        if code is None and spot is None:
+            return
         if code in _HIDING:
             minus, plus = grid.signed(
                 [infinity_bits(grid.fmt.name, negative=sign) for sign in (True, False)]
@@ -279,7 +281,6 @@ class _Formula:
                 for bit, place, bits in ((1, first, plus), (2, second, minus)):
                     there = (grid.position == place) & ((which & bit) > 0)
                     raw.masked_fill_(there, bits)
-        spot = row.get(Column.SPOT)
         if isinstance(spot, int):
             raw.view(-1)[spot - 1] = row[Column.SPOT_BITS]
         elif spot is not None:

@@ -372,7 +372,7 @@ def bell_on_host(both: NDArray[np.uint32]) -> NDArray[np.float64]:
 
 def signs(bit: Tensor) -> Tensor:
     """Return float64 +1 where the int64 bit is 0, -1 where it is 1."""
-    return 1.0 - 2.0 * bit.to(torch.float64)
+    return bit.to(torch.float64).mul_(-2.0).add_(1.0)
 
 
 def greatest_exponent(fmt: Format) -> int:
