@@ -137,7 +137,9 @@ class _Formula:
         if Column.C in row:
             value = value * self._at(Column.C)
         if Column.EXPONENTS in row:
-            word = self._drawn(Column.EXPONENT_KEY) >> row.get(Column.SHIFT, 0)
+            word = self._drawn(Column.EXPONENT_KEY)
+            if Column.SHIFT in row:
+                word = word >> row[Column.SHIFT]
             exponent = word % row[Column.EXPONENTS] + self._at(Column.LEAST)
             value = value * power_of_two(exponent)
         if Column.SIGNED in row:

@@ -229,6 +229,13 @@ class Grid:
         """A counter per element, (rows, n): int64, on the host uint32 of numpy."""
         return self._counted(self.first, 1).reshape(self.rows, self.n)
 
+    @cached_property
+    def _row_counter(self) -> Any:
+        """A counter per row, (rows, 1), as `_counter`."""
+        if not self.streams.on_host:
+            return self.row
+        return np.arange(self.rows, dtype=np.uint32).reshape(self.rows, 1)
+
     @property
     def _counters(self) -> Any:
         """Two counters per element, (2, 1, rows, n)."""
@@ -329,7 +336,7 @@ class Grid:
 
     def row_words(self, stream: int) -> Tensor:
         """Return a 32-bit word per row, (items, rows, 1)."""
-        return self._mixed(stream, self.row)
+        return self._mixed(stream, self._row_counter)
 
     def normal(self, stream: int) -> Tensor:
         """Return nearly normal float64: mean 0, deviation 1.155.
