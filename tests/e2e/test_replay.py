@@ -69,6 +69,7 @@ def test_a_kernel_that_fails_now_and_then(found: Project) -> None:
     assert (result["failures"], result["runs"]) == (1, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -203,6 +204,7 @@ def test_shrinking_what_passes_now_loses_nothing(found: Project) -> None:
     assert found.findings() == before
 
 
+@pytest.mark.slow
 def test_the_first_form_is_kept_beside_the_minimum(found: Project) -> None:
     [document] = found.findings()
     folder = next(found.corpus.glob("*/*"))

@@ -38,6 +38,7 @@ def _files(project: Project) -> dict[str, Any]:
     return kept
 
 
+@pytest.mark.slow
 def test_two_runs_store_the_same(project: Project, tmp_path: Path) -> None:
     project.write("kernels.py", HEADER + RIGHT + WRONG + WRONG_TWICE)
     other = Project(Path(shutil.copytree(project.folder, tmp_path / "other")))

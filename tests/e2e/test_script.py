@@ -55,6 +55,7 @@ BROKEN = {
 USUAL = ("value",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

@@ -26,6 +26,7 @@ def _told(path: Path) -> set[str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seeds", [(1, 1), pytest.param((1, 2), marks=pytest.mark.slow)]
 )

@@ -49,6 +49,7 @@ def test_a_bare_kernel_is_falsified_replayed_and_scripted(project: Project) -> N
     assert "Traceback" not in script.stderr
 
 
+@pytest.mark.slow
 def test_a_source_that_cannot_be_built_is_an_error_and_no_finding(
     project: Project,
 ) -> None:

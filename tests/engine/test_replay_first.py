@@ -92,6 +92,7 @@ def test_the_life_of_a_finding_that_is_replayed(
     assert document["kernels"][0]["findings"][0]["state"] == "regressed"
 
 
+@pytest.mark.slow
 def test_new_findings_alone_end_the_search_of_a_kernel_and_the_run_says_so(
     searched: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

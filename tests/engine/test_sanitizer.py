@@ -191,6 +191,7 @@ def finding(
     return found
 
 
+@pytest.mark.slow
 def test_the_report_is_stored_with_the_finding(
     finding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

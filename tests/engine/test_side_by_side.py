@@ -140,6 +140,7 @@ def test_what_a_run_draws_depends_on_its_seed(kernels: Path, judged: Judged) -> 
     assert first == drawn(5)
 
 
+@pytest.mark.slow
 def test_events_are_one_stream_in_which_each_kernels_are_in_order(
     kernels: Path,
 ) -> None:

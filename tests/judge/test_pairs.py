@@ -111,6 +111,7 @@ def test_library_calls_are_told_and_charged_on_demand(
         assert charged.findings[0].signature.contract == "K-OWN-01"
 
 
+@pytest.mark.slow
 def test_the_command_line_judges_and_replays(
     zygote: Zygote,
     tmp_path: Path,

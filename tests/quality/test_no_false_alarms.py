@@ -78,7 +78,10 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n == "many" else ()) for n in SEARCHES],
+)
 def test_no_finding(name: str, tmp_path: Path) -> None:
     names, device, cases = SEARCHES[name]
     events = search(names, tmp_path, seed=SEED, cases=cases, device=device)

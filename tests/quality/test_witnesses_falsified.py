@@ -30,7 +30,9 @@ BY_SIZE = sorted(VIOLATING, key=lambda name: (everywhere()[name].max_elements, n
 FIRST = {everywhere()[name].contract: name for name in reversed(BY_SIZE)}
 EVERY = os.environ.get("KFUZZ_WITNESSES") == "all"
 # Half a minute each.
-LONG = {"matmul_within_half_range", "amax_last_chunk_wins"}
+LONG = {
+    "matmul_within_half_range", "amax_last_chunk_wins", "linear_relu_saturates",
+}  # fmt: skip
 HUNTED = [
     pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
     for name in (VIOLATING if EVERY else sorted(FIRST.values()))
