@@ -35,26 +35,17 @@ def with_surroundings(case: Case, declaration: Declaration) -> Case:
 
     They know nothing of one another.
     """
-    drawn = {p: stream(case.seed, p) for p in _OF_SURROUNDINGS}
-    layouts = _output_layouts(declaration)
+    seed, layout = case.seed, None
+    if declaration.out:
+        layouts = _output_layouts(declaration)
+        layout = layouts[stream(seed, Purpose.OUTPUT_LAYOUT) % len(layouts)]
     return replace(
         case,
-        poison=str(list(Poison)[drawn[Purpose.POISON] % 2]),
-        edge=drawn_edge(case.seed),
-        config=drawn[Purpose.CONFIGURATION] % _CONFIGURATIONS,
-        layout=(
-            layouts[drawn[Purpose.OUTPUT_LAYOUT] % len(layouts)]
-            if declaration.out
-            else None
-        ),
+        poison=str(list(Poison)[stream(seed, Purpose.POISON) % 2]),
+        edge=drawn_edge(seed),
+        config=stream(seed, Purpose.CONFIGURATION) % _CONFIGURATIONS,
+        layout=layout,
     )
-
-
-_OF_SURROUNDINGS: Final = (
-    Purpose.POISON,
-    Purpose.CONFIGURATION,
-    Purpose.OUTPUT_LAYOUT,
-)
 
 
 def drawn_edge(seed: int) -> Edge:
@@ -90,7 +81,7 @@ def poison_of(case: Case) -> Poison:
 
 def config_of(case: Case) -> int:
     """Return which configuration runs, modulo their number."""
-    return case.seed // 6 % 2520 if case.config is None else case.config
+    return case.seed // 6 % _CONFIGURATIONS if case.config is None else case.config
 
 
 def edge_of(case: Case) -> Edge | None:

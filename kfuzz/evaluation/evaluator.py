@@ -212,9 +212,8 @@ class Evaluator:
             return _out_of_memory(
                 case, raised.message or raised.type, self.setting.device
             )
-        if caller.lost and not is_refused(
-            evidence
-        ):  # nothing on the device can be read
+        # Nothing on a lost device can be read.
+        if caller.lost and not is_refused(evidence):
             verdicts, failure = judge(evidence, classes & {"K-LIV-01"})
             return CaseReport(verdicts, failure=failure, beside=evidence.base.beside)
         calls = CaseCalls(

@@ -15,6 +15,7 @@ from tests.helpers.impostors import (
     check_reference,
 )
 from tests.helpers.subjects import EVERY
+from tests.helpers.tiers import usual
 
 
 def each(
@@ -27,10 +28,10 @@ def each(
     made = []
     for number, (name, subject) in enumerate(EVERY.items()):
         dtypes = [d for d in subject.dtypes if wanted(subject, d)]
-        for i, dtype in enumerate(dtypes):
-            usual = i == number % len(dtypes)
-            marks = () if usual else pytest.mark.slow
-            made.append(pytest.param(name, dtype, marks=marks))
+        made += [
+            usual(name, dtype, is_usual=i == number % len(dtypes))
+            for i, dtype in enumerate(dtypes)
+        ]
     return pytest.mark.parametrize(("name", "dtype"), made)
 
 

@@ -23,11 +23,12 @@ from tests.helpers.operator_cases import (
     pose_case,
     posed,
 )
+from tests.helpers.tiers import usual
 
 NAMES = list(OPERATORS)
 # Each push takes one data type of each, the next operator another one.
 EVERY = [
-    pytest.param(n, d, marks=() if i % 3 == k else pytest.mark.slow)
+    usual(n, d, is_usual=i % len(DTYPES) == k)
     for i, n in enumerate(NAMES)
     for k, d in enumerate(DTYPES)
 ]

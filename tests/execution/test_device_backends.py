@@ -59,7 +59,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Register it as any other: by its line in the table."""
     made = Fake()
     monkeypatch.setitem(BACKENDS, made.name, made)
-    monkeypatch.setitem(backends._NATIVE, made.torch_type, made)
     return made
 
 

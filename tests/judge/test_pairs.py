@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from kfuzz.app import main
 from kfuzz.core.verdict import State, Verdict
@@ -15,6 +15,7 @@ from kfuzz.judge import procedure as engine
 from kfuzz.judge.candidate import open_candidate
 from kfuzz.judge.loading import candidate_name
 from kfuzz.judge.sandbox import zygote_for
+from tests.helpers.tiers import usual
 from tests.judge.judging import judged
 
 PAIRS = Path(__file__).with_name("pairs")
@@ -57,15 +58,12 @@ def zygote() -> Iterator[Zygote]:
         yield zygote
 
 
-def nightly(names: Iterable[str]) -> list[ParameterSet]:
+def a_third(names: Iterable[str]) -> list[Any]:
     """Return the names as parameters, of which each push tries one in three."""
-    return [
-        pytest.param(name, marks=pytest.mark.slow if number % 3 else ())
-        for number, name in enumerate(names)
-    ]
+    return [usual(name, is_usual=i % 3 == 0) for i, name in enumerate(names)]
 
 
-@pytest.mark.parametrize("name", nightly(CHEATS))
+@pytest.mark.parametrize("name", a_third(CHEATS))
 def test_a_cheat_is_falsified(name: str, zygote: Zygote, tmp_path: Path) -> None:
     pair = PAIRS / name
     made = judged(pair / "reference.py", pair / "cheat.py", zygote, tmp_path)
@@ -84,7 +82,7 @@ def honest_twins() -> dict[str, str]:
     return {name: text for text, name in texts.items()}
 
 
-@pytest.mark.parametrize("name", nightly(honest_twins()))
+@pytest.mark.parametrize("name", a_third(honest_twins()))
 def test_an_honest_twin_conforms(name: str, zygote: Zygote, tmp_path: Path) -> None:
     pair = PAIRS / name
     made = judged(

@@ -22,6 +22,7 @@ from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
 from kfuzz.targets.load import load_all
+from tests.helpers.tiers import usual
 from tests.quality.hunting import ROOT, search, search_kernels
 
 CASES = int(os.environ.get("KFUZZ_CASES", "30"))
@@ -80,7 +81,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow if n == "many" else ()) for n in SEARCHES],
+    [usual(n, is_usual=n != "many") for n in SEARCHES],
 )
 def test_no_finding(name: str, tmp_path: Path) -> None:
     names, device, cases = SEARCHES[name]

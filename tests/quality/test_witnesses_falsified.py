@@ -14,6 +14,7 @@ import torch
 
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.verdict import State
+from tests.helpers.tiers import usual
 from tests.quality.hunting import hunt
 
 SEED = 1
@@ -34,7 +35,7 @@ LONG = {
     "matmul_within_half_range", "amax_last_chunk_wins", "linear_relu_saturates",
 }  # fmt: skip
 HUNTED = [
-    pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+    usual(name, is_usual=name not in LONG)
     for name in (VIOLATING if EVERY else sorted(FIRST.values()))
 ]
 

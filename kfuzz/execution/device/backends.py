@@ -22,8 +22,6 @@ BACKENDS: Final[dict[str, DeviceBackend]] = {
 }
 """By name; `--device auto` takes the first of which a device is there."""
 
-_NATIVE: Final = {b.torch_type: b for b in BACKENDS.values() if b.has.native}
-
 
 def resolve(asked: str) -> tuple[DeviceBackend, tuple[str, ...]]:
     """Return the backend that `--device` asks for, and torch's names of its devices.
@@ -69,7 +67,10 @@ def guess(asked: str) -> DeviceBackend | None:
 def backend_of(device: "torch.device | str") -> DeviceBackend:
     """Return the native backend of torch's device; the CPU for a type that has none."""
     kind = device.partition(":")[0] if isinstance(device, str) else device.type
-    return _NATIVE.get(kind, CPU)
+    for backend in BACKENDS.values():
+        if backend.torch_type == kind and backend.has.native:
+            return backend
+    return CPU
 
 
 def named(text: str) -> DeviceBackend:
