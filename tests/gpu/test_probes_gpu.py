@@ -256,8 +256,13 @@ def test_a_stale_result_is_found_in_every_case() -> None:
 
 def test_uninitialised_shared_memory_is_found() -> None:
     report = judged(ops.relu, lambda x: launched("relu_shared", x, 0), case_of(8, 64))
-    # What another process on the device leaves there varies from call to call.
-    found = (("K-MEM-02", Kind.UNWRITTEN), ("C-ORD-02", Kind.NONDETERMINISTIC))
+    # What another process on the device leaves there varies from call to call, and may
+    # be what it was in the call before.
+    found = (
+        ("K-MEM-02", Kind.UNWRITTEN),
+        ("C-ORD-02", Kind.NONDETERMINISTIC),
+        ("K-REF-01", Kind.STALE_RESULT),
+    )
     assert charged(report) in found, report.failure
 
 

@@ -89,7 +89,8 @@ import os, pathlib, sys, time
 here = pathlib.Path({folder!r})
 for line in sys.stdin:
     if (here / "hangs").exists():
-        (here / "pid").write_text(str(os.getpid()))
+        (here / "part").write_text(str(os.getpid()))
+        (here / "part").rename(here / "pid")  # never there without its number
         time.sleep(3600)
     print('{{"conforms": true}}', flush=True)
 """
