@@ -19,7 +19,7 @@ RUNS = {
     "shadow_against_formulas": "--largest 2",
     "soak": "--device cpu --cases 20 --seconds 60 --jobs 1 --only torch_relu "
     "--state soak.json --corpus corpus",
-    "throughput": "--device cpu --families relu --seconds 0.1",
+    "throughput": "--device cpu --families softmax --seconds 0.1",
     "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "
     "--faults relu_native_over_read --json found.json",
 }

@@ -22,7 +22,7 @@ from kfuzz.core.burst import MEMBERS, Burst
 from kfuzz.core.codec import encode
 from kfuzz.engine.search.batches import items_of
 from kfuzz.engine.search.case_drawing import batches_of, search_round, strategy_of
-from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.backend import Backend, runs_on
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.execution.processes import Zygote
@@ -74,9 +74,11 @@ def bursts(loaded: LoadedKernel, family: Family, backend: str) -> Any:
     """Return the strategy of a family's bursts."""
     kernel = loaded.kernel
     cases = strategy_of(kernel, family.budget)
+    batches = runs_on(kernel, backend).limits.batches
     assert cases is not None
+    assert batches is not None
     return batches_of(
-        kernel, cases, members=lambda case: items_of(case, backend, MEMBERS)
+        kernel, cases, members=lambda case: items_of(case, batches, MEMBERS)
     )
 
 
