@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import ReplayOutcome, State, Verdict
+from kfuzz.core.verdict import ReplayOutcome, State, Tried, Verdict
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,7 @@ class KernelFinished:
         fenced: whether on a share of the cases its arguments lay beside pages that
             fault when touched.
         needs_gpu: whether nothing could be judged of it, for want of a GPU.
+        tried: what its verdicts rest on; None where that was not told.
     """
 
     kernel: str
@@ -244,6 +245,7 @@ class KernelFinished:
     regions: tuple[Region, ...] = ()
     fenced: bool = False
     needs_gpu: bool = False
+    tried: Tried | None = None
 
 
 @dataclass(frozen=True)

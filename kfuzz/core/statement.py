@@ -6,7 +6,7 @@ from enum import StrEnum
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.event import Refusal
 from kfuzz.core.fingerprint import Fingerprint
-from kfuzz.core.verdict import Kind, State, Verdict
+from kfuzz.core.verdict import Kind, State, Tried, Verdict
 
 
 class Instrument(StrEnum):
@@ -91,6 +91,7 @@ class KernelStatement:
         defects: what the platform's table says of it.
         forward: the operator of which `operator` gives the gradients; "" for others,
             and in files written before there was this field.
+        tried: what its verdicts rest on; None in files written before.
     """
 
     kernel: str
@@ -106,6 +107,7 @@ class KernelStatement:
     findings: tuple[Fault, ...] = ()
     defects: tuple[KnownDefect, ...] = ()
     forward: str = ""
+    tried: Tried | None = None
 
     @property
     def name_in_contracts(self) -> str:

@@ -181,6 +181,7 @@ class Grading:
             refusals=event.refusals,
             findings=tuple(_fault(f, listed) for f in event.findings),
             defects=listed,
+            tried=event.tried,
         )
 
     def _soundness(self, identifier: str) -> Soundness:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.statement import Graded, Instrument, KernelStatement, Statement
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import Tried, Verdict
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,8 @@ def _judged(
     lacks, left_out = [], []
     if kernel.cases < level.cases:
         lacks.append(f"{kernel.cases} of {level.cases} cases were judged")
+    if kernel.tried is not None:
+        lacks += _barely(kernel.tried)
     for below in LEVELS[: level.number]:
         for name in below.classes:
             graded = kernel.contracts.get(name)
@@ -164,6 +166,16 @@ def _judged(
     missing = [i for i in level.instruments if i not in statement.instruments]
     lacks += [f"no {instrument}" for instrument in missing]
     return tuple(lacks), tuple(left_out)
+
+
+def _barely(tried: Tried) -> list[str]:
+    """Return why a kernel was tried too little for any level, if so."""
+    lacks = []
+    if tried.few_cases:
+        lacks.append(f"{tried.cases} of {tried.LEAST_CASES} cases decided a contract")
+    if tried.few_structures:
+        lacks.append(f"{tried.structures} of {tried.LEAST_STRUCTURES} structures came")
+    return lacks
 
 
 def _counts(graded: Graded, trusting: bool) -> bool:

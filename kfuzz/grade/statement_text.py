@@ -46,6 +46,7 @@ def statement_document(statement: Statement) -> dict[str, Any]:
                 "if_calibrated": standing_of(statement, k, trusting=True).name,
                 "lacks": list(s.lacks),
                 "left_out": list(s.left_out),
+                **({"evidence": str(k.tried.evidence)} if k.tried else {}),
             }
             for k in statement.kernels
             if (s := standing_of(statement, k))
@@ -164,7 +165,7 @@ def _kernels(statement: Statement) -> Iterator[Section]:
         rows.append((k.name, k.operator, standing.name, str(k.cases), ratio, violated))
     yield Section("Kernels", rows=rows, numbers=(3, 4))
     for k, standing in standings:
-        lines = list(verdict_lines(k.contracts))
+        lines = list(verdict_lines(k.contracts, tried=k.tried))
         if standing.left_out:
             lines.append(f"not counted, uncalibrated: {', '.join(standing.left_out)}")
         yield Section(f"{k.kernel}: {standing.name}", lines)

@@ -174,12 +174,25 @@ def _kernel(event: KernelFinished) -> Document:
         "screened": event.screened,
         "bursts": event.bursts,
         "worst_ratio": _finite(event.worst_ratio),
+        **_tried(event),
         "contracts": {name: _tally(t) for name, t in event.contracts.items()},
         "refusals": [asdict(refusal) for refusal in event.refusals],
         "notes": [asdict(note) for note in event.notes],
         "findings": [
             finding_summary(f, event.paths.get(f.id, "")) for f in event.findings
         ],
+    }
+
+
+def _tried(event: KernelFinished) -> Document:
+    """Return what the verdicts rest on, where that was told."""
+    tried = event.tried
+    if tried is None:
+        return {}
+    return {
+        "decided": tried.cases,
+        "structures": tried.structures,
+        "evidence": str(tried.evidence),
     }
 
 

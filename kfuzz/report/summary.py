@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kfuzz.core.event import ContractTally, KernelFinished, Note, Refusal
 from kfuzz.core.statement import Graded
-from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.core.verdict import CHARGED, Evidence, Tried, Verdict
 from kfuzz.report.layout import table
 from kfuzz.report.text import counted, one_line
 
@@ -25,7 +25,8 @@ def kernel_lines(kernel: KernelFinished) -> list[str]:
     lines = [one_line(kernel.kernel)]
     unsettled = (f for f in kernel.findings if f.state not in CHARGED)
     open_ = {finding.signature.contract for finding in unsettled}
-    lines += [f"  {line}" for line in verdict_lines(kernel.contracts, open_)]
+    verdicts = verdict_lines(kernel.contracts, open_, tried=kernel.tried)
+    lines += [f"  {line}" for line in verdicts]
     if not any(t.decided for t in kernel.contracts.values()):
         lines.append("  nothing was decided: this run says nothing about this kernel")
     if kernel.bursts:
@@ -37,20 +38,36 @@ def kernel_lines(kernel: KernelFinished) -> list[str]:
 
 
 def verdict_lines(
-    contracts: Mapping[str, ContractTally | Graded], unsettled: Collection[str] = ()
+    contracts: Mapping[str, ContractTally | Graded],
+    unsettled: Collection[str] = (),
+    *,
+    tried: Tried | None = None,
 ) -> Iterator[str]:
     """Yield each verdict with its contracts, and how many cases decided them.
 
     Args:
         contracts: by their classes.
         unsettled: those of which a failure was seen, and not confirmed.
+        tried: what the verdicts rest on, where it is known.
     """
     width = max(map(len, Verdict))
     for verdict in Verdict:
         chosen = {n: t for n, t in contracts.items() if t.verdict is verdict}
         if chosen:
             texts = (_tally(n, t, n in unsettled) for n, t in chosen.items())
-            yield f"{verdict:<{width}}  {', '.join(texts)}"
+            few = barely(tried) if verdict is Verdict.CONFORMS else ""
+            head = f"{verdict} ({few})" if few else verdict
+            yield f"{head:<{width}}  {', '.join(texts)}"
+
+
+def barely(tried: Tried | None) -> str:
+    """Return how little a kernel was tried, "" where that is enough or unknown."""
+    if tried is None or tried.evidence is Evidence.ENOUGH:
+        return ""
+    text = f"barely tried: {counted(tried.cases, 'case')}"
+    if tried.few_cases:
+        return text
+    return f"{text} of {counted(tried.structures, 'structure')}"
 
 
 def remarks(kernel: KernelFinished) -> list[str]:

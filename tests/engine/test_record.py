@@ -1,6 +1,9 @@
+from dataclasses import replace
+
+from kfuzz.core.burst import Screened
 from kfuzz.core.event import Note
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Failure, Kind
+from kfuzz.core.verdict import CaseReport, Evidence, Failure, Kind, Verdict
 from kfuzz.engine.search.record import Record
 
 CASE = Case({"x": TensorSpec((2,), ("N",), "float32", fill=Fill("randn"))})
@@ -72,3 +75,52 @@ def test_what_is_raised_in_the_core_domain_too_is_no_refusal() -> None:
     assert not recorded(refused("3 heads, not 4", "rank 3"), violated).refusals()
     (told,) = recorded(refused("another", "rank 3"), violated).refusals()
     assert told.reason == "rank 3"
+
+
+CONFORMS = CaseReport({"K-VAL-01": Verdict.CONFORMS})
+
+
+def rows(n: int, dtype: str = "float32") -> Case:
+    return Case({"x": TensorSpec((n,), ("N",), dtype, fill=Fill("randn"))})
+
+
+def test_a_kernel_is_tried_by_cases_that_decided_something() -> None:
+    record = recorded(
+        CONFORMS, CaseReport({}, error="no memory"), refused("no", "rank")
+    )
+    record.take(CASE, CaseReport({"K-VAL-01": Verdict.UNDER_SPECIFIED}))
+    assert record.tried().cases == 1
+    record.take_batch(CASE, Screened(passed=8, conforms={"K-MEM-02": 8, "K-VAL-01": 5}))
+    record.take_batch(CASE, Screened(lost="it ended"))
+    tried = record.tried()
+    assert (tried.cases, tried.structures, tried.once) == (9, 1, 0)
+
+
+def test_structures_differ_by_shape_layout_dtype_and_scalar_and_not_by_values() -> None:
+    record = recorded()
+    spec = CASE.data
+    scalars = (replace(CASE, scalars={"dim": d}) for d in (0, -1))
+    spread = replace(CASE, tensors={"x": replace(spec, strides=(2,))})
+    other = replace(CASE, tensors={"x": replace(spec, fill=Fill("zeros", 5))})
+    for case in (CASE, other, rows(3), rows(2, "float16"), spread, *scalars):
+        record.take(case, CONFORMS)
+    tried = record.tried()
+    assert (tried.structures, tried.once) == (6, 5)
+
+
+def test_a_batch_is_many_cases_of_one_structure() -> None:
+    record = recorded()
+    made = Screened(passed=128, conforms={"K-VAL-01": 128})
+    for n in range(1, 20):
+        record.take_batch(rows(n), made)
+    assert record.tried().cases == 19 * 128
+    assert record.tried().evidence is Evidence.THIN
+    record.take_batch(rows(20), made)
+    assert record.tried().evidence is Evidence.ENOUGH
+
+
+def test_a_kernel_of_one_shape_is_tried_once_nothing_new_comes() -> None:
+    record = recorded(*[CONFORMS] * 99)
+    assert record.tried().evidence is Evidence.THIN
+    record.take(CASE, CONFORMS)
+    assert record.tried().evidence is Evidence.ENOUGH

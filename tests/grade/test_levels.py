@@ -8,7 +8,7 @@ import pytest
 from kfuzz.contracts.classes import CLASSES as EVERY_CLASS
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.statement import Graded, Instrument, KernelStatement
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import Tried, Verdict
 from kfuzz.grade.levels import LEVELS, standing_of, weakest
 from tests.helpers.statements import CLASSES, WELL, but, kernel, statement
 
@@ -66,6 +66,20 @@ def test_a_class_that_a_share_of_cases_bears_on_needs_a_third_of_them() -> None:
 @pytest.mark.parametrize(("cases", "level"), [(99, 0), (299, 1), (999, 2), (1_000, 3)])
 def test_a_level_needs_a_number_of_cases(cases: int, level: int) -> None:
     assert level_of(kernel(cases=cases)) == level
+
+
+@pytest.mark.parametrize(
+    ("tried", "lack"),
+    [
+        (Tried(99, 60, 9), "99 of 100 cases decided a contract"),
+        (Tried(5_000, 19, 9), "19 of 20 structures came"),
+    ],
+)
+def test_a_kernel_barely_tried_has_no_level(tried: Tried, lack: str) -> None:
+    made = replace(kernel(), tried=tried)
+    standing = standing_of(statement(made), made)
+    assert (standing.level, standing.lacks) == (0, (lack,))
+    assert level_of(replace(kernel(), tried=Tried(100, 20, 9))) == 3
 
 
 def test_what_was_left_out_of_the_run_is_not_granted() -> None:

@@ -15,12 +15,12 @@ import pytest
 from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.event import Event
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import State
+from kfuzz.core.verdict import State, Tried
 from kfuzz.report.finding_view import STATES
 from kfuzz.report.kinds import html
 from kfuzz.report.kinds.html.grades import SIGNS
 from kfuzz.report.kinds.html.maps import LEVELS, map_view
-from tests.helpers.events import campaign, progress, saved
+from tests.helpers.events import campaign, finished, progress, saved
 from tests.helpers.findings import finding
 from tests.helpers.reported import COMMAND, HOSTILE, cut_off, gathered, hostile, mixed
 
@@ -102,6 +102,15 @@ def test_verdicts_differ_by_sign_and_not_by_colour_alone() -> None:
     inside = {sign for name, _, sign, _ in LEVELS if name.startswith("w")}
     outside = {sign for name, _, sign, _ in LEVELS if name.startswith("x")}
     assert not inside & outside
+
+
+def test_what_conforms_and_was_barely_tried_has_a_mark_of_its_own() -> None:
+    def marks(tried: Tried) -> list[str]:
+        page = Page(html.document(gathered([finished(tried=tried)])))
+        return [c for c in page.values("class") if c in ("v-thin", "v-conforms")]
+
+    assert marks(Tried(14, 9, 9)) == ["v-thin"]
+    assert marks(Tried(412, 40, 9)) == ["v-conforms"]
 
 
 def test_every_state_of_a_finding_is_shown() -> None:

@@ -12,7 +12,7 @@ from kfuzz.contracts.suite import every_contract
 from kfuzz.core.codec import decode
 from kfuzz.core.event import Event, Note, Notice, RunFinished, RunStarted
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import State
+from kfuzz.core.verdict import State, Tried
 from kfuzz.engine.config import ReplayOutcome, ReplayResult
 from kfuzz.report import json_report
 from kfuzz.report.corpus_lists import corpus_document
@@ -180,3 +180,10 @@ def test_a_contract_has_its_eight_parts() -> None:
 def test_a_number_that_is_not_finite_is_never_written() -> None:
     with pytest.raises(ValueError, match="JSON"):
         json_report.write({"x": math.nan}, io.StringIO())
+
+
+def test_a_kernel_says_what_its_verdicts_rest_on() -> None:
+    for tried, evidence in ((Tried(14, 9, 9), "thin"), (Tried(412, 40, 9), "enough")):
+        [kernel] = report([finished(tried=tried)])["kernels"]
+        told = (kernel["decided"], kernel["structures"], kernel["evidence"])
+        assert told == (tried.cases, tried.structures, evidence)

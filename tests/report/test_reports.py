@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.event import Event, Exited, Notice, Progress
-from kfuzz.core.verdict import State
+from kfuzz.core.verdict import State, Tried
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.gathered import MAX_POINTS, Gathered
 from kfuzz.report.kinds import junit, markdown, sarif
@@ -248,6 +248,11 @@ def test_markdown_is_a_table_and_the_lines_to_run_next() -> None:
     assert "no finding" in markdown.document(gathered(campaign()))
     cut = markdown.document(gathered(cut_off()))
     assert "ended by: internal error: OSError: no" in cut
+
+
+def test_markdown_says_where_little_was_tried() -> None:
+    text = markdown.document(gathered([finished(tried=Tried(14, 9, 9))]))
+    assert "| 1 (barely tried: 14 cases) |" in text
 
 
 def test_markdown_lets_no_text_of_a_finding_be_markup() -> None:

@@ -19,7 +19,7 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Mark
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.core.verdict import Failure, Kind, State, Verdict
+from kfuzz.core.verdict import Failure, Kind, State, Tried, Verdict
 from kfuzz.report.finding_view import finding_page, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.grids import grid_of
@@ -137,6 +137,26 @@ def test_nothing_decided_never_conforms() -> None:
     shown = text_of(events)
     assert "conforms" not in shown
     assert "nothing was decided" in shown
+
+
+@pytest.mark.parametrize(
+    ("tried", "told"),
+    [
+        (Tried(14, 9, 9), "conforms (barely tried: 14 cases)  K-VAL-01 (400 decided"),
+        (Tried(1, 1, 1), "conforms (barely tried: 1 case)  K-VAL-01"),
+        (Tried(412, 3, 1), "conforms (barely tried: 412 cases of 3 structures)  K-VAL"),
+        (Tried(412, 20, 20), "conforms         K-VAL-01"),
+        (Tried(412, 1), "conforms         K-VAL-01"),
+        (None, "conforms         K-VAL-01"),
+    ],
+)
+def test_conforms_says_so_where_little_was_tried(
+    tried: Tried | None, told: str
+) -> None:
+    found = finding()
+    shown = text_of([finished(found, tried=tried), RunFinished(1.0, False, 7, "cpu")])
+    assert f"  {told}" in shown
+    assert "violates         C-PRC-01 (40 decided" in shown
 
 
 def test_quiet_keeps_findings_and_drops_progress_and_notes() -> None:

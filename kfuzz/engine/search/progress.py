@@ -80,6 +80,7 @@ def finished_of(kernel: KernelSearch, classes: Collection[str]) -> KernelFinishe
         regions=kernel.discovery.ledger.regions(),
         fenced=kernel.runner.fenced,
         needs_gpu=record.needs_gpu,
+        tried=record.tried(),
     )
 
 

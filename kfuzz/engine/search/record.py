@@ -1,14 +1,19 @@
 """What a run has learnt of one kernel: counts per contract, refusals, notices."""
 
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.burst import Screened
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
+from kfuzz.core.verdict import CHARGED, CaseReport, Tried, Verdict
 from kfuzz.engine.search.refusals import Refusals
+from kfuzz.engine.search.strata import structure_of
+
+_DECISIVE: Final = frozenset({Verdict.CONFORMS, Verdict.VIOLATES})
 
 
 @dataclass
@@ -43,6 +48,8 @@ class Record:
     _unsupported: set[str] = field(default_factory=set)
     _lacks_gpu: bool = False
     _on_elements: bool = False
+    _decided: int = 0
+    _structures: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Begin without refusals."""
@@ -77,6 +84,11 @@ class Record:
             told = report.verdicts and report.refusal is None
             self._on_elements |= bool(told) and _has_elements(case)
         self._refusals.take(report)
+        if report.refusal is None and not _DECISIVE.isdisjoint(
+            report.verdicts.values()
+        ):
+            self._decided += 1
+            self._structures[structure_of(case)] += 1
         for note in report.notes:
             self.note(note)
         for name, verdict in report.verdicts.items():
@@ -97,11 +109,19 @@ class Record:
         self.batches += 1
         self._judged.add(case.data.dtype)
         self._on_elements |= made.passed > 0 and _has_elements(case)
+        if decided := max(made.conforms.values(), default=0):
+            self._decided += decided
+            self._structures[structure_of(case)] += 1
         counted = ((made.conforms, self._kept), (made.undecided, self._undecided))
         for told, counts in counted:
             for name, n in told.items():
                 counts[name] = counts.get(name, 0) + n
         self.worst = max(self.worst, min(made.ratio, 1.0))
+
+    def tried(self) -> Tried:
+        """Return what the kernel's verdicts rest on."""
+        once = sum(times == 1 for times in self._structures.values())
+        return Tried(self._decided, len(self._structures), once)
 
     def note(self, text: str) -> None:
         """Count something suspicious that violates nothing."""

@@ -9,7 +9,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.report.gathered import Gathered, Shown, by_contract, is_known_only
 from kfuzz.report.kinds.html.maps import ratio_level, ratio_text
 from kfuzz.report.promises import title
-from kfuzz.report.summary import remarks
+from kfuzz.report.summary import barely, remarks
 from kfuzz.report.text import counted, one_line
 
 SIGNS: Final = {
@@ -17,6 +17,7 @@ SIGNS: Final = {
     "known": ("K", "violates in known ways only"),
     "error": ("!", "could not be judged"),
     "conforms": ("✓", "conforms"),
+    "thin": ("(✓)", "conforms, barely tried"),
     "under_specified": ("?", "undecided or not confirmed"),
     "not_applicable": ("–", "not applicable"),
     "none": ("·", "nothing is known"),
@@ -108,7 +109,11 @@ def grades(
         classes = [*tallies, *(c for n, c in found if n == node)]
         rows[node] = {
             c: _grade(
-                tallies.get(c), c, found.get((node, c), []), anchors.get((node, c), "")
+                tallies.get(c),
+                c,
+                found.get((node, c), []),
+                anchors.get((node, c), ""),
+                barely(kernel.tried if kernel else None),
             )
             for c in classes
         }
@@ -147,6 +152,8 @@ def kernel_view(kernel: KernelFinished) -> KernelView:
     if kernel.bursts:
         text = f"{kernel.screened} cases in bursts of {kernel.bursts} structures"
         facts.append(("held to what is always on", text))
+    if few := barely(kernel.tried):
+        facts.append(("what conforms", few))
     if kernel.strata:
         facts.append(("kinds of cases visited", str(kernel.strata)))
     sizes = _ordered_sizes(kernel.regions)
@@ -169,13 +176,19 @@ def _operator(kernel: KernelFinished | None) -> str:
 
 
 def _grade(
-    tally: ContractTally | None, contract: str, findings: list[Shown], anchor: str
+    tally: ContractTally | None,
+    contract: str,
+    findings: list[Shown],
+    anchor: str,
+    few: str,
 ) -> GradeCell:
     verdict = tally.verdict if tally else Verdict.UNDER_SPECIFIED
     known = tally is None and any(shown.known for shown in findings)
     if known or any(shown.fails for shown in findings):
         verdict = Verdict.VIOLATES
     kind = "known" if is_known_only(verdict, findings) else str(verdict)
+    if verdict is Verdict.CONFORMS and few:
+        kind = "thin"
     sign, meaning = SIGNS[kind]
     label = f"{contract} {meaning}"
     if tally and (tally.decided or tally.undecided):

@@ -11,6 +11,7 @@ from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, headline
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.lists import replay_lines, replay_total
+from kfuzz.report.summary import barely
 from kfuzz.report.text import one_line
 
 MAX_BYTES: Final = 1_000_000
@@ -67,11 +68,14 @@ def _row(kernel: KernelFinished) -> tuple[str, ...]:
     def having(*verdicts: Verdict) -> list[str]:
         return [n for n, t in kernel.contracts.items() if t.verdict in verdicts]
 
+    conforming = str(len(having(Verdict.CONFORMS)))
+    if few := barely(kernel.tried):
+        conforming += f" ({few})"
     return (
         kernel.kernel,
         kernel.operator,
         ", ".join(having(Verdict.VIOLATES)) or "–",
-        str(len(having(Verdict.CONFORMS))),
+        conforming,
         ", ".join(having(Verdict.UNDER_SPECIFIED, Verdict.ERROR)) or "–",
         str(len(kernel.findings)),
         str(kernel.cases),
