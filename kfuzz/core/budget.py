@@ -1,4 +1,7 @@
-"""Limits of a search: how long, how many cases, how large the inputs, how deep."""
+"""Limits of a search: how long, how many cases, how large the inputs, how deep.
+
+And what was spent of them.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -81,3 +84,25 @@ class Budget:
                 isinstance(value, kinds) and not isinstance(value, bool) and value > 0
             ):
                 raise UsageError(f"{name}={value!r} is not a positive number")
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Where the time of one request went, in the child that answered it.
+
+    Attributes:
+        compiling: seconds in which something was compiled, or read from a cache.
+        calling: other seconds in which the kernel had the process or its device.
+        rest: seconds for all else: values, the oracle, the comparison.
+        compiled: how often a compiler ran; what came from a cache does not count.
+    """
+
+    compiling: float = 0.0
+    calling: float = 0.0
+    rest: float = 0.0
+    compiled: int = 0
+
+    @property
+    def running(self) -> float:
+        """Seconds that it takes again where nothing has to be compiled."""
+        return self.calling + self.rest

@@ -26,6 +26,7 @@ from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.execution.calls.branches import Watch, watch
 from kfuzz.execution.calls.compiling import beat_while_compiling
 from kfuzz.execution.calls.occupied import Holder, tell
+from kfuzz.execution.calls.phases import Phases
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.processes.interrupts import is_child
@@ -51,6 +52,7 @@ class Worker:
         self._stacks: io.FileIO | None = None
         self._unfenced = ""
         self._watch: Watch | None = None
+        self._phases = Phases()
 
     def __call__(self, message: dict[str, Any]) -> Reply:
         """Answer one request."""
@@ -61,14 +63,16 @@ class Worker:
                 case = decode(Case, message["case"], "case")
                 evaluator = self._need()
                 self._next_is(None if case.pinned else case.seed)
+                self._phases.begin()
                 report = evaluator.judge(case, Depth(message["depth"]))
                 reply = {"report": encode(report), "spent": evaluator.spent}
-                return {**reply, "branches": self._branches()}
+                return {**reply, **self._told()}
             case "screen":
                 burst = decode(Burst, message["burst"], "burst")
                 self._next_is(None)
+                self._phases.begin()
                 screened = self._prefiltering().screen(burst)
-                return {"screened": encode(screened), "branches": self._branches()}
+                return {"screened": encode(screened), **self._told()}
             case "judge_each":
                 return self._judge_each(message)
             case "pin":
@@ -180,6 +184,11 @@ class Worker:
         """Say that the case of a seed is next, or a burst (None)."""
         if self._watch is not None:
             self._watch.ask(seed)
+
+    def _told(self) -> Reply:
+        """Return what a reply tells besides what was asked."""
+        spending = encode(self._phases.end())
+        return {"branches": self._branches(), "spending": spending}
 
     def _branches(self) -> Any:
         """Return what is new of the branches of the kernel's file."""

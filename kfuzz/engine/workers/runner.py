@@ -17,7 +17,7 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.branches import Branches, Reached
-from kfuzz.core.budget import Depth, SizeBudget
+from kfuzz.core.budget import Depth, SizeBudget, Spending
 from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
@@ -69,6 +69,7 @@ class Runner:
         reached: the branches of the kernel's own file that are known to have run.
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
+        spending: what the last answer took in its child; None where none came.
 
     Every method that waits raises `Stopped` once `expired` says so.
     """
@@ -87,6 +88,7 @@ class Runner:
         self.hanging = False
         self.reached = Reached()
         self.fault: Failure | None = None
+        self.spending: Spending | None = None
         self._passed: dict[str, Any] | None = None
         # Whether several cases asked for at once have ended a child, or kept it busy.
         self._died = False
@@ -471,10 +473,13 @@ class Runner:
             ChildDied, ChildTimeout: if there is no reply.
         """
         told = None
+        self.spending = None
         try:
             reply = peer.wait(limit, on_device=self._hang_limit())
             if reply.get("branches") is not None:
                 told = decode(Branches, reply["branches"], "branches")
+            if reply.get("spending") is not None:
+                self.spending = decode(Spending, reply["spending"], "spending")
         except ChildRaised as raised:
             if raised.type in _OF_KERNEL:
                 raise _OF_KERNEL[raised.type](raised.message) from None

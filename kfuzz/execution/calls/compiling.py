@@ -1,4 +1,4 @@
-"""A compilation is no hang: the child's pulse beats while something compiles."""
+"""Compilations: no hangs, so that a child's pulse beats; and timed."""
 
 import sys
 import threading
@@ -17,6 +17,72 @@ EVERY_SECONDS: Final = 0.5
 
 # What makes the pulse beat; empty where nobody listens to it.
 _beats: Final[list[Callable[[], None]]] = []
+
+
+class Clock:
+    """Measures how long compilations take.
+
+    Attributes:
+        seconds: of those that have ended.
+        compiled: how often a compiler ran, and found nothing in a cache.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.compiled = 0
+        self._since: float | None = None
+        self._is_cached = False
+
+    def start(self) -> None:
+        """Take it that a compilation starts."""
+        if self._since is None:
+            self._since, self._is_cached = time.perf_counter(), False
+
+    def read(self) -> None:
+        """Take it that the compilation under way found all in a cache."""
+        self._is_cached = True
+
+    def stop(self) -> None:
+        """Take it that it ended; nothing if none is under way."""
+        if self._since is not None:
+            self.seconds += time.perf_counter() - self._since
+            self.compiled += not self._is_cached
+            self._since = None
+
+
+clock: Final = Clock()
+"""Of this process; it has run since `time_compilations` was called."""
+
+
+def time_compilations() -> None:
+    """Have `clock` measure every later compilation in this process."""
+    if "triton" not in sys.modules:
+        return
+    from triton import knobs
+
+    runtime: Any = knobs.runtime
+    if getattr(runtime.jit_cache_hook, "times", None) is clock:
+        return
+    compilation: Any = knobs.compilation
+    before, after = runtime.jit_cache_hook, runtime.jit_post_compile_hook
+    told = getattr(compilation, "listener", None)
+
+    def starts(*args: Any, **kwargs: Any) -> Any:
+        clock.start()
+        return None if before is None else before(*args, **kwargs)
+
+    def ends(*args: Any, **kwargs: Any) -> Any:
+        clock.stop()
+        return None if after is None else after(*args, **kwargs)
+
+    def listens(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("cache_hit"):
+            clock.read()
+        return None if told is None else told(*args, **kwargs)
+
+    starts.times = clock  # type: ignore[attr-defined]
+    runtime.jit_cache_hook, runtime.jit_post_compile_hook = starts, ends
+    compilation.listener = listens
 
 
 def beat_while_compiling(beat: Callable[[], None]) -> None:
@@ -48,15 +114,18 @@ def beat_while_compiling(beat: Callable[[], None]) -> None:
 
 
 def starts_and_ends() -> tuple[Callable[[], None], Callable[[], None]]:
-    """Return what to call as a compilation starts and as it ends, to beat meanwhile."""
-    beating = [_Beating(beat) for beat in _beats]
+    """Return what to call as a compilation starts and as it ends.
+
+    The pulse beats meanwhile, and the time counts as compiling.
+    """
+    listening: list[Clock | _Beating] = [clock, *(_Beating(beat) for beat in _beats)]
 
     def starts() -> None:
-        for each in beating:
+        for each in listening:
             each.start()
 
     def ends() -> None:
-        for each in beating:
+        for each in listening:
             each.stop()
 
     return starts, ends
@@ -64,7 +133,10 @@ def starts_and_ends() -> tuple[Callable[[], None], Callable[[], None]]:
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Beat while the block builds or compiles something, for `LONGEST_SECONDS`."""
+    """Beat while the block builds or compiles something, for `LONGEST_SECONDS`.
+
+    Its time counts as compiling.
+    """
     starts, ends = starts_and_ends()
     starts()
     try:

@@ -1,0 +1,93 @@
+"""Where the time of a request goes, and what counts as compiling."""
+
+import sys
+import time
+from typing import Any
+
+import pytest
+from triton import knobs
+
+from kfuzz.execution.calls import compiling
+from kfuzz.execution.calls.occupied import by_kernel
+from kfuzz.execution.calls.phases import Phases
+
+A_WHILE = 0.02
+
+
+@pytest.fixture(autouse=True)
+def hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave Triton's hooks as they were."""
+    runtime: Any = knobs.runtime
+    monkeypatch.setattr(runtime, "jit_cache_hook", None)
+    monkeypatch.setattr(runtime, "jit_post_compile_hook", None)
+    monkeypatch.setattr(knobs.compilation, "listener", None)
+    assert "triton" in sys.modules
+
+
+def compiles(*, cached: bool = False, ends: bool = True) -> None:
+    """Do as Triton does around a compilation."""
+    runtime: Any = knobs.runtime
+    compilation: Any = knobs.compilation
+    assert not runtime.jit_cache_hook(key="k")
+    time.sleep(A_WHILE)
+    if not ends:
+        raise RuntimeError("does not compile")
+    compilation.listener(src=None, cache_hit=cached)
+    runtime.jit_post_compile_hook(key="k")
+
+
+def test_a_request_is_divided_into_compiling_calling_and_the_rest() -> None:
+    phases = Phases()
+    phases.begin()
+    time.sleep(A_WHILE)
+    with by_kernel():
+        compiles()
+        time.sleep(3 * A_WHILE)
+    spent = phases.end()
+    assert spent.compiled == 1
+    assert spent.compiling >= A_WHILE
+    assert spent.calling >= 3 * A_WHILE
+    assert spent.rest >= A_WHILE
+    assert spent.running == spent.calling + spent.rest
+
+
+def test_each_request_counts_by_itself() -> None:
+    phases = Phases()
+    phases.begin()
+    with by_kernel():
+        compiles()
+    phases.end()
+    phases.begin()
+    spent = phases.end()
+    assert (spent.compiled, spent.compiling, spent.calling) == (0, 0.0, 0.0)
+
+
+def test_what_comes_from_a_cache_takes_time_but_is_not_compiled() -> None:
+    phases = Phases()
+    phases.begin()
+    with by_kernel():
+        compiles(cached=True)
+    spent = phases.end()
+    assert spent.compiled == 0
+    assert spent.compiling > 0
+
+
+def test_a_compilation_that_raises_ends_with_its_call() -> None:
+    phases = Phases()
+    phases.begin()
+    with pytest.raises(RuntimeError), by_kernel():
+        compiles(ends=False)
+    time.sleep(3 * A_WHILE)
+    spent = phases.end()
+    assert spent.compiling >= A_WHILE
+    assert spent.rest >= 3 * A_WHILE
+
+
+def test_what_is_built_beside_a_call_counts_as_compiling() -> None:
+    phases = Phases()
+    phases.begin()
+    with compiling.at_work():
+        time.sleep(A_WHILE)
+    spent = phases.end()
+    assert spent.compiling >= A_WHILE
+    assert spent.compiled == 1
