@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -15,10 +15,13 @@ from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import SETTINGS, every_option, run_config
 from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.cli.values import FRESH
-from kfuzz.core.errors import StorageError
+from kfuzz.core.errors import KfuzzError, StorageError
 from kfuzz.core.event import Event, Exited
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
+from kfuzz.engine.workers.processors import processors
+from kfuzz.engine.workers.templates import Home, home_of
+from kfuzz.targets.load import resolve
 
 if TYPE_CHECKING:  # it loads the contracts
     from kfuzz.report.files import ReportFiles
@@ -50,12 +53,26 @@ def run(**given: Any) -> int:
         keep_inputs=settings["seed"] == FRESH,
     )
     if config.isolate != "none" and config.engine is Engine.HYPOTHESIS:
-        zygotes.expect(config.device)  # it imports torch while this process does
+        # It imports torch, and what is to be tested, while this process does.
+        zygotes.expect(config.device, _homes(config))
     outcome = Outcome(fail_on_known=settings["fail-on"] == "any")
     repeat = _command(given["targets"] or [], settings)
     with report_stream() as out:
         _search(config, settings, project, outcome, repeat, out)
     return outcome.code()
+
+
+def _homes(config: RunConfig) -> list[Home]:
+    """Return what the targets of a run have children import, as far as it is at hand.
+
+    Nothing where it is more than the processors can import at once.
+    """
+    found: dict[Home, None] = {}
+    for target in config.targets:
+        with suppress(KfuzzError):  # the run says so
+            for source in resolve(target):
+                found[home_of(source, config.root)] = None
+    return list(found) if len(found) <= processors() else []
 
 
 def _search(

@@ -110,11 +110,6 @@ class Worker:
 
     def _open(self, message: dict[str, Any]) -> Reply:
         os.chdir(message["cwd"])
-        source = Source(
-            file=Path(message["file"]) if message["file"] else None,
-            module=message["module"],
-            only=(message["name"],),
-        )
         device = torch.device(message["device"])
         backend = backend_of(device)
         if self._evaluator is None:
@@ -124,7 +119,7 @@ class Worker:
             if (why := backend.ailment(device)) is not None:
                 return {"ailment": why}
             try:
-                loaded = load(source, root=Path(message["root"]))
+                loaded = load(_source(message), root=Path(message["root"]))
             except KfuzzError as error:
                 return {"problem": str(error)}
             setting = setting_of(
@@ -206,6 +201,32 @@ def _beside_collective(
     from kfuzz.evaluation.collective import probe  # seldom needed
 
     return probe(opened, case, step)
+
+
+def prepare(message: dict[str, Any]) -> Reply:
+    """Import a user's file in a template, from which its children are forked.
+
+    Args:
+        message: what "open" is given, without a name.
+
+    Returns:
+        {"problem": why it cannot be imported, "" where it can}.
+    """
+    os.chdir(message["cwd"])
+    torch.set_num_threads(1)  # a pool of threads would hang its children
+    try:
+        load(_source(message), root=Path(message["root"]))
+    except KfuzzError as error:
+        return {"problem": str(error)}
+    return {"problem": ""}
+
+
+def _source(message: dict[str, Any]) -> Source:
+    return Source(
+        file=Path(message["file"]) if message["file"] else None,
+        module=message["module"],
+        only=(message["name"],) if "name" in message else (),
+    )
 
 
 def serve() -> Worker:

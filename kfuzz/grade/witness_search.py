@@ -14,7 +14,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.workers.served import Stopped
+from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.functional import passes_functional

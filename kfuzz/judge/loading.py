@@ -18,8 +18,8 @@ from kfuzz.core.verdict import CaseReport, Failure, Signature
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.faults import is_hang
+from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.judge.candidate import OpenCandidate, open_candidate
 from kfuzz.judge.case_judging import SHAPES, Judged

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -169,3 +170,23 @@ def do_look(message):
         "fds": len(os.listdir("/proc/self/fd")),
         "core": resource.getrlimit(resource.RLIMIT_CORE)[0],
     }
+
+
+def prepare(message: dict[str, Any]) -> dict[str, Any]:
+    """Do what a template is asked to do before children are forked from it."""
+    match message:
+        case {"raises": text}:
+            raise ValueError(text)
+        case {"starts": "a thread"}:
+            threading.Thread(target=time.sleep, args=(600,), name="spinner").start()
+        case {"exits": code}:
+            os._exit(code)
+    PREPARED.update(message)
+    return {"pid": os.getpid()}
+
+
+PREPARED: dict[str, Any] = {}
+
+
+def do_prepared(message):
+    return {**PREPARED, "parent": os.getppid()}

@@ -15,9 +15,8 @@ from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.confirm.lifecycle import is_by_chance
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.faults import is_beside_page
-from kfuzz.engine.workers.jobs import Halt, in_order
+from kfuzz.engine.workers.jobs import Halt, Stopped, in_order
 from kfuzz.engine.workers.runner import Runner, runner_of
-from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.device.backends import resolve
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import REGRESSED, covering, enter, under

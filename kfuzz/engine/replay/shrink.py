@@ -12,7 +12,7 @@ from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.confirm.lifecycle import process
 from kfuzz.engine.replay.replayer import backend_for, locate, runner_for
 from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.served import Stopped
+from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.life import merged
 

@@ -66,6 +66,7 @@ from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.jobs import Halt, streamed
 from kfuzz.engine.workers.runner import HANG_SECONDS, runner_of
+from kfuzz.engine.workers.templates import home_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.processes import Child
 from kfuzz.store.corpus import Corpus
@@ -386,6 +387,9 @@ class Campaign:
         if this_round.error is not None:
             kernel.record.errors += 1
             kernel.record.notice(f"given up: {this_round.error}")
+        home = home_of(kernel.loaded.source, self.config.root)
+        if why := self.backend.unshared(home):
+            kernel.record.notice(f"each child imports its file by itself: {why}")
         for text in kernel.record.untold():
             yield Notice(kernel.node_id, text)
         if this_round.found is not None:

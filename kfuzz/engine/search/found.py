@@ -12,7 +12,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, State
 from kfuzz.engine.confirm.lifecycle import process
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.workers.served import Stopped
+from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import covering, enter, merged, under
 

@@ -28,9 +28,8 @@ from kfuzz.engine.search.coverage import Coverage
 from kfuzz.engine.search.guidance import Discovery
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.workers.faults import charged, is_fault
-from kfuzz.engine.workers.jobs import Halt
+from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.engine.workers.served import Stopped
 from kfuzz.execution.calls.branches import source_of
 from kfuzz.targets.load import LoadedKernel
 

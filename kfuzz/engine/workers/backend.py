@@ -6,6 +6,7 @@ from collections.abc import Callable
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
 from kfuzz.engine.workers import zygotes
+from kfuzz.engine.workers.templates import Home
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.execution.processes import Child
@@ -49,21 +50,33 @@ class Backend:
         if isolate != "none":
             self._lent = zygotes.lend(self.on, serve, output=self._forward)
 
-    def fork(self, quiet: Callable[[], bool] | None = None) -> Child:
+    def fork(
+        self,
+        quiet: Callable[[], bool] | None = None,
+        *,
+        home: Home | None = None,
+        expired: Callable[[], bool] = lambda: False,
+    ) -> Child:
         """Return a new child.
 
         Args:
             quiet: tells whether what this child prints is dropped.
+            home: what it has imported already, if that is possible.
+            expired: whether the run is over.
 
         Raises:
+            Stopped: if the run is over before there is one.
             ZygoteError: if none can be had.
         """
         assert self._lent is not None
-        if quiet is None:
-            return self._lent.zygote.fork()
-        return self._lent.zygote.fork(
-            lambda data: None if quiet() else self._forward(data)
-        )
+        output = self._forward if quiet is None else _unless(quiet, self._forward)
+        if home is None or self._lent.zygote.serve != zygotes.SERVE:
+            return self._lent.zygote.fork(output)
+        return self._lent.templates.fork(home, output, expired)
+
+    def unshared(self, home: Home) -> str:
+        """Return why each child imports a file by itself, "" where none does."""
+        return "" if self._lent is None else self._lent.templates.why_not(home)
 
     @property
     def isolated(self) -> bool:
@@ -79,3 +92,9 @@ class Backend:
         if self._lent is not None:
             self._lent.give_back()
             self._lent = None
+
+
+def _unless(
+    quiet: Callable[[], bool], forward: Callable[[bytes], None]
+) -> Callable[[bytes], None]:
+    return lambda data: None if quiet() else forward(data)

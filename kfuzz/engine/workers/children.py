@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BackendError, BindingError, HarnessError, KfuzzError
 from kfuzz.engine.workers.faults import CONTRACT
 from kfuzz.engine.workers.served import Served, new_pulse, path_of
+from kfuzz.engine.workers.templates import OPEN_SECONDS
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.worker import Worker
 from kfuzz.execution.device.backend import Capabilities
@@ -24,9 +24,6 @@ from kfuzz.execution.processes import (
     InProcess,
 )
 from kfuzz.targets.load import LoadedKernel
-
-OPEN_SECONDS: Final = 300.0
-"""Importing a user's file and, on a device, creating a context."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+LOOK_SECONDS: Final = 0.2
+"""Between two looks whether the run is over."""
+
 T = TypeVar("T")
 Made = TypeVar("Made")
 
 # For threads to notice that all is over, where nobody waits for what they tell.
 _LEAVING_SECONDS: Final = 5.0
+
+
+class Stopped(Exception):
+    """The run's time is over, or a signal ended it, while a child was busy."""
 
 
 class Halt:

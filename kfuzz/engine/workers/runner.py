@@ -26,7 +26,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
 from kfuzz.engine.workers import faults
 from kfuzz.engine.workers.backend import Backend, budget_for
-from kfuzz.engine.workers.children import OPEN_SECONDS, Children, Place
+from kfuzz.engine.workers.children import Children, Place
 from kfuzz.engine.workers.faults import (
     death_report,
     hang_report,
@@ -35,6 +35,7 @@ from kfuzz.engine.workers.faults import (
     lost_memory,
 )
 from kfuzz.engine.workers.served import Served
+from kfuzz.engine.workers.templates import OPEN_SECONDS, home_of
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
 from kfuzz.targets.load import LoadedKernel
@@ -562,7 +563,10 @@ def runner_of(
     )
     if isinstance(loaded, RunsItself):
         return loaded.runner(place, expired=expired)
-    fork = partial(backend.fork, quiet) if backend.isolated else None
+    fork = None
+    if backend.isolated:
+        home = home_of(loaded.source, root)
+        fork = partial(backend.fork, quiet, home=home, expired=expired)
     return Runner(loaded, place, fork, expired=expired)
 
 

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
 from kfuzz.evaluation.worker import PULSE_BYTES, STACK_SIGNAL
 from kfuzz.execution.calls.occupied import Holder
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
 
-# Between two looks whether the run is over.
-LOOK_SECONDS: Final = 0.2
 # A stack is a few kilobytes, written at once unless the machine is busy.
 STACK_SECONDS: Final = 1.0
 STACK_BYTES: Final = 8000
@@ -39,10 +38,6 @@ class Peer(Protocol):
 
     def kill(self) -> None:
         """End it at once."""
-
-
-class Stopped(Exception):
-    """The run's time is over, or a signal ended it, while a child was busy."""
 
 
 class Served:

@@ -7,9 +7,10 @@ follow in this process at once. Nothing here imports torch.
 
 import atexit
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from kfuzz.engine.workers.templates import Home, Templates
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import environment_for, guess
 from kfuzz.execution.processes import Zygote
@@ -26,6 +27,7 @@ class Lent:
 
     Attributes:
         zygote: the zygote.
+        templates: what has imported users' files, for the campaign.
         guessed: whether it was begun before anyone asked for it.
     """
 
@@ -39,9 +41,13 @@ class Lent:
             serve,
             env=environment_for(backend, os.environ),
             preload=backend.preload,
-            output=lambda data: self._output(data),
+            output=self._told,
         )
         self.zygote.start()
+        self.templates = Templates(self.zygote, self._told)
+
+    def _told(self, data: bytes) -> None:
+        self._output(data)
 
     def fits(self, backend: DeviceBackend, serve: str) -> bool:
         """Whether it was begun for such children, in these surroundings."""
@@ -55,20 +61,31 @@ class Lent:
     def give_back(self) -> None:
         """End its children, and keep it for whoever asks next."""
         self._output, self.guessed = _to_stderr, False
+        self.templates.close()  # a file may be another by the next campaign
         self.zygote.end_children()
         _waiting.append(self)
         while len(_waiting) > KEPT:
             _waiting.pop(0).zygote.close()
 
 
-def expect(device: str, serve: str = SERVE) -> None:
+def expect(device: str, homes: Iterable[Home] = ()) -> None:
     """Begin a zygote for the device that `--device` names, by the look of the machine.
 
     A guess that proves wrong costs the start of a process.
+
+    Args:
+        device: as asked for.
+        homes: what is to be imported in templates.
     """
     backend = guess(device)
-    if backend and not any(lent.fits(backend, serve) for lent in _waiting):
-        _waiting.append(Lent(backend, serve, guessed=True))
+    if backend is None:
+        return
+    found = next((w for w in _waiting if w.fits(backend, SERVE)), None)
+    if found is None:
+        found = Lent(backend, SERVE, guessed=True)
+        _waiting.append(found)
+    for home in homes:
+        found.templates.expect(home)
 
 
 def lend(

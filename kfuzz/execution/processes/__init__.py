@@ -10,6 +10,7 @@ from kfuzz.execution.processes.faults import (
     ZygoteError,
 )
 from kfuzz.execution.processes.in_process import InProcess
+from kfuzz.execution.processes.template import Template
 from kfuzz.execution.processes.wire import Handler, Message
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Handler",
     "InProcess",
     "Message",
+    "Template",
     "Zygote",
     "ZygoteError",
 ]

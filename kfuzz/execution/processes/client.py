@@ -24,7 +24,7 @@ START_SECONDS = 200.0
 # A fork copies page tables: tens of milliseconds with torch loaded, more under load.
 REPLY_SECONDS = 30.0
 
-# For the zygote to end its children and itself; more than zygote.END_SECONDS.
+# For the zygote to end its children and itself; more than forking.END_SECONDS.
 STOP_SECONDS = 3.0
 
 # Looks for what a dead zygote left; the left-overs may be forking meanwhile.
@@ -50,6 +50,9 @@ class Zygote(Closing):
             any child is forked. They must start no threads and touch no device.
         output: takes what the zygote and its children print, from daemon threads
             and up to a cap for each; None writes it to file descriptor 2.
+
+    Attributes:
+        serve: as given.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class Zygote(Closing):
         home = HOME
         path = [home, env["PYTHONPATH"]] if env.get("PYTHONPATH") else [home]
         self._env = {**env, "PYTHONPATH": os.pathsep.join(path)}
-        self._serve = serve
+        self.serve = serve
         self._preload = tuple(preload)
         self._sink = output
         self._running: _Running | None = None
@@ -80,11 +83,12 @@ class Zygote(Closing):
         with self._lock:
             self._start()
 
-    def fork(self, output: Sink | None = None) -> Child:
+    def fork(self, output: Sink | None = None, *, serve: str = "") -> Child:
         """Return a new child; starts the zygote first if it is not there.
 
         Args:
             output: takes what this child prints, in place of the zygote's.
+            serve: what it serves in place of what the zygote's children do.
 
         Raises:
             ZygoteError: it cannot start (with what it printed) or cannot fork.
@@ -93,7 +97,7 @@ class Zygote(Closing):
             fresh = self._running is None
             running = self._start()
             try:
-                return running.fork(output)
+                return running.fork(output, serve)
             except _Gone as gone:
                 if fresh or not running.was_ready:
                     self._stop()
@@ -101,7 +105,7 @@ class Zygote(Closing):
             # It worked before and died since: one new start.
             self._stop()
             try:
-                return self._start().fork(output)
+                return self._start().fork(output, serve)
             except _Gone as gone:
                 self._stop()
                 raise gone.error from None
@@ -123,7 +127,7 @@ class Zygote(Closing):
 
     def _start(self) -> "_Running":
         if self._running is None:
-            self._running = _Running(self._serve, self._env, self._preload, self._sink)
+            self._running = _Running(self.serve, self._env, self._preload, self._sink)
         return self._running
 
     def _stop(self) -> None:
@@ -177,7 +181,7 @@ class _Running:
         self._control = Channel(ours)
         self.pid = self._process.pid
 
-    def fork(self, sink: Sink | None) -> Child:
+    def fork(self, sink: Sink | None, serve: str) -> Child:
         with self._lock:
             self._await_ready()
             output = Output(sink or self._sink, "a child")
@@ -185,7 +189,7 @@ class _Running:
             try:
                 with theirs:
                     descriptors = [theirs.fileno(), output.writer]
-                    reply = self._ask({"do": "fork"}, descriptors)
+                    reply = self._ask({"do": "fork", "serve": serve}, descriptors)
                 output.close_writer()
                 if "pid" not in reply:
                     raise ZygoteError(str(reply.get("error")))

@@ -44,6 +44,15 @@ def resolve(serve: str) -> Serve:
     return found  # type: ignore[no-any-return]
 
 
+def named(serve: str) -> Handler:
+    """Return what the function gives that "package.module:function" names.
+
+    Raises:
+        HarnessError, ImportError: as `resolve`.
+    """
+    return resolve(serve)()
+
+
 def start(serve: Serve) -> Handler:
     """Return the handler, or one that repeats the error that `serve` raised."""
     try:

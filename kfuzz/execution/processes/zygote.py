@@ -6,147 +6,21 @@ child), no call into torch.cuda, no user's file, no thread.
 """
 
 import argparse
-import contextlib
-import gc
 import os
-import select
 import signal
 import socket
 import sys
-import time
 from importlib import import_module
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.processes import forked, serving, table
+from kfuzz.execution.processes import serving
+from kfuzz.execution.processes.forking import Forking
 from kfuzz.execution.processes.interrupts import ignore_interrupts
-from kfuzz.execution.processes.wire import Channel, Message, WireError
+from kfuzz.execution.processes.wire import Channel
 
 # An import that never ends must not leave a zygote behind that no longer reads
 # its control socket; importing torch from a cold network disk takes tens of seconds.
 PRELOAD_SECONDS = 180
-
-# How often dead children are looked for while no request comes. What a dead
-# child left running is killed then, which also closes its copies of the pipes.
-REAP_MILLISECONDS = 250
-
-# At the end, for children to die; one stuck inside a device driver cannot.
-END_SECONDS = 2.0
-
-# A fork request is followed by one byte that carries two descriptors.
-DESCRIPTORS = 2
-
-
-class _Zygote:
-    """The forking loop and its books: which children live, how others ended."""
-
-    def __init__(self, control: Channel, serve: serving.Serve) -> None:
-        self._control = control
-        self._serve = serve
-        self._pid = os.getpid()
-        self._alive: set[int] = set()
-        self._ended: dict[int, int] = {}
-
-    def run(self) -> None:
-        """Obey the campaign until it is gone, then end every child."""
-        poll = select.poll()
-        poll.register(self._control.fileno(), select.POLLIN)
-        try:
-            self._control.send({"ready": True})
-            while True:
-                if poll.poll(REAP_MILLISECONDS if self._alive else None):
-                    request = self._control.receive()
-                    reply = self._obey(request)
-                    self._control.send({**reply, "number": request.get("number")})
-                self._reap()
-        except WireError:
-            self._end()
-
-    def _obey(self, request: Message) -> Message:
-        match request:
-            case {"do": "fork"}:
-                return self._fork()
-            case {"do": "status", "pid": int(pid)}:
-                self._reap()
-                return {"exit": self._ended.pop(pid, None)}
-            case {"do": "kill", "pid": int(pid)}:
-                if pid in self._alive:
-                    table.kill_group(pid)
-                return {}
-            case _:
-                return {"error": f"unknown request {request!r}"}
-
-    def _fork(self) -> Message:
-        _, descriptors, _, _ = socket.recv_fds(
-            self._control.socket, 1, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-        )
-        connection, output = descriptors
-        try:
-            pid = os.fork()
-        except OSError as error:
-            os.close(connection)
-            os.close(output)
-            return {"error": f"cannot fork: {error}"}
-        if pid == 0:
-            self._control.close()
-            sock = socket.socket(fileno=connection)
-            forked.run(self._serve, sock, output, self._pid)
-        os.close(connection)
-        os.close(output)
-        # On both sides, so that the group exists whichever runs first.
-        with contextlib.suppress(OSError):  # it may have ended already
-            os.setpgid(pid, pid)
-        self._alive.add(pid)
-        return {"pid": pid}
-
-    def _reap(self) -> None:
-        died = False
-        while (ended := _any_ended()) is not None:
-            ours = ended in self._alive
-            if ours:
-                # Before the pid is given free: no other group can bear it yet.
-                table.kill_group(ended)
-            _, status = os.waitpid(ended, 0)
-            if ours:
-                self._alive.discard(ended)
-                self._ended[ended] = os.waitstatus_to_exitcode(status)
-                died = True
-        if died:
-            self._kill_strays()
-
-    def _kill_strays(self) -> None:
-        # As subreaper the zygote inherits what left its child's group and lost
-        # its parent; nobody else will ever end those.
-        for pid in table.children_of(self._pid):
-            if pid not in self._alive and _group(pid) not in self._alive:
-                table.kill(pid)
-
-    def _end(self) -> None:
-        deadline = time.monotonic() + END_SECONDS
-        while time.monotonic() < deadline:
-            for pid in table.children_of(self._pid):
-                table.kill_group(pid)
-                table.kill(pid)
-            try:
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            except ChildProcessError:
-                return
-            time.sleep(0.002)
-
-
-def _any_ended() -> int | None:
-    try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return None
-    return found.si_pid if found else None
-
-
-def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return 0
 
 
 def main() -> None:
@@ -172,12 +46,8 @@ def main() -> None:
         sys.exit(f"{type(error).__name__}: {error}")
     signal.alarm(0)
 
-    forked.prctl(forked.PR_SET_CHILD_SUBREAPER, 1)
-    # Objects that live for ever are kept out of the collector's sight: a child's
-    # first collection would otherwise copy every page that they lie on.
-    gc.collect()
-    gc.freeze()
-    _Zygote(Channel(socket.socket(fileno=arguments.control)), serve).run()
+    control = Channel(socket.socket(fileno=arguments.control))
+    Forking(control, serve, lambda reply: reply).run({"ready": True})
     # Nothing is worth tidying up, and with torch loaded that takes a third of a
     # second, for which the campaign would wait.
     os._exit(0)
