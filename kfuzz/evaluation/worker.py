@@ -28,6 +28,7 @@ from kfuzz.execution.calls.compiling import beat_while_compiling
 from kfuzz.execution.calls.occupied import Holder, tell
 from kfuzz.execution.calls.phases import Phases
 from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.facts import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
@@ -215,7 +216,8 @@ def prepare(message: dict[str, Any]) -> Reply:
     os.chdir(message["cwd"])
     torch.set_num_threads(1)  # a pool of threads would hang its children
     try:
-        load(_source(message), root=Path(message["root"]))
+        with answered_apart():
+            load(_source(message), root=Path(message["root"]))
     except KfuzzError as error:
         return {"problem": str(error)}
     return {"problem": ""}

@@ -60,13 +60,16 @@ def test_two_campaigns_at_once_share_none() -> None:
     second.give_back()
 
 
-def test_what_was_expected_is_taken_and_a_wrong_guess_ended() -> None:
-    zygotes.expect("cpu", SERVE)
+def test_what_was_expected_is_taken_and_a_wrong_guess_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zygotes, "SERVE", SERVE)
+    zygotes.expect("cpu")
     first = lend()
     assert first.guessed
     pid = first.zygote.pid
     first.give_back()
-    zygotes.expect("interpret", SERVE)
+    zygotes.expect("interpret")
     guess = zygotes.waiting()[-1].zygote.pid
     assert guess != pid
     again = lend()
@@ -116,5 +119,5 @@ def test_no_more_than_a_few_are_kept() -> None:
 
 
 def test_a_name_that_is_no_device_begins_nothing() -> None:
-    zygotes.expect("tpu", SERVE)
+    zygotes.expect("tpu")
     assert not zygotes.waiting()

@@ -84,7 +84,11 @@ class Cpu(DeviceBackend):
         sparse_bytes=64 << 20,
         alignment=64,
     )
-    preload: tuple[str, ...] = ("torch", "triton")
+    preload: tuple[str, ...] = (
+        "kfuzz.execution.processes.bytecode:keep",
+        "torch",
+        "triton",
+    )
     environment: Mapping[str, str] = {}
     without_triton = ""
     numbered = False

@@ -16,7 +16,7 @@ from kfuzz.execution.device.backend import (
     Limits,
     Setting,
 )
-from kfuzz.execution.device.cpu import text_of
+from kfuzz.execution.device.cpu import CPU, text_of
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,10 @@ class Gpu(DeviceBackend):
         sparse_bytes=1 << 30,  # less is filled and compared in milliseconds
         alignment=512,
     )
-    preload = ("torch", "triton", "kfuzz.execution.interpreter.preloaded:for_cuda")
+    preload = (
+        *CPU.preload,
+        "kfuzz.execution.interpreter.preloaded:for_cuda",
+    )
     environment: Mapping[str, str] = {}
     without_triton = ""
     numbered = True

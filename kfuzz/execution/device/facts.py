@@ -1,0 +1,154 @@
+"""What a file asks of the GPUs while it is imported, answered without a context.
+
+Libraries choose tile sizes by the name or the number of processors of a device as
+they are imported. The driver's context that this makes could not be used in a process
+forked afterwards; so another process asks, once, and what it heard is told.
+"""
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final
+
+from kfuzz.execution.calls.patches import Patches
+
+# A driver that takes longer to answer is left to whoever asks it.
+SECONDS: Final = 60
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a process heard of one device."""
+
+    name: str
+    capability: tuple[int, int]
+    properties: Mapping[str, object]
+
+
+@contextmanager
+def answered_apart() -> Iterator[None]:
+    """Have torch's questions about GPUs answered by a process forked for them.
+
+    Who keeps one of the functions beyond the block keeps the real one.
+    """
+    import torch
+
+    cuda = torch.cuda
+    heard = _Heard()
+    patches = Patches()
+    answers: dict[str, Callable[..., object]] = {
+        "is_available": lambda: bool(heard.devices),
+        "device_count": lambda: len(heard.devices),
+        "current_device": lambda: 0,
+        "get_device_name": lambda device=None: heard.of(device).name,
+        "get_device_capability": lambda device=None: heard.of(device).capability,
+        "get_device_properties": lambda device=None: SimpleNamespace(
+            **heard.of(device).properties
+        ),
+    }
+    if cuda._is_compiled():
+        for name, answer in answers.items():
+            asked = _asked(getattr(cuda, name), answer, heard)
+            patches.set(cuda, name, asked)
+    try:
+        yield
+    finally:
+        heard.over = True
+        patches.undo()
+
+
+class _Heard:
+    """What another process heard, asked when it is needed first.
+
+    Attributes:
+        over: whether nothing is answered from here any more.
+    """
+
+    def __init__(self) -> None:
+        self.over = False
+        self._devices: list[Device] | None = None
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices; none where the process could not tell."""
+        if self._devices is None:
+            self._devices = _in_a_fork(self._told)
+        return self._devices
+
+    def _told(self) -> list[Device]:
+        self.over = True  # in that process
+        return _told()
+
+    def of(self, device: Any) -> Device:
+        """Return what was heard of a device that is named as torch allows.
+
+        Raises:
+            LookupError: there is none of this name.
+        """
+        if isinstance(device, str):
+            device = device.partition(":")[2]
+        elif not isinstance(device, int):
+            device = getattr(device, "index", None)
+        return self.devices[int(device or 0)]
+
+
+def _asked(
+    real: Callable[..., object], answer: Callable[..., object], heard: _Heard
+) -> Callable[..., object]:
+    def asked(*args: Any, **kwargs: Any) -> object:
+        if heard.over:
+            return real(*args, **kwargs)
+        try:
+            return answer(*args, **kwargs)
+        except (LookupError, TypeError, ValueError):
+            return real(*args, **kwargs)  # it raises as it should
+
+    return asked
+
+
+def _in_a_fork(ask: Callable[[], list[Device]]) -> list[Device]:
+    """Return what a forked process hears; it ends before this returns."""
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(SECONDS)
+            os.close(reader)
+            with os.fdopen(writer, "wb") as file:
+                pickle.dump(ask(), file)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)  # `os._exit` may be replaced now
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        told = file.read()
+    os.waitpid(pid, 0)
+    try:
+        devices: list[Device] = pickle.loads(told)
+    except (EOFError, pickle.UnpicklingError):
+        return []
+    return devices
+
+
+def _told() -> list[Device]:
+    """Ask the driver; this makes contexts."""
+    from torch import cuda
+
+    heard = []
+    for number in range(cuda.device_count()):
+        found = cuda.get_device_properties(number)
+        properties = {
+            name: value
+            for name in dir(found)
+            if not name.startswith("_")
+            and isinstance(value := getattr(found, name), str | int | float)
+        }
+        capability = (found.major, found.minor)
+        heard.append(Device(found.name, capability, properties))
+    return heard

@@ -1,0 +1,71 @@
+"""A user's file is imported once for its children, as long as it can be forked."""
+
+from pathlib import Path
+
+from tests.e2e.project import HEADER, Project
+
+# Says in which processes it was imported.
+COUNTED = f"""{HEADER}
+import os
+with open(os.path.join(os.path.dirname(__file__), "imported"), "a") as file:
+    print(os.getpid(), file=file)
+"""
+TWO_WRONG = """
+@kernel(ops.relu)
+def wrong(x):
+    y = torch.relu(x).contiguous()
+    last = y.view(-1)[-1:]
+    last[last.isfinite()] = 0
+    return y
+
+@kernel(ops.softmax)
+def also_wrong(x, dim):
+    return torch.softmax(x, dim) + (x.shape[-1] > 3)
+"""
+# What keeps a process from being forked safely.
+THREADED = """
+import threading, time
+threading.Thread(target=time.sleep, args=(600,), name="poller", daemon=True).start()
+"""
+# Torch's own pool of threads must not come to be in the template.
+COMPUTING = """
+TABLE = torch.randn(512, 512) @ torch.randn(512, 512)
+
+@kernel(ops.relu)
+def right(x):
+    assert bool((TABLE @ TABLE).isfinite().all())
+    return torch.relu(x)
+"""
+
+
+def imports(project: Project) -> int:
+    return len(Path(project.folder / "imported").read_text().split())
+
+
+def test_children_of_two_faulty_kernels_import_it_once(project: Project) -> None:
+    project.write("kernels.py", COUNTED + TWO_WRONG)
+    run = project.run("kernels.py")
+    assert run.code == 1
+    assert run.kernel("wrong")["findings"]
+    assert run.kernel("also_wrong")["findings"]
+    assert imports(project) <= 2  # in kfuzz itself, and in the template
+
+
+def test_what_cannot_be_forked_is_imported_by_each_child_and_that_is_said(
+    project: Project,
+) -> None:
+    project.write("kernels.py", COUNTED + THREADED + TWO_WRONG)
+    run = project.run("kernels.py")
+    assert run.code == 1
+    assert run.kernel("wrong")["findings"]
+    assert imports(project) > 3
+    assert "each child imports its file by itself" in run.err
+    assert "poller" in run.err
+
+
+def test_torch_works_in_children_of_a_file_that_computed(project: Project) -> None:
+    project.write("kernels.py", COUNTED + COMPUTING)
+    run = project.run("kernels.py")
+    assert run.code == 0
+    assert run.kernel("right")["contracts"]["K-VAL-01"]["verdict"] == "conforms"
+    assert imports(project) <= 2

@@ -1,0 +1,59 @@
+"""Questions about GPUs while a file is imported: answered, and by another process."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kfuzz.execution.device import facts
+
+
+@pytest.fixture
+def two_devices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have torch see two devices; the list tells which processes asked the driver."""
+    asked: list[int] = []
+    cuda = torch.cuda
+    found = [
+        SimpleNamespace(name=f"Chip {n}", major=9, minor=n, multi_processor_count=7 + n)
+        for n in range(2)
+    ]
+
+    def properties(device: object = None) -> SimpleNamespace:
+        asked.append(os.getpid())
+        return found[int(device or 0)]  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(cuda, "_is_compiled", lambda: True)
+    monkeypatch.setattr(cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(cuda, "get_device_properties", properties)
+    monkeypatch.setattr(cuda, "get_device_name", lambda device=None: "the real one")
+    return asked
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_another_process_asks(two_devices: list[int]) -> None:
+    kept = torch.cuda.get_device_name
+    with facts.answered_apart():
+        cuda = torch.cuda
+        assert (cuda.is_available(), cuda.device_count()) == (True, 2)
+        assert cuda.get_device_name() == "Chip 0"
+        assert cuda.get_device_name(torch.device("cuda:1")) == "Chip 1"
+        assert cuda.get_device_name("cuda:1") == "Chip 1"
+        assert cuda.get_device_capability(1) == (9, 1)
+        assert cuda.get_device_properties(1).multi_processor_count == 8
+        captured = cuda.get_device_name
+    assert two_devices == []  # none of it was asked in this process
+    assert torch.cuda.get_device_name is kept
+    assert captured() == "the real one"  # whoever keeps it is told the truth later
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_driver_that_fails_means_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> int:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", fails)
+    with facts.answered_apart():
+        assert not torch.cuda.is_available()
+        assert torch.cuda.device_count() == 0
