@@ -60,7 +60,9 @@ class FindingSaved:
         finding: as stored.
         path: its folder.
         is_new: False if the corpus already held the bucket.
-        stage: "found", "reduced" or "done".
+        stage: "found" or "done".
+        replaces: the id under which it was told as done before it was reduced further;
+            "" the first time.
     """
 
     kernel: str
@@ -68,6 +70,7 @@ class FindingSaved:
     path: str
     is_new: bool
     stage: str
+    replaces: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from kfuzz.core.budget import Depth
-from kfuzz.core.finding import Finding
+from kfuzz.core.finding import Finding, Reduction
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
-from kfuzz.engine.confirm.lifecycle import process
+from kfuzz.engine.confirm.lifecycle import further, process
 from tests.helpers.findings import finding
 
 Fails = Callable[[Case], bool]
@@ -139,3 +139,35 @@ def test_what_fails_in_no_fresh_child_is_neither_reduced_nor_told_apart() -> Non
     assert final.state is State.UNREPRODUCED
     assert runner.fresh == [(20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH))]
     assert final.reduction is None
+
+
+def further_from(runner: Any, start: Finding) -> list[Finding]:
+    saved: list[Finding] = []
+
+    def save(now: Finding) -> Finding:
+        saved.append(now)
+        return now
+
+    further(runner, start, seconds=60.0, stopped=lambda: False, save=save)
+    return saved
+
+
+def stopped_at(n: int) -> Finding:
+    return replace(found(n), state=State.CONFIRMED, reduction=Reduction(4, "time"))
+
+
+def test_what_had_to_stop_goes_on_from_there() -> None:
+    runner = Scripted(lambda case: case.elements >= 3 and case.elements % 16 > 0)
+    [final] = further_from(runner, stopped_at(20))
+    assert runner.fresh == [(3, (Depth.FULL, Depth.SEARCH, Depth.SEARCH))]
+    assert final.case.elements == 3
+    assert final.signature.contract == "C-CMP-03"
+    assert final.state is State.CONFIRMED
+    assert final.reduction is not None
+    assert final.reduction.stopped == "minimal"
+    assert final.reduction.evaluations > 4
+
+
+def test_what_does_not_come_again_stays_as_it_was_confirmed() -> None:
+    runner = Scripted(lambda case: True, fails_fresh=lambda case: False)
+    assert further_from(runner, stopped_at(20)) == []

@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.event import Event, Exited, Notice, Progress
+from kfuzz.core.finding import Explanation
 from kfuzz.core.verdict import State, Tried
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.gathered import MAX_POINTS, Gathered
@@ -284,6 +285,14 @@ def test_a_later_word_on_a_finding_replaces_the_earlier() -> None:
     (shown,) = run.findings
     assert (shown.finding.state, shown.is_new) == (State.KNOWN, True)
     assert results(run)["C-PRC-01"][0] == "skipped"
+
+
+def test_a_finding_reduced_further_takes_the_place_of_its_earlier_form() -> None:
+    early, found = finding(n=20), finding(explanation=Explanation())
+    again = replace(saved(found, "done"), replaces=early.id)
+    run = gathered([saved(early, "done"), again])
+    assert [s.finding for s in run.findings] == [found]
+    assert run.findings[0].is_new
 
 
 def test_a_curve_keeps_few_points_and_the_last() -> None:

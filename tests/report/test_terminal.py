@@ -17,7 +17,7 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.finding import Mark
+from kfuzz.core.finding import Explanation, Mark
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, State, Tried, Verdict
 from kfuzz.report.finding_view import finding_page, view
@@ -192,6 +192,19 @@ def test_one_bug_found_twice_is_drawn_once() -> None:
     shown = text_of([saved(found, "done"), saved(found, "done", is_new=False)])
     assert shown.count("replay: kfuzz replay") == 1
     assert f"the same bug as {found.id}, above" in shown
+
+
+def test_a_finding_that_is_reduced_further_is_drawn_once_more() -> None:
+    early, found = finding(n=20), finding(explanation=Explanation())
+    again = replace(saved(found, "done"), replaces=early.id)
+    shown = text_of([saved(early, "done"), again, finished(found)])
+    first, _, second = shown.partition(f"{early.id} is reduced further:")
+    assert "minimal input (20 elements" in first
+    assert "minimal input (3 elements" in second
+    assert f"kfuzz replay {found.id}" in second
+    same = replace(saved(finding(), "done"), replaces=early.id)
+    shown = text_of([saved(early, "done"), same, finished(finding())])
+    assert shown.count("minimal input (3 elements") == 1
 
 
 def test_a_bug_that_the_corpus_had_is_said_to_be_old() -> None:

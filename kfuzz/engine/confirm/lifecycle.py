@@ -160,7 +160,50 @@ def process(
         kept = replace(finding, reduction=Reduction(0, LARGE))
         return save(replace(kept, explanation=Explanation(complete=False)))
     deadline = time.monotonic() + seconds()
-    runner.hanging = hangs
+    return _within(runner, finding, first, deadline, stopped, save)
+
+
+def further(
+    runner: Runner,
+    finding: Finding,
+    *,
+    seconds: float,
+    stopped: Callable[[], bool],
+    save: Callable[[Finding], Finding],
+) -> None:
+    """Take a confirmed finding that a clock had stopped nearer to its minimum.
+
+    Args:
+        runner: of its kernel.
+        finding: as stored.
+        seconds: how long reduction and explanation may take.
+        stopped: whether a signal asks to stop.
+        save: stores the finding in place of the last one and returns it; not called
+            where it does not show in every fresh child this time.
+    """
+    tried = finding.reduction.evaluations if finding.reduction else 0
+
+    def kept(now: Finding) -> Finding:
+        if now.state is not finding.state or now.reduction is None:
+            return now
+        every = tried + now.reduction.evaluations
+        return save(replace(now, reduction=replace(now.reduction, evaluations=every)))
+
+    first = Confirmation(State.CONFIRMED, finding.failure)
+    deadline = time.monotonic() + seconds
+    _within(runner, finding, first, deadline, stopped, kept)
+
+
+def _within(
+    runner: Runner,
+    finding: Finding,
+    first: Confirmation,
+    deadline: float,
+    stopped: Callable[[], bool],
+    save: Callable[[Finding], Finding],
+) -> Finding:
+    """Reduce and explain a confirmed finding, what is established left established."""
+    runner.hanging = finding.signature.kind is Kind.HANG
     if is_beside_page(finding):
         runner.fault = first.failure
     try:

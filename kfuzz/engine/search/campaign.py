@@ -40,7 +40,12 @@ from kfuzz.engine.search.case_drawing import (
     strategy_of,
 )
 from kfuzz.engine.search.case_source import NO_GUIDES, Guide, GuidedSearch, Guides
-from kfuzz.engine.search.found import first_finding, taken_to_minimum
+from kfuzz.engine.search.found import (
+    FiledFinding,
+    first_finding,
+    taken_further,
+    taken_to_minimum,
+)
 from kfuzz.engine.search.guidance import is_climbed
 from kfuzz.engine.search.preconditions import (
     jobs_of,
@@ -58,6 +63,7 @@ from kfuzz.engine.search.progress import (
     trace_of,
 )
 from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.reductions import Reductions
 from kfuzz.engine.search.replay_first import replay_first
 from kfuzz.engine.search.round import UNFENCED, KernelSearch, Round, unreached
 from kfuzz.engine.search.scheduler import Scheduler
@@ -65,7 +71,7 @@ from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.jobs import Halt, streamed
-from kfuzz.engine.workers.runner import HANG_SECONDS, runner_of
+from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.templates import home_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.processes import Child
@@ -81,13 +87,6 @@ if TYPE_CHECKING:
 FIRST_ROUND: Final = 25
 LONGEST_ROUND: Final = 200
 FINDINGS_PER_KERNEL: Final = 6
-# Seconds given to reduce and explain one finding, and kept back from the run's
-# time for one confirmation.
-REDUCE_SECONDS: Final = 45.0
-REDUCE_UNLIMITED_SECONDS: Final = 600.0
-RESERVE_SECONDS: Final = 1.5
-# The last candidate, three forks, and the full limit.
-CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
 
@@ -177,6 +176,7 @@ class Campaign:
         if collective and "C-ORD-03" in classes:
             self.no_collective = collectives.unavailable(backend.device)
         self.jobs = jobs_of(config, backend, len(loaded))
+        self.reductions = Reductions(start=self.start, limit=limit, jobs=self.jobs)
         devices = backend.devices[: self.jobs]
         self.kernels = [
             self._prepare(kernel, classes, devices[number % len(devices)])
@@ -253,7 +253,7 @@ class Campaign:
                 )  # fmt: skip
             for each in self.kernels:
                 yield from self.opening(each)
-            for told in streamed(self._next_slice, self.jobs, halt=self.halt.set):
+            for told in self._searched():
                 # Counted where all is told, in order.
                 yield self.progress(told) if isinstance(told, KernelSearch) else told
         except StorageError as error:
@@ -275,6 +275,17 @@ class Campaign:
         yield RunFinished(elapsed, interrupted, self.config.seed, self.backend.name)
         if refused is not None:
             raise refused
+
+    def _searched(self) -> Iterator[Event | KernelSearch]:
+        """Search all kernels, take further what had to stop, and use what time is left.
+
+        Yields:
+            What happens, and a kernel at the end of each of its time slices.
+        """
+        yield from streamed(self._next_slice, self.jobs, halt=self.halt.set)
+        while self.reductions.kept_back and not self._expired():
+            yield from streamed(self._next_waiting, self.jobs, halt=self.halt.set)
+            yield from streamed(self._next_slice, self.jobs, halt=self.halt.set)
 
     def budget_of(self, kernel: BoundKernel) -> SizeBudget:
         """Return the limits on the sizes of a kernel's cases."""
@@ -315,24 +326,48 @@ class Campaign:
         return most is not None and self.count_findings() >= most
 
     def search_end(self) -> float:
-        """The moment after which no round begins: a confirmation is kept back."""
-        limit = self.config.budget.max_time
-        if limit is None:
-            return math.inf
-        return self.deadline - min(RESERVE_SECONDS, limit / 10)
+        """The moment after which no round begins, see `Reductions`."""
+        return self.reductions.search_end
 
     def _next_slice(self) -> Iterator[Event | KernelSearch] | None:
         """Return the next this_round, None once there are no more; threads call it."""
         kernel = self.scheduler.take()
         return None if kernel is None else self._taken(kernel)
 
+    def _next_waiting(self) -> Iterator[Event] | None:
+        """Return the next kernel's findings that wait, taken further; see above."""
+        taken = None if self._expired() else self.reductions.take()
+        if taken is None:
+            return None
+        kernel, entries = taken
+        return self._guarded(kernel, self._taken_further(kernel, entries))
+
+    def _taken_further(
+        self, kernel: KernelSearch, entries: list[FiledFinding]
+    ) -> Iterator[Event]:
+        for done, entry in enumerate(entries):
+            seconds = self.reductions.more(len(entries) - done)
+            yield from taken_further(
+                kernel, entry, seconds=seconds, stopped=self._expired
+            )
+        if kernel.done:
+            self._close(kernel)
+
     def _taken(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
-        """Yield what happens in a kernel's this_round, and the kernel at its end.
+        """Yield what happens in a kernel's this_round, and the kernel at its end."""
+        try:
+            yield from self._guarded(kernel, self._time_slice(kernel))
+        finally:
+            self.scheduler.give(kernel)
+        yield kernel
+
+    def _guarded(self, kernel: KernelSearch, work: Iterator[Event]) -> Iterator[Event]:
+        """Yield what happens in a piece of work on a kernel.
 
         What goes wrong in it is an error of that kernel, and no other.
         """
         try:
-            yield from self._time_slice(kernel)
+            yield from work
         except (BindingError, BackendError, StorageError):
             raise  # nothing else fares better
         except Exception as error:
@@ -343,9 +378,6 @@ class Campaign:
             text = f"given up: {line_of(error)}"
             yield Notice(kernel.node_id, text, trace=trace_of(error))
             self._close(kernel)
-        finally:
-            self.scheduler.give(kernel)
-        yield kernel
 
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
@@ -453,29 +485,28 @@ class Campaign:
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
         finding = first_finding(kernel, case, report, seed=self.config.seed)
-        yield from taken_to_minimum(
-            kernel,
-            finding,
-            self.corpus,
-            seconds=lambda: self._reduce_seconds(finding),
-            stopped=self._expired,
-        )
+        with self.reductions.counted() as confirmed:
 
-    def _reduce_seconds(self, finding: Finding) -> float:
+            def seconds() -> float:
+                confirmed()
+                return self._reduce_seconds(kernel, finding)
+
+            yield from taken_to_minimum(
+                kernel,
+                finding,
+                self.corpus,
+                seconds=seconds,
+                stopped=self._expired,
+                wait=lambda entry: self.reductions.wait(kernel, entry),
+            )
+
+    def _reduce_seconds(self, kernel: KernelSearch, finding: Finding) -> float:
         """Return how long one finding may be reduced and explained."""
-        if self.deadline == math.inf:
-            # Evaluations bound it; the clock is a safety stop.
-            return REDUCE_UNLIMITED_SECONDS
-        left = self.deadline - time.monotonic() - RESERVE_SECONDS
-        if finding.signature.kind is Kind.HANG:
-            # Its minimum is confirmed under the full limit.
-            return min(REDUCE_SECONDS, max(left - CONFIRM_HANG_SECONDS, 0.0))
-        # Half of what is left: others want to be found too. While kernels wait for
-        # their first this_round, no more than a fair part of it.
-        fair = left / 2
+        left, most = self.deadline - time.monotonic(), self.config.budget.max_findings
         if any(not k.done and not k.rounds for k in self.kernels):
-            fair = min(fair, self.scheduler.share(left))
-        return min(REDUCE_SECONDS, max(fair, 0.0))
+            left = self.scheduler.share(left)  # others wait for their first round
+        last = most is not None and self.count_findings() + 1 >= most
+        return self.reductions.seconds(kernel, finding, share=left, last=last)
 
     def _retire(self, kernel: KernelSearch) -> None:
         """Close children beyond what may live at once, the current one last."""

@@ -10,7 +10,7 @@ from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, State
-from kfuzz.engine.confirm.lifecycle import process
+from kfuzz.engine.confirm.lifecycle import further, process
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.store.corpus import Corpus
@@ -116,6 +116,7 @@ def taken_to_minimum(
     *,
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
+    wait: Callable[[FiledFinding], None] = lambda entry: None,
 ) -> Iterator[Event]:
     """Save, confirm, reduce, confirm, explain; what cannot be saved is told in words.
 
@@ -125,6 +126,7 @@ def taken_to_minimum(
         corpus: where it is kept.
         seconds: how long it may be reduced and explained, asked once it is confirmed.
         stopped: whether the run is over.
+        wait: takes the finding as it came to be stored: time may have stopped it.
 
     Raises:
         StorageError: if it cannot be kept; what was told as saved is still there.
@@ -157,6 +159,47 @@ def taken_to_minimum(
     is_new = entry.is_new and final.id not in kernel.findings
     kernel.keep(final, entry.path)
     yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
+    if not stopped():
+        wait(entry)
+
+
+def taken_further(
+    kernel: KernelSearch,
+    entry: FiledFinding,
+    *,
+    seconds: float,
+    stopped: Callable[[], bool],
+) -> Iterator[Event]:
+    """Go on with a finding that was short of time; it stays as it is until it is done.
+
+    Args:
+        kernel: whose finding it is; gets it as it is stored in the end.
+        entry: where it is stored.
+        seconds: how long it may be reduced and explained.
+        stopped: whether the run is over.
+
+    Raises:
+        StorageError: if it cannot be kept; what was stored is still there.
+    """
+    before = entry.finding
+    kernel.quiet = True
+    try:
+        further(
+            kernel.runner, before, seconds=seconds, stopped=stopped, save=entry.save
+        )
+    except Stopped:
+        return
+    finally:
+        kernel.quiet = False
+    final = entry.settle()
+    if (final.id, final.case) == (before.id, before.case):
+        kernel.keep(final, entry.path)
+        return
+    is_new = entry.is_new and final.id not in kernel.findings.keys() - {before.id}
+    kernel.forget(before)
+    kernel.keep(final, entry.path)
+    path = str(entry.path)
+    yield FindingSaved(kernel.node_id, final, path, is_new, "done", before.id)
 
 
 def _unsaved(finding: Finding) -> str:

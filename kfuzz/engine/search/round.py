@@ -123,6 +123,11 @@ class KernelSearch:
         self.findings[finding.id] = finding
         self.paths[finding.id] = str(path)
 
+    def forget(self, finding: Finding) -> None:
+        """Count a finding no more, which is stored under another id now."""
+        self.findings.pop(finding.id, None)
+        self.paths.pop(finding.id, None)
+
     @property
     def unknown(self) -> int:
         """How many findings there are that nobody knew of before this run."""
