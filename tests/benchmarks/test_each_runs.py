@@ -1,5 +1,6 @@
 """Each benchmark runs: a table of little comes out of it. They measure if asked to."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ RUNS = {
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
     "oracle_table": "--seeds 1 --largest 3 --operators sum",
+    "real.run": "--seconds 5 --kernels liger_softmax",
     "reducer": "--seconds 5 --only relu_one_shape",
     "shadow_against_formulas": "--largest 2",
     "soak": "--device cpu --cases 20 --seconds 60 --jobs 1 --only torch_relu "
@@ -24,10 +26,15 @@ RUNS = {
     "--faults relu_native_over_read --json found.json",
 }
 
+# What some of them need besides.
+NEEDS = {"real.run": "liger_kernel"}
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_it_runs(name: str, tmp_path: Path) -> None:
+    if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
+        pytest.skip(f"needs {NEEDS[name]}")
     command = [sys.executable, "-m", f"tests.benchmarks.{name}", *RUNS[name].split()]
     done = subprocess.run(
         command, cwd=tmp_path, env=_environment(), capture_output=True, text=True
@@ -38,4 +45,5 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,64 @@
+"""Kernels of Liger-Kernel 0.8.5 as released, each bound in a line.
+
+Where its code says so, a claim stands beside: `llama` casting rounds before the weight,
+rope computes in the data's format, rows have at most 65,536 elements, gelu is the
+approximation by tanh.
+"""
+
+import torch
+from liger_kernel.transformers import functional as liger
+
+import kfuzz
+from kfuzz import strategies as ks
+from kfuzz.contracts import operators as ops
+
+relu_squared = kfuzz.Operator(
+    "relu_squared",
+    inputs={"x": ks.tensors("*")},
+    oracle=lambda x: torch.relu(x) * torch.relu(x),
+)
+dyt = kfuzz.Operator(
+    "dyt",  # a normalisation without statistics
+    inputs={
+        "x": ks.tensors("* N"),
+        "alpha": ks.tensors("O", role="weight"),
+        "gamma": ks.tensors("N", role="weight"),
+        "beta": ks.tensors("N", role="bias"),
+    },
+    oracle=lambda x, alpha, gamma, beta: torch.tanh(alpha * x) * gamma + beta,
+    shape_class="O == 1",
+)
+
+ROWS = "N <= 65536"
+
+kfuzz.kernel(ops.cross_entropy, shape_class="C <= 65536")(liger.liger_cross_entropy)
+kfuzz.kernel(ops.rms_norm, intermediates="output", shape_class=ROWS)(
+    liger.liger_rms_norm
+)
+kfuzz.kernel(ops.add_rms_norm, intermediates="output", shape_class=ROWS)(
+    liger.liger_fused_add_rms_norm
+)
+kfuzz.kernel(ops.layer_norm, shape_class=ROWS)(liger.liger_layer_norm)
+kfuzz.kernel(ops.group_norm, name="liger_group_norm")(
+    lambda x, weight, bias, num_groups=1, eps=1e-5: liger.liger_group_norm(
+        x, weight, bias, x.shape[1], num_groups, eps
+    )
+)
+kfuzz.kernel(ops.softmax, dims={-1}, shape_class=ROWS)(liger.liger_softmax)
+kfuzz.kernel(ops.swiglu, shape_class=ROWS)(liger.liger_swiglu)
+kfuzz.kernel(ops.geglu, algorithm="tanh_form", shape_class=ROWS)(liger.liger_geglu)
+kfuzz.kernel(relu_squared, shape_class=ROWS)(liger.liger_relu_squared)
+kfuzz.kernel(dyt)(liger.liger_dyt)
+kfuzz.kernel(
+    ops.rope.fixed(interleaved=False, repeats=2),
+    intermediates="output",
+    name="liger_rope",
+)(
+    lambda x, cos, sin: liger.liger_rope(
+        x.clone().transpose(1, 2),  # which is overwritten
+        x.clone().transpose(1, 2),
+        cos,
+        sin,
+        rotary_dim=x.shape[-1],
+    )[0].transpose(1, 2)
+)

@@ -1,0 +1,155 @@
+"""What a run of kfuzz spends its time on, seen from outside, whatever its version.
+
+`tests.benchmarks.real.run` copies this file to a folder and puts that first in
+PYTHONPATH: every Python process of the run loads it as it starts, and keeps what it
+counts in that folder, in a file for each process. It samples processor time by where
+the main thread is; in the process of the command also the time during which findings
+are confirmed and reduced, and when the first case was judged. Standard library only.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# Of processor time, between two samples.
+EVERY_SECONDS = 0.01
+# A child is ended at once: what it counted is written this often.
+WRITE_SECONDS = 0.1
+# Of time, between two looks at the threads of the command.
+LOOK_SECONDS = 0.02
+
+# Where its frames are says what a process does; the first that any frame matches. The
+# first holds for all processes, the others for children.
+MARKS = (
+    ("import", ("/kfuzz/targets/load.py",)),
+    ("compile", ("/triton/compiler/", "/triton/backends/", "/kfuzz/cuda/compilers.py")),
+    ("values", ("/kfuzz/execution/values/", "/kfuzz/execution/memory/")),
+    ("oracle", ("/contracts/", "/kfuzz/numerics/")),
+    ("call", ("/kfuzz/execution/calls/",)),
+)
+REDUCING = ("/kfuzz/engine/reduce/", "/kfuzz/engine/confirm/")
+
+
+class Counted:
+    """The counters of this process, in a file of its own."""
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.seconds: dict[str, float] = {}
+        self.told: dict[str, object] = {}
+        self._last = time.process_time()
+        self._below = self._of_others()
+        self._written = 0.0
+
+    def sample(self, _signal: int, frame: object) -> None:
+        """Count what was computed since the last sample."""
+        now, below = time.process_time(), self._of_others()
+        spent = now - self._last + below - self._below
+        self._last, self._below = now, below
+        phase = _phase(frame, self.role)
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+        if now - self._written >= WRITE_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Put the counters on disk, whole."""
+        self._written = time.process_time()
+        path = os.path.join(HERE, f"{os.getpid()}.json")
+        with open(f"{path}.new", "w") as file:
+            json.dump({"role": self.role, "seconds": self.seconds, **self.told}, file)
+        os.replace(f"{path}.new", path)
+
+    def _of_others(self) -> float:
+        """Processor time of a child's own processes, such as compilers."""
+        if self.role != "child":
+            return 0.0  # they count themselves
+        ended = os.times()
+        return ended.children_user + ended.children_system
+
+
+def _phase(frame: object, role: str) -> str:
+    """Return what the frames of a process say that it does."""
+    names = []
+    while frame is not None:
+        names.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    for phase, marks in MARKS if role == "child" else MARKS[:1]:
+        if any(mark in name for mark in marks for name in names):
+            return phase
+    return "other" if role == "child" else role
+
+
+def _watch_the_command(counted: Counted) -> None:
+    """Look at the threads that search, until the process ends."""
+    reducing, patched, last = 0.0, False, time.monotonic()
+    while True:
+        time.sleep(LOOK_SECONDS)
+        now = time.monotonic()
+        threads = [f for f in sys._current_frames().values() if _is_in(f, REDUCING)]
+        reducing += (now - last) * len(threads)
+        last = now
+        counted.told["reducing"] = reducing
+        record = sys.modules.get("kfuzz.engine.search.record")
+        if not patched and hasattr(record, "Record"):
+            _note_cases(record.Record, counted)
+            patched = True
+
+
+def _is_in(frame: object, marks: tuple[str, ...]) -> bool:
+    while frame is not None:
+        if any(mark in frame.f_code.co_filename for mark in marks):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _note_cases(record: type, counted: Counted) -> None:
+    """Have a record tell of its first case, and count structures."""
+    kinds: dict[int, set[int]] = {}
+
+    def noted(method: object) -> object:
+        def take(self: object, case: object, report: object) -> object:
+            taken = method(self, case, report)
+            if self.cases:
+                counted.told.setdefault("first", time.time())
+            tensors = [
+                (n, s.shape, s.element_strides, s.offset, s.dtype)
+                for n, s in case.tensors.items()
+            ]
+            kinds.setdefault(id(self), set()).add(
+                hash((tuple(tensors), tuple(case.scalars.items())))
+            )
+            counted.told["structures"] = sum(map(len, kinds.values()))
+            return taken
+
+        return take
+
+    record.take, record.take_batch = noted(record.take), noted(record.take_batch)
+
+
+def _begin(role: str) -> Counted:
+    counted = Counted(role)
+    signal.signal(signal.SIGPROF, counted.sample)
+    signal.setitimer(signal.ITIMER_PROF, EVERY_SECONDS, EVERY_SECONDS)
+    return counted
+
+
+def _arguments() -> list[str]:
+    """Return the command line; sys.argv is not there yet."""
+    with open("/proc/self/cmdline", "rb") as file:
+        return file.read().decode(errors="replace").split("\0")
+
+
+if "kfuzz.execution.processes.zygote" in _arguments():
+    _begin("preload")
+    os.register_at_fork(after_in_child=lambda: _begin("child"))
+elif "kfuzz" in _arguments():
+    import atexit
+
+    _command = _begin("command")
+    atexit.register(_command.write)
+    threading.Thread(target=_watch_the_command, args=[_command], daemon=True).start()
