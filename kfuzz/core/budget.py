@@ -106,3 +106,8 @@ class Spending:
     def running(self) -> float:
         """Seconds that it takes again where nothing has to be compiled."""
         return self.calling + self.rest
+
+    @property
+    def total(self) -> float:
+        """All seconds."""
+        return self.compiling + self.running

@@ -5,6 +5,7 @@ prefilter says: a suspect becomes a case like any other, and a batch that ends i
 is judged item by item.
 """
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -117,9 +118,9 @@ def prefilter_round(
         members=lambda case: items_of(case, batches, members),
         wanted=lambda case: kernel.discovery.wanted(case, admitted),
     )
-    search_round(drawn, made.take, cases=count, seed_value=seed_value)
+    search_round(drawn, made.take_drawn, cases=count, seed_value=seed_value)
     made.collect()
-    done = kernel.record.batches > before
+    done = kernel.record.batches > before or made.waiting
     kernel.unfiltered = 0 if done else kernel.unfiltered + 1
 
 
@@ -128,6 +129,7 @@ class BatchRound:
 
     Attributes:
         items: items prefiltered or judged so far.
+        waiting: whether a batch was drawn that waits for another round.
     """
 
     def __init__(self, kernel: KernelSearch, this_round: Round, *, most: int) -> None:
@@ -139,10 +141,13 @@ class BatchRound:
             most: items after which no more are prefiltered.
         """
         self.items = 0
+        self.waiting = False
         self._kernel = kernel
         self._round = this_round
         self._most = most
         self._pending: Burst | None = None
+        # The pending one as it was drawn.
+        self._drawn: Burst | None = None
         self._stale = self._failed = 0
         # Suspects judged that showed nothing new, by kind.
         self._known: Counter[str] = Counter()
@@ -158,6 +163,21 @@ class BatchRound:
         idle = self._stale >= STALE or self._failed >= FAILED
         return self._round.over or idle or self.left <= 0
 
+    def take_drawn(self, batch: Burst) -> None:
+        """Submit a batch that was drawn, or have it wait and submit what has waited."""
+        pace = self._kernel.pace
+        if pace is None or self.is_over():
+            self.take(batch)
+            return
+        if declined(self._kernel.loaded.kernel, batch.case):
+            return
+        if pace.batches.is_quick(batch):
+            self.take(batch)
+        else:
+            self.waiting = True
+        while not self.is_over() and (other := pace.batches.due()) is not None:
+            self.take(other)
+
     def take(self, batch: Burst) -> None:
         """Submit a burst once the one before is back; never raises."""
         if self.is_over() or declined(self._kernel.loaded.kernel, batch.case):
@@ -165,10 +185,10 @@ class BatchRound:
         self.collect()
         if self.is_over():
             return
-        batch = replace(batch, members=min(batch.members, self.left))
+        drawn, batch = batch, replace(batch, members=min(batch.members, self.left))
         with self._round.guarded():
             self._kernel.runner.submit(batch)
-            self._pending = batch
+            self._pending, self._drawn = batch, drawn
 
     def collect(self) -> None:
         """Take what the pending burst says, if one is; judge its suspects."""
@@ -176,7 +196,20 @@ class BatchRound:
         if batch is None:
             return
         with self._round.guarded():
-            self._take(batch, self._kernel.runner.prefiltered())
+            start = time.perf_counter()
+            made = self._kernel.runner.prefiltered()
+            self._learn_cost(batch, time.perf_counter() - start)
+            self._take(batch, made)
+
+    def _learn_cost(self, batch: Burst, waited: float) -> None:
+        """Count what a batch cost, by its child, or by the wait for it."""
+        pace = self._kernel.pace
+        if pace is None or self._drawn is None:
+            return
+        spending = self._kernel.runner.spending
+        seconds = waited if spending is None else spending.total
+        pace.costs.take(batch.case, spending, seconds, max(batch.members, 2))
+        pace.batches.ran(self._drawn, seconds)
 
     def _take(self, batch: Burst, made: Screened) -> None:
         self._kernel.learn_batch(batch, made)

@@ -47,6 +47,7 @@ from kfuzz.engine.search.found import (
     taken_to_minimum,
 )
 from kfuzz.engine.search.guidance import is_climbed
+from kfuzz.engine.search.plan import SHARE, Pace
 from kfuzz.engine.search.preconditions import (
     jobs_of,
     no_fences,
@@ -223,7 +224,19 @@ class Campaign:
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelSearch(loaded, runner, budget, record)
+        if self._is_paced():
+            compiles = self.backend.on.has.asynchronous
+            kernel.pace = Pace(kernel.discovery.ledger, compiles=compiles)
         return kernel
+
+    def _is_paced(self) -> bool:
+        """Whether cases run in an order that follows from what they cost.
+
+        Under a time limit alone: else the seed says which cases there are.
+        """
+        timed = self.config.budget.max_time is not None
+        counted = self.config.budget.max_cases is not None
+        return timed and not counted and self.config.scale is Scale.USUAL
 
     def _fork(self, kernel: KernelSearch) -> Child:
         return self.backend.fork(lambda: kernel.quiet)
@@ -264,6 +277,8 @@ class Campaign:
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
             if not self.guided and (text := unreached(kernel)):
+                yield Notice(kernel.node_id, text)
+            if kernel.pace is not None and (text := kernel.pace.told()):
                 yield Notice(kernel.node_id, text)
             yield (made := finished_of(kernel, self.classes))
             finished.append(made)
@@ -397,13 +412,16 @@ class Campaign:
         if limit is not None:
             cases = min(cases, limit - before)
         this_round = Round(kernel, stop=self.halt, deadline=self._share(began))
+        if kernel.pace is not None:
+            left = self.scheduler.share(max(self.search_end() - began, 0.0))
+            kernel.pace.limit = SHARE * (kernel.seconds + left)
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
         if guided := self.guided.get(kernel.node_id):
             guided.search(this_round, strategy, cases=cases, seed_value=number)
         else:
             climbs = is_climbed(kernel.rounds)
             search_round(
-                strategy, this_round.judge, cases=cases, seed_value=number,
+                strategy, this_round.judge_drawn, cases=cases, seed_value=number,
                 climb=climbs, draws=None if climbs else kernel.coverage.draws,
             )  # fmt: skip
             if kernel.budget.tall:  # too slow in batches

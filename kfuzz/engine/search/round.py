@@ -26,6 +26,7 @@ from kfuzz.core.verdict import (
 from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.engine.search.coverage import Coverage
 from kfuzz.engine.search.guidance import Discovery
+from kfuzz.engine.search.plan import Pace
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.workers.faults import charged, is_fault
 from kfuzz.engine.workers.jobs import Halt, Stopped
@@ -65,6 +66,8 @@ class KernelSearch:
         quiet: whether what its children print is dropped: while a finding is reduced,
             a crash would print the same stack a hundred times.
         collected: whether it has run beside a collective.
+        pace: plans what runs next by what it costs; None where the order of the cases
+            follows from the seed alone.
     """
 
     loaded: LoadedKernel
@@ -87,6 +90,7 @@ class KernelSearch:
     rate: float = 1.0
     quiet: bool = False
     collected: bool = False
+    pace: Pace | None = None
 
     @property
     def node_id(self) -> str:
@@ -208,6 +212,28 @@ class Round:
             judged = self._judged(case, suspect=suspect, settled=settled)
         return judged
 
+    def judge_drawn(self, case: Case) -> CaseReport | None:
+        """Judge a case that was drawn, or have it wait and judge what has waited.
+
+        Returns:
+            What the case itself taught; None if it waits, or the round is over.
+        """
+        pace = self._kernel.pace
+        if pace is None or self.over:
+            return self.judge(case)
+        report = None
+        if pace.cases.is_quick(case):
+            report = self._judge_due(pace, case)
+        while not self.over and (other := pace.cases.due()) is not None:
+            self._judge_due(pace, other)
+        return report
+
+    def _judge_due(self, pace: Pace, case: Case) -> CaseReport | None:
+        start = time.perf_counter()
+        report = self.judge(case)
+        pace.cases.ran(case, time.perf_counter() - start)
+        return report
+
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Have an error end the round that the block belongs to, not the run."""
@@ -220,8 +246,11 @@ class Round:
 
     def _judged(self, case: Case, *, suspect: bool, settled: bool) -> CaseReport:
         """Judge a case, see `judge`; raises what keeps kfuzz from judging it."""
-        runner = self._kernel.runner
+        runner, pace = self._kernel.runner, self._kernel.pace
+        start = time.perf_counter()
         report = runner.judge(case, Depth.SEARCH)
+        if pace is not None:
+            pace.costs.take(case, runner.spending, time.perf_counter() - start)
         if why := runner.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         accused = None if settled else self._accused(report)

@@ -1,0 +1,357 @@
+"""What the structures of one kernel are expected to cost, learnt as they run.
+
+A case costs a compilation, where its kernel is compiled for something that it is the
+first to have, and a run. Nothing is taken for granted but that compilers take longer
+for longer rows and calls for more work: how much longer, and whether sizes are
+compile-time constants at all, is what children report.
+"""
+
+import math
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kfuzz.core.budget import Spending
+from kfuzz.core.recipe import Case
+from kfuzz.core.tiles import TILES
+
+QUICK_SECONDS: Final = 0.05
+"""What takes no longer is not worth a plan."""
+
+# Before a compilation has been seen, it is held to take this long for rows of at most
+# 2^14 elements, and twice as long for each doubling: rows that are one block of more
+# than 2^16 are suspect.
+_FIRST_SECONDS: Final = 1.0
+_FIRST_ROW: Final = 14
+# Rows up to here take compilers no longer than shorter ones: what they do besides is
+# more.
+_FLAT_ROW: Final = 12
+# Reports by which odds and means are reckoned: earlier ones are forgotten.
+_KEPT: Final = 16
+# Reports after which what was expected is worked out anew.
+_REVIEWED: Final = 16
+# What takes so many times as long as the quicker quarter is no longer quick.
+_USUAL: Final = 4.0
+
+# What a dimension is called that its operator gives no name.
+_ANONYMOUS: Final = re.compile(r"d[0-9]+")
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What of a structure its costs are taken to depend on.
+
+    Attributes:
+        common: what kernels are specialised for besides sizes: types, layouts, flags,
+            and which sizes are 1 or divisible by 16.
+        sizes: the next power of two of each dimension, as a logarithm. Of dimensions
+            without names of their own, those of "row", the structured one, and of
+            "rows", the product of all others.
+        config: which configuration runs.
+        row: logarithm of the length of the structured axis, rounded up.
+        work: logarithm of the product of all dimensions and members, rounded up.
+        small: whether no dimension is above the least tile.
+        dtype: of the data.
+        members: how many calls of it make a batch; 1 for a case.
+    """
+
+    common: Key
+    sizes: Mapping[str, int]
+    config: int | None
+    row: int
+    work: int
+    small: bool
+    dtype: str
+    members: int
+
+    @property
+    def kind(self) -> tuple[bool, str]:
+        """Whether it is a batch, and of which type."""
+        return self.members > 1, self.dtype
+
+
+def traits_of(case: Case, members: int = 1) -> Traits:
+    """Return the traits of a structure, one call or a batch of it."""
+    tensors, data, dims = case.tensors.values(), case.data, case.dims
+    axis = data.fill.axis if data.fill is not None else -1
+    inside = -len(data.shape) <= axis < len(data.shape)
+    row = data.axes[axis] if inside else ""
+    lengths: dict[str, int] = {}
+    for name, n in dims.items():
+        if not _ANONYMOUS.fullmatch(name):
+            lengths[name] = n
+        elif name == row:
+            lengths["row"] = n
+        else:
+            lengths["rows"] = lengths.get("rows", 1) * n
+    flags = ((k, v) for k, v in case.scalars.items() if isinstance(v, bool | str))
+    return Traits(
+        common=(
+            tuple((s.dtype, s.strides is None, s.offset % TILES[0]) for s in tensors),
+            tuple((k, _divides(n)) for k, n in lengths.items()),
+            tuple(flags),
+        ),
+        sizes={name: _log2(n) for name, n in lengths.items()},
+        config=case.config,
+        row=_log2(dims.get(row, 0)),
+        work=_log2(math.prod(max(n, 1) for n in dims.values()) * members),
+        small=max(dims.values(), default=0) <= TILES[0],
+        dtype=data.dtype,
+        members=members,
+    )
+
+
+def _log2(n: int) -> int:
+    """Return the logarithm of the next power of two."""
+    return max(n - 1, 0).bit_length()
+
+
+def _divides(n: int) -> int:
+    return 1 if n == 1 else 16 if n % 16 == 0 else 0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a structure is expected to cost, in seconds.
+
+    Attributes:
+        compiling: for its compilation, times the odds that it needs one.
+        running: for all else.
+    """
+
+    compiling: float
+    running: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.compiling + self.running
+
+
+class Curve:
+    """Seconds by a size's logarithm, from what was seen of some sizes.
+
+    Args:
+        flat: sizes up to here are expected to take as long as one another.
+    """
+
+    def __init__(self, flat: int = 0) -> None:
+        self._flat = flat
+        self._seen: dict[int, deque[float]] = {}
+
+    def take(self, size: int, seconds: float) -> None:
+        """Take what one took."""
+        self._seen.setdefault(size, deque(maxlen=_KEPT)).append(seconds)
+
+    def at(self, size: int) -> float | None:
+        """Return what one is expected to take, None where nothing was seen.
+
+        The mean of its size's last ones. Else that of the next smaller size, twice as
+        much for each doubling, but no more than that of the next larger one.
+        """
+        if size in self._seen:
+            return self._mean(size)
+        below = max((s for s in self._seen if s < size), default=None)
+        above = min((s for s in self._seen if s > size), default=None)
+        most = math.inf if above is None else self._mean(above)
+        if below is None:
+            return None if above is None else most
+        doublings = max(size, self._flat) - max(below, self._flat)
+        return min(self._mean(below) * 2.0**doublings, most)
+
+    def typical(self) -> float | None:
+        """Return the mean over all sizes, None where nothing was seen."""
+        means = [self._mean(size) for size in self._seen]
+        return sum(means) / len(means) if means else None
+
+    def _mean(self, size: int) -> float:
+        seen = self._seen[size]
+        return sum(seen) / len(seen)
+
+
+@dataclass
+class _Odds:
+    """How often a compilation was needed, lately; `first` before anything is known."""
+
+    first: float
+    seen: deque[bool] = field(default_factory=lambda: deque(maxlen=_KEPT))
+
+    @property
+    def rate(self) -> float:
+        return (sum(self.seen) + self.first) / (len(self.seen) + 1)
+
+
+class Compilations:
+    """Which structures need a compilation, and how long it takes.
+
+    A dimension counts as a compile-time constant until structures in which it alone is
+    of a new size have mostly needed none.
+
+    Args:
+        expected: whether kernels are compiled in their calls here, so that unseen ones
+            are expected to be.
+    """
+
+    def __init__(self, *, expected: bool) -> None:
+        self._first = float(expected)
+        self._seconds = Curve(_FLAT_ROW)
+        self._common: set[Key] = set()
+        self._sizes: set[Key] = set()
+        self._built: set[Key] = set()
+        self._by_size: dict[str, _Odds] = {}
+        # Where types or layouts are new, where sizes meet for the first time, where
+        # the configuration is new, and where nothing is.
+        self._otherwise = _Odds(self._first)
+        self._met = _Odds(self._first)
+        self._configured = _Odds(self._first / 2)
+        self._again = _Odds(0.0)
+
+    def expected(self, traits: Traits) -> float:
+        """Return the seconds a compilation takes, times the odds that one is needed."""
+        odds = self._odds(traits)
+        if odds is self._again and odds.rate < 1 / 2:
+            return 0.0  # what else kernels are specialised for is rare
+        return odds.rate * self.seconds(traits.row)
+
+    def seconds(self, row: int) -> float:
+        """Return what one takes for rows of a length, given as a logarithm."""
+        if not self.constant:
+            return self._seconds.typical() or 0.0
+        seen = self._seconds.at(row)
+        if seen is not None:
+            return seen
+        return _FIRST_SECONDS * 2.0 ** max(row - _FIRST_ROW, 0) * self._first
+
+    @property
+    def constant(self) -> bool:
+        """Whether any dimension seems to be a compile-time constant."""
+        rates = [odds.rate for odds in self._by_size.values()]
+        return max(rates, default=self._first) >= 1 / 2
+
+    @property
+    def measured(self) -> bool:
+        """Whether a compilation has been seen."""
+        return self._seconds.typical() is not None
+
+    def is_new(self, traits: Traits) -> bool:
+        """Whether a structure seems to have a compiled kernel of its own."""
+        odds = self._odds(traits)
+        return odds not in (self._again, self._configured) and odds.rate >= 1 / 2
+
+    def take(self, traits: Traits, seconds: float) -> None:
+        """Take how long was compiled for a structure, which was enough."""
+        compiled = seconds > QUICK_SECONDS
+        new = self._new_sizes(traits)
+        if traits.common not in self._common:
+            self._otherwise.seen.append(compiled)
+        elif not new:
+            self._odds(traits).seen.append(compiled)
+        elif not compiled or len(new) == 1:  # else any of them may be why
+            for name in new:
+                self._size(name).seen.append(compiled)
+        if compiled:
+            self._seconds.take(traits.row, seconds)
+        self._common.add(traits.common)
+        self._sizes.update((traits.common, size) for size in traits.sizes.items())
+        self._built.add(_whole(traits))
+        self._built.add((*_whole(traits), traits.config))
+
+    def _odds(self, traits: Traits) -> _Odds:
+        """Return the odds that a compilation is needed, by what is new."""
+        if traits.common not in self._common:
+            return self._otherwise
+        if new := self._new_sizes(traits):
+            return max(map(self._size, new), key=lambda odds: odds.rate)
+        if _whole(traits) not in self._built and self.constant:
+            return self._met
+        if (*_whole(traits), traits.config) not in self._built:
+            return self._configured
+        return self._again
+
+    def _new_sizes(self, traits: Traits) -> list[str]:
+        """Return the dimensions of sizes that are new with what else is special."""
+        common, sizes = traits.common, traits.sizes.items()
+        return [size[0] for size in sizes if (common, size) not in self._sizes]
+
+    def _size(self, name: str) -> _Odds:
+        return self._by_size.setdefault(name, _Odds(self._first))
+
+
+def _whole(traits: Traits) -> Key:
+    return (traits.common, *traits.sizes.items())
+
+
+class Costs:
+    """What one kernel's structures cost so far, and are expected to.
+
+    Args:
+        compiles: whether kernels are compiled in their calls here.
+
+    Attributes:
+        version: another one once expectations may have changed.
+        compilations: what is known of them.
+    """
+
+    def __init__(self, *, compiles: bool) -> None:
+        self.version = 0
+        self.compilations = Compilations(expected=compiles)
+        self._reports = 0
+        # By whether it was a batch, and by element type.
+        self._running: dict[tuple[bool, str], Curve] = {}
+        self._lately: dict[bool, deque[float]] = {}
+
+    def expected(self, traits: Traits) -> Expected:
+        """Return what a structure is expected to cost."""
+        kind = traits.kind
+        if kind not in self._running:  # another type's, if any
+            kind = next((k for k in self._running if k[0] == kind[0]), kind)
+        curve = self._running.get(kind)
+        running = None if curve is None else curve.at(traits.work)
+        return Expected(self.compilations.expected(traits), running or 0.0)
+
+    def is_quick(self, traits: Traits, expected: Expected) -> bool:
+        """Whether something is run as it is drawn."""
+        if expected.total <= QUICK_SECONDS:
+            return True
+        lately = sorted(self._lately.get(traits.members > 1, ()))
+        usual = _USUAL * lately[len(lately) // 4] if lately else 0.0
+        slow = expected.running > max(QUICK_SECONDS, usual)
+        return expected.compiling <= QUICK_SECONDS and not slow
+
+    def take(
+        self, case: Case, spending: Spending | None, seconds: float, members: int = 1
+    ) -> None:
+        """Take what a structure cost.
+
+        Args:
+            case: the structure.
+            spending: what its child reported; None where it did not answer.
+            seconds: how long it was waited for.
+            members: how many calls of it made a batch.
+        """
+        traits = traits_of(case, members)
+        spent = spending or Spending(rest=seconds)
+        if spending is not None:
+            self.compilations.take(traits, spent.compiling)
+        self._reports += 1
+        if self._reports > 1:  # the first one warms up
+            curve = self._running.setdefault(traits.kind, Curve())
+            curve.take(traits.work, spent.running)
+            lately = self._lately.setdefault(members > 1, deque(maxlen=2 * _KEPT))
+            lately.append(spent.running)
+        if self._reports <= _REVIEWED or self._reports % _REVIEWED == 0:
+            self.version += 1
+
+    def take_built(self, case: Case, seconds: float) -> None:
+        """Take it that a structure's kernels lie in the cache now.
+
+        Args:
+            case: the structure.
+            seconds: for which they were compiled.
+        """
+        self.compilations.take(traits_of(case), seconds)
+        self.version += 1

@@ -1,0 +1,228 @@
+"""Which of the structures drawn runs next: what may show most per second.
+
+What is quick runs as it is drawn. What is not waits, and shares the time with it: half
+of what such structures get goes to those that promise most per second, half to those
+that have waited longest, so that none is left out for being slow. One that would take
+too much of the kernel's time waits until it would not.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from kfuzz.core.burst import Burst
+from kfuzz.core.recipe import Case
+from kfuzz.engine.search.costs import (
+    QUICK_SECONDS,
+    Costs,
+    Expected,
+    Traits,
+    traits_of,
+)
+from kfuzz.engine.search.strata import Ledger
+
+T = TypeVar("T", Case, Burst)
+
+SHARE: Final = 0.05
+"""The most of a kernel's time that one case may take, unless its sizes are small."""
+
+# Structures that wait at most.
+_MOST: Final = 64
+# What a draw takes, and the part of what a structure costs that is spent on looking for
+# quick ones before it runs out of turn.
+_DRAWING_SECONDS: Final = 0.003
+_LOOKING: Final = 0.1
+# Draws in a row while nothing may run, after which the cheapest does all the same.
+_STUCK: Final = 64
+_QUICK, _BEST, _OLDEST = "quick", "best", "oldest"
+
+
+@dataclass
+class Waiting(Generic[T]):
+    """A structure that waits.
+
+    Attributes:
+        item: a case or a batch.
+        case: its structure.
+        traits: what its costs depend on.
+        expected: what it is expected to cost.
+        version: of the costs from which that follows.
+    """
+
+    item: T
+    case: Case
+    traits: Traits
+    expected: Expected
+    version: int
+
+
+class Plan(Generic[T]):
+    """The cases of one kernel that are not run as they are drawn, or its batches.
+
+    Args:
+        costs: of the kernel.
+        ledger: of what its search has visited.
+        limit: returns the seconds that one case may take.
+
+    Attributes:
+        waiting: in the order in which they were drawn.
+    """
+
+    def __init__(
+        self, costs: Costs, ledger: Ledger, limit: Callable[[], float]
+    ) -> None:
+        self.waiting: list[Waiting[T]] = []
+        self._costs = costs
+        self._ledger = ledger
+        self._limit = limit
+        self._seconds = dict.fromkeys((_QUICK, _BEST, _OLDEST), 0.0)
+        # What runs, and what it was counted for.
+        self._running: dict[int, tuple[str, float]] = {}
+        self._reviewed = -1
+        # Draws since anything ran.
+        self._in_vain = 0
+
+    def is_quick(self, item: T) -> bool:
+        """Whether to run what was drawn at once; else it waits from now on."""
+        case, members = _structure(item)
+        traits = traits_of(case, members)
+        expected = self._costs.expected(traits)
+        if self._costs.is_quick(traits, expected):
+            self._begin(item, _QUICK, expected)
+            return True
+        made = Waiting(item, case, traits, expected, self._costs.version)
+        self.waiting.append(made)
+        self._in_vain += 1
+        if len(self.waiting) > _MOST:
+            self._drop()
+        return False
+
+    def due(self) -> T | None:
+        """Return what has waited and is to run now, None if nothing is."""
+        if not self.waiting:
+            return None
+        if self._reviewed != self._costs.version:
+            self._review()
+            for each in self.waiting:
+                if self._costs.is_quick(each.traits, each.expected):
+                    return self._chosen(each, _QUICK)
+            self._reviewed = self._costs.version
+        slow = self._seconds[_BEST] + self._seconds[_OLDEST]
+        is_turn = slow <= self._seconds[_QUICK]
+        if not (is_turn or self._in_vain):
+            return None
+        limit = self._limit()
+        admitted = [w for w in self.waiting if self.is_admitted(w, limit)]
+        if not admitted:
+            return self._cheapest() if self._in_vain >= _STUCK else None
+        kind, chosen = _OLDEST, admitted[0]
+        if self._seconds[_OLDEST] > self._seconds[_BEST]:
+            kind, chosen = _BEST, max(admitted, key=self._worth)
+        looked = self._in_vain * _DRAWING_SECONDS
+        if not is_turn and looked < _LOOKING * chosen.expected.total:
+            return None
+        return self._chosen(chosen, kind)
+
+    def ran(self, item: T, seconds: float) -> None:
+        """Count what something that was to run took."""
+        kind, counted = self._running.pop(id(item), (_QUICK, 0.0))
+        self._seconds[kind] += seconds - counted
+
+    def is_admitted(self, one: Waiting[T], limit: float) -> bool:
+        """Whether a structure may run where one case may take `limit` seconds."""
+        return one.expected.total <= limit or one.traits.small
+
+    def _drop(self) -> None:
+        """Forget the newest of those that may run, or of those that may not.
+
+        Of whichever there are more, so that neither keeps the other out.
+        """
+        limit = self._limit()
+        parts: dict[bool, list[Waiting[T]]] = {True: [], False: []}
+        for each in self.waiting:
+            parts[self.is_admitted(each, limit)].append(each)
+        self.waiting.remove(max(parts.values(), key=len)[-1])
+
+    def _worth(self, one: Waiting[T]) -> float:
+        """Return what a structure may show per second."""
+        shows = (
+            self._ledger.novelty(one.case)
+            + self._costs.compilations.is_new(one.traits) / 2
+        )
+        return shows / max(one.expected.total, QUICK_SECONDS / 10)
+
+    def _cheapest(self) -> T:
+        """Return what costs least, where all that is drawn costs too much."""
+        least = min(self.waiting, key=lambda w: w.expected.total)
+        return self._chosen(least, _OLDEST)
+
+    def _chosen(self, one: Waiting[T], kind: str) -> T:
+        self.waiting.remove(one)
+        self._begin(one.item, kind, one.expected)
+        return one.item
+
+    def _begin(self, item: T, kind: str, expected: Expected) -> None:
+        self._in_vain = 0
+        self._running[id(item)] = kind, expected.total
+        self._seconds[kind] += expected.total
+
+    def _review(self) -> None:
+        """Work out anew what the structures that wait are expected to cost."""
+        for each in self.waiting:
+            if each.version != self._costs.version:
+                each.expected = self._costs.expected(each.traits)
+                each.version = self._costs.version
+
+    def told(self) -> str:
+        """Return what is tried late, in words; "" if nothing is."""
+        limit = self._limit()
+        self._review()
+        late = [w for w in self.waiting if not self.is_admitted(w, limit)]
+        if not late:
+            return ""
+        least = min(late, key=lambda w: w.expected.total)
+        if least.expected.compiling <= least.expected.running:
+            return (
+                f"cases of about {least.case.elements:,} elements and more are tried "
+                f"late: one takes about {least.expected.running:.1f} s"
+            )
+        row, compilations = least.traits.row, self._costs.compilations
+        if not compilations.measured:
+            return ""
+        return (
+            f"rows above {1 << max(row - 1, 0):,} elements are tried late: compiling "
+            f"for one takes about {compilations.seconds(row):.1f} s"
+        )
+
+
+class Pace:
+    """What the search of one kernel knows of its costs, and plans by them.
+
+    Args:
+        ledger: of what it has visited.
+        compiles: as for `Costs`.
+
+    Attributes:
+        limit: seconds that one case may take.
+        costs: what was learnt of them.
+        cases: those that wait.
+        batches: those that wait.
+    """
+
+    def __init__(self, ledger: Ledger, *, compiles: bool) -> None:
+        self.limit = math.inf
+        self.costs = Costs(compiles=compiles)
+        self.cases: Plan[Case] = Plan(self.costs, ledger, lambda: self.limit)
+        self.batches: Plan[Burst] = Plan(self.costs, ledger, lambda: self.limit)
+
+    def told(self) -> str:
+        """Return what is tried late, in words; "" if nothing is."""
+        return self.cases.told() or self.batches.told()
+
+
+def _structure(item: Case | Burst) -> tuple[Case, int]:
+    """Return the structure of a case or a batch, and how many calls it makes."""
+    if isinstance(item, Burst):
+        return item.case, max(item.members, 2)
+    return item, 1

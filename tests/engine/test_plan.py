@@ -1,0 +1,191 @@
+"""What costs much waits, what is new and cheap comes first, and nothing starves."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from kfuzz.core.budget import Spending
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.engine.search.costs import Costs, Curve, traits_of
+from kfuzz.engine.search.plan import Pace
+from kfuzz.engine.search.strata import Ledger
+
+LIMIT = 3.0
+RUN = 0.01
+
+
+def case_of(rows: int, n: int, seed: int = 0, family: str = "randn") -> Case:
+    spec = TensorSpec((rows, n), ("d0", "d1"), "float32", fill=Fill(family, seed))
+    return Case({"x": spec}, config=seed)
+
+
+def drawn(seed: int, most: int = 20) -> Iterator[Case]:
+    """Yield cases as a search draws them, of rows of up to 2^most elements."""
+    chance = random.Random(seed)
+    number = 0
+    while True:
+        number += 1
+        n = max(2 ** chance.randrange(most + 1) + chance.choice((-1, 0, 1)), 1)
+        yield case_of(chance.choice((1, 2, 7)), n, number, chance.choice("abcd"))
+
+
+@dataclass
+class Search:
+    """A search whose kernel costs what a model says."""
+
+    compiling: Callable[[Case], float]
+    running: Callable[[Case], float] = lambda case: RUN
+    compiles: bool = True
+    ran: list[Case] = field(default_factory=list)
+    dearest: float = 0.0
+    seconds: float = 0.0
+    compiled: set[object] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger()
+        self.pace = Pace(self.ledger, compiles=self.compiles)
+        self.pace.limit = LIMIT
+
+    def run(self, seconds: float = 60.0) -> None:
+        draws, plan = drawn(1), self.pace.cases
+        while self.seconds < seconds:
+            case = next(draws)
+            if plan.is_quick(case):
+                self._judge(case)
+            while (other := plan.due()) is not None:
+                self._judge(other)
+            self.seconds += 0.002
+
+    def _judge(self, case: Case) -> None:
+        needed = self.compiling(case)
+        key = traits_of(case).common, needed
+        compiling = 0.0 if key in self.compiled else needed
+        self.compiled.add(key)
+        running = self.running(case)
+        spending = Spending(compiling=compiling, calling=running)
+        self.pace.costs.take(case, spending, spending.total)
+        self.pace.cases.ran(case, spending.total)
+        self.ledger.visit(case)
+        self.ran.append(case)
+        self.seconds += spending.total
+        self.dearest = max(self.dearest, spending.total)
+
+
+def row(case: Case) -> int:
+    return traits_of(case).row
+
+
+def test_a_kernel_with_one_block_for_each_row_gets_many_cases_and_no_dear_one() -> None:
+    search = Search(lambda case: 0.3 + 2.0 ** (row(case) - 14))
+    search.run()
+    assert search.dearest <= 2 * LIMIT
+    assert len(search.ran) > 1000
+    rows = Counter(map(row, search.ran))
+    assert all(rows[length] > 10 for length in range(14))
+    assert rows[15]
+    assert not rows[20]
+    told = search.pace.told()
+    assert told.startswith("rows above ")
+    assert "tried late: compiling" in told
+
+
+def test_a_kernel_that_goes_over_its_rows_is_not_kept_from_long_ones() -> None:
+    search = Search(lambda case: 0.3)
+    search.run()
+    rows = Counter(map(row, search.ran))
+    shares = [rows[length] / len(search.ran) for length in (5, 12, 20)]
+    assert min(shares) > 0.5 * max(shares)
+    assert not search.pace.told()
+
+
+def test_work_that_takes_long_leaves_time_for_many_small_cases() -> None:
+    search = Search(lambda case: 0.0, lambda case: 2e-5 * case.elements, compiles=False)
+    search.run()
+    assert search.dearest <= 2 * LIMIT
+    assert len(search.ran) > 500
+    assert "tried late: one takes about" in search.pace.told()
+
+
+def test_what_is_slow_but_affordable_is_not_starved() -> None:
+    """Half of the time goes to what waits, if it would take all of it."""
+
+    def running(case: Case) -> float:
+        return 1.0 if row(case) > 12 else RUN
+
+    search = Search(lambda case: 0.0, running, compiles=False)
+    search.run()
+    slow = sum(running(case) for case in search.ran if row(case) > 12)
+    assert 0.3 * search.seconds < slow < 0.7 * search.seconds
+
+
+def test_where_all_is_too_dear_the_cheapest_runs() -> None:
+    search = Search(lambda case: 0.0, lambda case: 10.0, compiles=False)
+    search.run(100.0)
+    assert len(search.ran) >= 5
+
+
+def test_small_cases_run_however_long_they_take() -> None:
+    pace = Pace(Ledger(), compiles=True)
+    pace.limit = 0.0
+    assert not pace.cases.is_quick(case_of(3, 1 << 10))
+    assert pace.cases.due() is None
+    small = case_of(3, 16)
+    assert not pace.cases.is_quick(small)
+    assert pace.cases.due() is small
+
+
+def test_what_has_been_compiled_elsewhere_runs_as_it_is_drawn() -> None:
+    search = Search(lambda case: 1.0)
+    case = case_of(4, 100)
+    assert not search.pace.cases.is_quick(case)
+    search.pace.costs.take_built(case, 1.0)
+    assert search.pace.cases.due() is case
+    assert search.pace.cases.is_quick(case_of(4, 100))
+
+
+def test_of_what_waits_the_new_and_cheap_comes_before_the_known() -> None:
+    pace = Pace(Ledger(), compiles=True)
+    known, new = case_of(4, 200, 1, "ones"), case_of(4, 200, 2, "zeros")
+    pace.costs.take(case_of(2, 3), Spending(compiling=1.0), 1.0)
+    pace.cases.ran(case_of(2, 3), 0.0)
+    for _ in range(5):
+        pace.cases._ledger.visit(known)
+    oldest, first = case_of(4, 90, 3, "ones"), pace.cases
+    for each in (oldest, known, new):
+        assert not first.is_quick(each)
+    assert first.due() is oldest
+    first.ran(oldest, 1.0)
+    first._seconds["quick"] += 10.0
+    assert first.due() is new
+
+
+def test_a_curve_goes_up_from_what_was_seen() -> None:
+    curve = Curve(flat=12)
+    assert curve.at(5) is None
+    curve.take(4, 0.5)
+    assert curve.at(4) == curve.at(12) == 0.5
+    assert curve.at(14) == pytest.approx(2.0)
+    curve.take(16, 1.0)
+    assert curve.at(14) == 1.0
+    assert curve.at(2) == 0.5
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_whether_sizes_are_constants_is_learnt(constant: bool) -> None:
+    costs = Costs(compiles=True)
+    assert costs.compilations.constant
+    for number in range(1, 12):
+        case = case_of(3, (1 << number) + 3)
+        spent = Spending(compiling=0.5 if constant or number == 1 else 0.0)
+        costs.take(case, spent, 0.5)
+    assert costs.compilations.constant is constant
+    long = costs.expected(traits_of(case_of(3, (1 << 19) + 3)))
+    assert (long.compiling > 10) is constant
+
+
+def test_what_compiles_nothing_is_not_expected_to() -> None:
+    costs = Costs(compiles=False)
+    assert costs.expected(traits_of(case_of(1, 1 << 20))).total == 0.0
