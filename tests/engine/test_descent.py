@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -99,6 +99,36 @@ def test_what_is_kept_is_there_in_the_next_change() -> None:
     descent.take_each(range(12), zeroed)
     assert {i for i, v in enumerate(values(descent.best)) if v} == needed
     assert descent.evaluations == 12
+
+
+def test_of_each_the_first_that_fails_is_taken_and_the_next_begins_there() -> None:
+    case = case_of(12)
+
+    def lowered(case: Case, i: int) -> Iterator[Case]:
+        for lower in range(int(values(case)[i]) % 3):
+            made = [int(v) for v in values(case)]
+            made[i] = lower
+            data = b"".join(v.to_bytes(2, "little", signed=True) for v in made)
+            yield case.with_tensor("x", TensorSpec((12,), ("a",), "int16", values=data))
+
+    def alone(descent: Descent) -> None:
+        for i in range(12):
+            descent.take_first(lowered(descent.best, i))
+
+    def together(descent: Descent) -> None:
+        descent.take_first_of_each(range(12), lowered)
+
+    ends, looked, requests = [], [], []
+    for walk in (alone, together):
+        asked = Recorded(lambda c: sum(v in (0, 1) for v in values(c)) % 3 > 0)
+        descent = Descent(case, asked, lambda c: True, math.inf)
+        walk(descent)
+        ends.append(descent.best)
+        looked.append(asked.judged)
+        requests.append(asked.requests)
+    assert ends[0] == ends[1] != case
+    assert looked[0] == looked[1]
+    assert requests[1] < requests[0]
 
 
 def test_no_case_is_asked_about_twice_and_none_outside_the_domain() -> None:

@@ -76,12 +76,29 @@ class Descent:
             items: what to change.
             change: returns a case with one changed, None if that changes nothing.
         """
+
+        def offered(case: Case, item: _Item) -> Iterator[Case]:
+            if (made := change(case, item)) is not None:
+                yield made
+
+        self.take_first_of_each(items, offered)
+
+    def take_first_of_each(
+        self, items: Iterable[_Item], offered: Callable[[Case, _Item], Iterable[Case]]
+    ) -> None:
+        """Do as `take_first` for each of several items, one after the other.
+
+        Args:
+            items: what to change.
+            offered: yields the cases with one changed, the most welcome first.
+        """
         left = list(items)
         while left:
             base = self.best
             # As if none was kept, which is true up to the first that is.
-            made = ((i, change(base, item)) for i, item in enumerate(left))
-            kept = self._take((i, case) for i, case in made if case is not None)
+            kept = self._take(
+                (i, case) for i, item in enumerate(left) for case in offered(base, item)
+            )
             if kept is None:
                 return
             left = left[kept + 1 :]

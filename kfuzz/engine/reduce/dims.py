@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Final
 
 from kfuzz.core.recipe import Case
@@ -36,10 +36,8 @@ def shrink_dims(descent: Descent) -> None:
         while descent.take_first(_runs(descent.best, axis)):
             pass
         _delete_blocks(descent, axis)
-    names = list(descent.best.dims)
-    for i, one in enumerate(names):
-        for other in names[i + 1 :]:
-            descent.take_first(_shrunk_together(descent.best, one, other))
+    pairs = combinations(descent.best.dims, 2)
+    descent.take_first_of_each(pairs, _shrunk_together)
 
 
 def _collapsed(case: Case) -> Iterator[Case]:
@@ -85,8 +83,9 @@ def _delete_blocks(descent: Descent, axis: str) -> None:
         block //= 2
 
 
-def _shrunk_together(case: Case, one: str, other: str) -> Iterator[Case]:
+def _shrunk_together(case: Case, pair: tuple[str, str]) -> Iterator[Case]:
     """Yield two dimensions shrunk of which one is the other, or a multiple of it."""
+    one, other = pair
     if one not in case.dims or other not in case.dims:
         return
     least, most = sorted((one, other), key=lambda axis: case.dims[axis])

@@ -127,10 +127,12 @@ def _drop_axes(descent: Descent) -> None:
 
 def _simplify_layout(descent: Descent) -> None:
     """Make tensors contiguous, unaligned offsets 0, steps the least possible."""
-    for name in descent.best.tensors:
-        case = descent.best
-        specs = _simpler_layouts(case.tensors[name])
-        descent.take_first(case.with_tensor(name, spec) for spec in specs)
+
+    def simpler(case: Case, name: str) -> Iterator[Case]:
+        for spec in _simpler_layouts(case.tensors[name]):
+            yield case.with_tensor(name, spec)
+
+    descent.take_first_of_each(descent.best.tensors, simpler)
 
 
 def _simpler_layouts(spec: TensorSpec) -> Iterator[TensorSpec]:

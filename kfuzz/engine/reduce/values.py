@@ -6,6 +6,7 @@ Which values are simpler than others stands at the end.
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from kfuzz.core.dtypes import (
@@ -141,13 +142,14 @@ def _simplify_singles(descent: Descent, name: str) -> None:
     groups: dict[int, list[int]] = {}
     for i, pattern in enumerate(patterns_of(descent.best, name)):
         groups.setdefault(pattern, []).append(i)
+    items: list[list[int]] = []
     for places in groups.values():
-        descent.take_first(_simpler(descent.best, name, places))
-        for i in places if len(places) > 1 else ():
-            descent.take_first(_simpler(descent.best, name, [i]))
+        items.append(places)
+        items += [[i] for i in places] if len(places) > 1 else []
+    descent.take_first_of_each(items, partial(_simpler, name))
 
 
-def _simpler(case: Case, name: str, places: list[int]) -> Iterator[Case]:
+def _simpler(name: str, case: Case, places: list[int]) -> Iterator[Case]:
     """Yield the case with equal elements replaced by a simpler value."""
     spec = case.tensors[name]
     pattern = patterns_of(case, name)[places[0]]
