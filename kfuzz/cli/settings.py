@@ -134,8 +134,9 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "max-time",
             values.DURATION,
-            "For the whole run: 90, 90s, 10m, 1h, 1h30m. Default: the profile's; 60s "
-            "without one, and without limit if --max-cases is given.",
+            "For the whole run, from the first case on; start-up is not counted: 90, "
+            "90s, 10m, 1h, 1h30m. Default: the profile's; 60s without one, and without "
+            "limit if --max-cases is given.",
             "60s",
             {"pr": "5m", "nightly": "3h"},
             repeated=True,

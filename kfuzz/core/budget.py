@@ -62,7 +62,7 @@ class Budget:
     """Limits of one campaign; the first one reached ends it.
 
     Attributes:
-        max_time: seconds for the whole run, None for no limit.
+        max_time: seconds for the whole run, its start-up aside; None for no limit.
         max_cases: cases per kernel, None for no limit.
         max_findings: findings over the whole run, None for no limit.
     """

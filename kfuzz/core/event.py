@@ -260,12 +260,15 @@ class RunFinished:
         interrupted: whether a signal ended it.
         seed: the run's seed.
         device: backend.
+        startup_s: of these seconds those before cases could be judged, which a time
+            limit does not count.
     """
 
     elapsed_s: float
     interrupted: bool
     seed: int
     device: str
+    startup_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ class RunConfig:
         calibration: what `kfuzz calibrate` printed; None for what is kept of others.
         keep_inputs: whether a guide begins with the inputs that earlier runs kept, and
             keeps its own: what is drawn then depends on them too.
-        started: `time.monotonic()` from which `max_time` counts; the campaign's
-            own start where it is None.
+        started: `time.monotonic()` when the command began, from which start-up counts;
+            the campaign's own start where it is None.
     """
 
     targets: tuple[str, ...]

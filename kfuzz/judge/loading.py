@@ -41,6 +41,9 @@ class JudgedRunner(Runner):
         # Whether it hangs: then no further run is made for a smaller case.
         self._hung = False
 
+    def open(self) -> None:
+        """Do nothing: a candidate's child is started when it is asked for."""
+
     def judge(self, case: Case, depth: Depth) -> CaseReport:
         """Run and judge one case.
 

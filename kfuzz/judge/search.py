@@ -67,6 +67,7 @@ class Search(Campaign):
         # Confirmed findings that rest on NaN or infinities: after one only numbers.
         self._not_numbers: set[str] = set()
         super().__init__(config, stop, backend, list(loaded), classes)
+        self.clock.begin(self.clock.started)  # a judge has its time, start-up included
         for kernel in self.kernels:
             kernel.record.notices = {UNSEEN: False}
 
@@ -182,7 +183,9 @@ class Search(Campaign):
         """The moment after which no round begins: time to confirm is kept."""
         limit = self.config.budget.max_time
         end = super().search_end()
-        return end if limit is None else min(end, self.start + _SEARCHING * limit)
+        if limit is None:
+            return end
+        return min(end, self.clock.started + _SEARCHING * limit)
 
 
 def _seeds(reference: Reference, seed: int) -> Iterator[int]:

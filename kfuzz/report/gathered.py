@@ -157,6 +157,11 @@ class Gathered:
         return self.timeline[-1].elapsed_s if self.timeline else 0.0
 
     @property
+    def startup_s(self) -> float:
+        """Seconds of these that were start-up; 0 where that is not known."""
+        return self.finished.startup_s if self.finished else 0.0
+
+    @property
     def cases(self) -> int:
         """Cases run, as far as is known."""
         counted = sum(k.cases for k in self.kernels.values())

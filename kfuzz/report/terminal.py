@@ -196,8 +196,9 @@ class TerminalReport:
         known = sum(f.state is State.KNOWN for k in self._finished for f in k.findings)
         words += f" ({known} of them known)" if known else ""
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
+        started = f" ({event.startup_s:.1f} s to start)" if event.startup_s else ""
         self._say(
-            f"{words} in {counted(cases, 'case')}, {event.elapsed_s:.1f} s on "
+            f"{words} in {counted(cases, 'case')}, {event.elapsed_s:.1f} s{started} on "
             f"{event.device}, seed {event.seed}{stopped}"
         )
         if self._repeat:

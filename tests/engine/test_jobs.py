@@ -262,11 +262,34 @@ def test_under_a_time_limit_shares_follow_what_is_discovered() -> None:
 
 def test_a_turn_may_take_what_its_job_has_of_the_time() -> None:
     kernels = [kernel(n) for n in "abcd"]
-    assert turns(kernels, 1).share(100.0) == 25.0
-    assert turns(kernels, 2).share(100.0) == 50.0
+    first = kernels[0]
+    assert turns(kernels, 1).share(100.0, first) == 25.0
+    assert turns(kernels, 1).turn(100.0, first) == 12.5
+    assert turns(kernels, 2).turn(100.0, first) == 25.0
     for done in kernels[1:]:
         done.done = True
-    assert turns(kernels, 2).share(100.0) == 100.0
+    assert turns(kernels, 2).turn(100.0, first) == 100.0
+
+
+@pytest.mark.parametrize("still", ["soft", "soft.backward"])
+def test_a_kernel_and_its_gradient_share_time_by_what_they_show(still: str) -> None:
+    """What discovers nothing more keeps its part of the floor, however slow it is."""
+    pair = [kernel("soft"), kernel("soft.backward")]
+    for each in pair:
+        rate = 0.0 if each.loaded.target.name == still else 1.0
+        each.discovery = SimpleNamespace(rate=rate)
+    made, left = turns(pair, 1, timed=True), 400.0
+    while left > 0.1:
+        taken = made.take()
+        assert taken is not None
+        # The one that shows nothing takes all that it is given; the other is quick.
+        slow = min(made.turn(left, taken), left)
+        spent = slow if taken.loaded.target.name == still else min(1.0, left)
+        made.charge(taken, spent)
+        made.give(taken)
+        left -= spent
+    stuck = next(k for k in pair if k.loaded.target.name == still)
+    assert stuck.seconds < 0.3 * sum(k.seconds for k in pair)
 
 
 def test_who_waits_can_be_put_aside() -> None:

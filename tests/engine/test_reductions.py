@@ -15,6 +15,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind, Signature, State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import campaign, reductions
+from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.reductions import (
     FIRST_SECONDS,
     KEPT_SECONDS,
@@ -46,8 +47,9 @@ class Account:
     """Shares out the time of a run that began some seconds ago."""
 
     def __init__(self, limit: float | None, *, ago: float = 0.0, jobs: int = 1) -> None:
-        start = time.monotonic() - ago
-        self.made = Reductions(start=start, limit=limit, jobs=jobs)
+        clock = RunClock(limit, jobs=jobs, started=time.monotonic() - ago)
+        clock.begin(clock.started)
+        self.made = Reductions(clock, jobs=jobs)
 
     def seconds(
         self,

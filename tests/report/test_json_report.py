@@ -46,6 +46,7 @@ def test_a_run_has_the_documented_shape() -> None:
         "seed": 7,
         "device": "cpu",
         "elapsed_s": 12.34,
+        "startup_s": 0.0,
         "interrupted": False,
         "jobs": 1,
         "kernels": [
@@ -187,3 +188,9 @@ def test_a_kernel_says_what_its_verdicts_rest_on() -> None:
         [kernel] = report([finished(tried=tried)])["kernels"]
         told = (kernel["decided"], kernel["structures"], kernel["evidence"])
         assert told == (tried.cases, tried.structures, evidence)
+
+
+def test_start_up_is_told_apart_once_it_is_known() -> None:
+    told = report([*campaign()[:-1], RunFinished(12.34, False, 7, "cpu", 3.21)])
+    assert (told["elapsed_s"], told["startup_s"]) == (12.34, 3.21)
+    assert "startup_s" not in report(campaign()[:-1])

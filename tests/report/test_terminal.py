@@ -104,6 +104,12 @@ repeat: kfuzz run mine.py --max-time 60s --seed 7
     )
 
 
+def test_start_up_is_told_apart() -> None:
+    assert "12.3 s on cpu" in text_of([RunFinished(12.34, False, 7, "cpu")])
+    end = RunFinished(12.34, False, 7, "cpu", startup_s=3.21)
+    assert "12.3 s (3.2 s to start) on cpu" in text_of([end])
+
+
 def test_refusals_say_what_to_declare() -> None:
     shown = text_of([finished(refusals=(REFUSAL,)), RunFinished(1.0, False, 7, "cpu")])
     assert (

@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
+    KfuzzError,
     StorageError,
     UsageError,
 )
@@ -40,6 +41,7 @@ from kfuzz.engine.search.case_drawing import (
     strategy_of,
 )
 from kfuzz.engine.search.case_source import NO_GUIDES, Guide, GuidedSearch, Guides
+from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.found import (
     FiledFinding,
     first_finding,
@@ -71,7 +73,7 @@ from kfuzz.engine.search.scheduler import Scheduler
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
-from kfuzz.engine.workers.jobs import Halt, streamed
+from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.templates import home_of
 from kfuzz.execution.device import collectives
@@ -168,16 +170,17 @@ class Campaign:
         self.calibrations = Calibrations(backend.name, config.calibration)
         self.corpus = Corpus(config.corpus)
         self.corpus.require_writable()
-        self.start = time.monotonic() if config.started is None else config.started
-        limit = config.budget.max_time
-        self.deadline = math.inf if limit is None else self.start + limit
+        began = time.monotonic()
         # None where no kernel here has any to do with them.
         self.no_collective: str | None = None
         collective = backend.on.has.collectives and backend.isolated
         if collective and "C-ORD-03" in classes:
             self.no_collective = collectives.unavailable(backend.device)
         self.jobs = jobs_of(config, backend, len(loaded))
-        self.reductions = Reductions(start=self.start, limit=limit, jobs=self.jobs)
+        limit = config.budget.max_time
+        started = began if config.started is None else config.started
+        self.clock = RunClock(limit, jobs=self.jobs, started=started)
+        self.reductions = Reductions(self.clock, jobs=self.jobs)
         devices = backend.devices[: self.jobs]
         self.kernels = [
             self._prepare(kernel, classes, devices[number % len(devices)])
@@ -260,6 +263,7 @@ class Campaign:
         refused: StorageError | None = None
         try:
             if self.config.replay:
+                self._open_first()
                 yield from replay_first(
                     self.kernels, self.config, self.backend,
                     classes=self.classes, stop=self.stop, end=self.search_end(),
@@ -285,9 +289,13 @@ class Campaign:
             if not kernel.loaded.target.reference:  # judged by a rule of its own
                 yield from watched(kernel, self.config.scale)
         yield from self.calibrations.warn(self.kernels, finished)
-        elapsed = time.monotonic() - self.start
-        interrupted = self.stop.is_set()
-        yield RunFinished(elapsed, interrupted, self.config.seed, self.backend.name)
+        yield RunFinished(
+            self.clock.elapsed_s,
+            self.stop.is_set(),
+            self.config.seed,
+            self.backend.name,
+            self.clock.startup_s,
+        )
         if refused is not None:
             raise refused
 
@@ -328,7 +336,7 @@ class Campaign:
         )
 
     def _expired(self) -> bool:
-        return self.halt.is_set() or time.monotonic() >= self.deadline
+        return self.halt.is_set() or time.monotonic() >= self.clock.deadline
 
     def over(self) -> bool:
         """Whether no further round begins."""
@@ -394,8 +402,30 @@ class Campaign:
             yield Notice(kernel.node_id, text, trace=trace_of(error))
             self._close(kernel)
 
+    def _open(self, kernel: KernelSearch) -> None:
+        """Get a kernel ready that has not been judged yet: that is start-up.
+
+        Raises:
+            Stopped: the run is over.
+        """
+        with self.clock.opening():
+            if not self.guided:  # what draws for it calls it as well
+                kernel.runner.open()
+
+    def _open_first(self) -> None:
+        """Have the time of the run begin before its first time slice."""
+        with suppress(KfuzzError, Stopped):  # its time slice says so
+            self._open(self.kernels[0])
+
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
+        if not kernel.rounds:
+            try:
+                self._open(kernel)
+            except Stopped:
+                text = "not searched: it was not ready when the run ended"
+                yield Notice(kernel.node_id, text)
+                return
         began = time.monotonic()
         before = kernel.record.cases
         limit = self.config.budget.max_cases
@@ -411,10 +441,11 @@ class Campaign:
         cases = min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
         if limit is not None:
             cases = min(cases, limit - before)
-        this_round = Round(kernel, stop=self.halt, deadline=self._share(began))
+        this_round = Round(kernel, stop=self.halt, deadline=self._share(kernel, began))
         if kernel.pace is not None:
-            left = self.scheduler.share(max(self.search_end() - began, 0.0))
-            kernel.pace.limit = SHARE * (kernel.seconds + left)
+            left = max(self.search_end() - began, 0.0)
+            whole = kernel.seconds + self.scheduler.share(left, kernel)
+            kernel.pace.limit = SHARE * whole
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
         if guided := self.guided.get(kernel.node_id):
             guided.search(this_round, strategy, cases=cases, seed_value=number)
@@ -482,11 +513,11 @@ class Campaign:
             ),
         )
 
-    def _share(self, now: float) -> float:
+    def _share(self, kernel: KernelSearch, now: float) -> float:
         """Return when this round must end, so that shares stay fair."""
         if self.config.budget.max_time is None:
             return math.inf
-        fair = self.scheduler.share(self.search_end() - now)
+        fair = self.scheduler.turn(self.search_end() - now, kernel)
         return min(self.search_end(), now + max(fair, 0.2))
 
     def _counted(
@@ -520,9 +551,11 @@ class Campaign:
 
     def _reduce_seconds(self, kernel: KernelSearch, finding: Finding) -> float:
         """Return how long one finding may be reduced and explained."""
-        left, most = self.deadline - time.monotonic(), self.config.budget.max_findings
+        most = self.config.budget.max_findings
+        left = self.clock.deadline - time.monotonic()
         if any(not k.done and not k.rounds for k in self.kernels):
-            left = self.scheduler.share(left)  # others wait for their first round
+            # Others wait for their first round.
+            left = self.scheduler.share(left, kernel)
         last = most is not None and self.count_findings() + 1 >= most
         return self.reductions.seconds(kernel, finding, share=left, last=last)
 
@@ -553,6 +586,6 @@ class Campaign:
         return progress_of(
             self.kernels,
             kernel,
-            elapsed_s=time.monotonic() - self.start,
+            elapsed_s=self.clock.elapsed_s,
             findings=self.count_findings(),
         )

@@ -9,6 +9,7 @@ from typing import Final
 
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import FAILING, Kind
+from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.found import FiledFinding
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.runner import HANG_SECONDS
@@ -38,14 +39,12 @@ class Reductions:
     comes out. Under one a finding that had to stop waits until the search is done.
 
     Args:
-        start: `time.monotonic()` from which the limit counts.
-        limit: seconds of the run; None for no limit.
+        clock: of the run.
         jobs: findings reduced at once.
     """
 
-    def __init__(self, *, start: float, limit: float | None, jobs: int) -> None:
-        self._limit, self._jobs = limit, jobs
-        self._start = start
+    def __init__(self, clock: RunClock, *, jobs: int) -> None:
+        self._clock, self._limit, self._jobs = clock, clock.limit, jobs
         self._lock = threading.Lock()
         # Seconds of all jobs that findings have taken as they came.
         self._taken = 0.0
@@ -67,8 +66,7 @@ class Reductions:
         """
         if self._limit is None:
             return UNLIMITED_SECONDS  # evaluations bound it
-        now = time.monotonic()
-        left = self._left(now)
+        left = self._left()
         if finding.signature.kind is Kind.HANG:
             # Its minimum is confirmed under the full limit: not twice.
             return min(MORE_SECONDS, max(left - CONFIRM_HANG_SECONDS, 0.0))
@@ -78,7 +76,7 @@ class Reductions:
         key = (kernel.node_id, *finding.signature.symptom)
         with self._lock:
             # One that shows like another may be the same: it takes what is left over.
-            earned = now - self._start if key in self._reduced else self._limit
+            earned = self._clock.run_s if key in self._reduced else self._limit
             self._reduced.add(key)
             account = SHARE * earned * self._jobs - self._taken
         return max(min(FIRST_SECONDS, fair, account), 0.0)
@@ -122,7 +120,7 @@ class Reductions:
         """
         if self._limit is None:
             return math.inf
-        return self._start + self._limit - self._reserve - self.kept_back
+        return self._clock.deadline - self._reserve - self.kept_back
 
     @property
     def kept_back(self) -> float:
@@ -146,9 +144,7 @@ class Reductions:
         Args:
             here: how many of its kernel wait, this one included.
         """
-        assert self._limit is not None
-        left = self._left(time.monotonic())
-        each = left / max(here, math.ceil((here + self._count()) / self._jobs))
+        each = self._left() / max(here, math.ceil((here + self._count()) / self._jobs))
         return min(MORE_SECONDS, max(each / 2, 0.0))
 
     @property
@@ -157,10 +153,9 @@ class Reductions:
         assert self._limit is not None
         return min(self._confirming, RESERVE_SHARE * self._limit)
 
-    def _left(self, now: float) -> float:
+    def _left(self) -> float:
         """Return how many seconds are left, but for one confirmation."""
-        assert self._limit is not None
-        return self._start + self._limit - now - self._reserve
+        return self._clock.deadline - time.monotonic() - self._reserve
 
     def _count(self) -> int:
         """Return how many findings wait."""

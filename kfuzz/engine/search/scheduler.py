@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from kfuzz.engine.search.guidance import charge
+from kfuzz.engine.search.guidance import charge, shares
 from kfuzz.engine.search.round import KernelSearch
 
 # Between two looks whether the run is over, while other kernels have theirs.
 _LOOK_SECONDS: Final = 0.2
+# What a kernel may have at once of its share of the time.
+_AT_ONCE: Final = 0.5
 
 
 class Scheduler:
@@ -73,10 +75,21 @@ class Scheduler:
             rates = [k.rate for k in open_kernels]
             kernel.charged += charge(seconds, rates, open_kernels.index(kernel))
 
-    def share(self, seconds: float) -> float:
-        """Return how much of the time that is left a kernel may have at once."""
-        open_kernels = max(sum(not k.done for k in self._kernels), 1)
-        return seconds * min(self.jobs, open_kernels) / open_kernels
+    def share(self, seconds: float, kernel: KernelSearch) -> float:
+        """Return a kernel's share of the time that is left."""
+        open_kernels = [k for k in self._kernels if not k.done or k is kernel]
+        part = shares([k.rate for k in open_kernels])[open_kernels.index(kernel)]
+        return seconds * min(part * min(self.jobs, len(open_kernels)), 1.0)
+
+    def turn(self, seconds: float, kernel: KernelSearch) -> float:
+        """Return how much of the time that is left a kernel may have at once.
+
+        Half of its share where others wait: what it discovers is known after a round
+        only, and one slow round of a kernel that discovers nothing, such as a gradient,
+        must not take the time of another.
+        """
+        waiting = sum(not k.done for k in self._kernels) > self.jobs
+        return self.share(seconds, kernel) * (_AT_ONCE if waiting else 1.0)
 
     @contextmanager
     def spared(self, most: int) -> Iterator[list[KernelSearch]]:

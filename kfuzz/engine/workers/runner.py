@@ -125,6 +125,16 @@ class Runner:
         """Whether a child has said that its arguments lie beside such pages."""
         return self._children.fenced
 
+    def open(self) -> None:
+        """Have the child that stays get ready, if none stands ready.
+
+        Raises:
+            BackendError: if the device does no work.
+            BindingError: if the kernel cannot be opened.
+            HarnessError: if the child does not get ready.
+        """
+        self._children.standing()
+
     def judge(self, case: Case, depth: Depth) -> CaseReport:
         """Run and judge one case.
 
