@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -15,13 +15,9 @@ from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import SETTINGS, every_option, run_config
 from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.cli.values import FRESH
-from kfuzz.core.errors import KfuzzError, StorageError
+from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, Exited
-from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.workers import zygotes
-from kfuzz.engine.workers.processors import processors
-from kfuzz.engine.workers.templates import Home, home_of
-from kfuzz.targets.load import resolve
+from kfuzz.engine.config import RunConfig
 
 if TYPE_CHECKING:  # it loads the contracts
     from kfuzz.report.files import ReportFiles
@@ -52,27 +48,11 @@ def run(**given: Any) -> int:
         started=started,
         keep_inputs=settings["seed"] == FRESH,
     )
-    if config.isolate != "none" and config.engine is Engine.HYPOTHESIS:
-        # It imports torch, and what is to be tested, while this process does.
-        zygotes.expect(config.device, _homes(config))
     outcome = Outcome(fail_on_known=settings["fail-on"] == "any")
     repeat = _command(given["targets"] or [], settings)
     with report_stream() as out:
         _search(config, settings, project, outcome, repeat, out)
     return outcome.code()
-
-
-def _homes(config: RunConfig) -> list[Home]:
-    """Return what the targets of a run have children import, as far as it is at hand.
-
-    Nothing where it is more than the processors can import at once.
-    """
-    found: dict[Home, None] = {}
-    for target in config.targets:
-        with suppress(KfuzzError):  # the run says so
-            for source in resolve(target):
-                found[home_of(source, config.root)] = None
-    return list(found) if len(found) <= processors() else []
 
 
 def _search(
@@ -83,14 +63,15 @@ def _search(
     repeat: str,
     out: TextIO,
 ) -> None:
-    from kfuzz.engine.search import campaign
-    from kfuzz.fuzz.source import GUIDES
+    from kfuzz.cli import apart
     from kfuzz.report import json_report
     from kfuzz.report.files import ReportFiles
     from kfuzz.report.gathered import Gathered
     from kfuzz.report.terminal import TerminalReport
 
     as_json, quiet = settings["format"] == "json", settings["quiet"]
+    if not quiet:
+        typer.echo(f"kfuzz: importing {' '.join(config.targets)}", err=True)
     with ExitStack() as stack:
         stop = stack.enter_context(stopping())
         document = Gathered() if as_json else None
@@ -115,7 +96,7 @@ def _search(
         if wanted:
             files = ReportFiles(wanted, root=config.root, options=project.options)
         with _ending(files, f"{repeat} --seed {config.seed}") as codes:
-            events = _told(campaign.run(config, stop=stop, guides=GUIDES), files)
+            events = _told(apart.events(config, stop=stop), files)
             refused: StorageError | None = None
             try:
                 consume(events, feed, stop)

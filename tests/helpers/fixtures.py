@@ -15,10 +15,9 @@ from tests.helpers.command_line import Engine
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     fake = Engine()
     parts = {
-        "engine.search.campaign": SimpleNamespace(run=fake.run),
+        "cli.apart": SimpleNamespace(events=fake.run),
         "engine.replay.replayer": SimpleNamespace(replay=fake.replay),
         "engine.replay.shrink": SimpleNamespace(shrink=fake.shrink),
-        "fuzz.source": SimpleNamespace(GUIDES=None),
         "engine.replay.script": SimpleNamespace(
             script=lambda found, _: f"# {found.id}\n"
         ),

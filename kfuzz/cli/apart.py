@@ -1,0 +1,151 @@
+"""A search in a process of its own, seen from the command line.
+
+The command line imports no torch and no user's file: it has its first line out while
+the other process imports both, and is there to say what an import did that ended it.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from kfuzz.core.errors import BindingError, HarnessError, KfuzzError
+from kfuzz.core.event import Event
+from kfuzz.core.home import HOME
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.workers.jobs import LOOK_SECONDS
+from kfuzz.engine.workers.templates import OPEN_SECONDS
+from kfuzz.targets.load import resolve
+
+_MODULE: Final = "kfuzz.cli.searching"
+# An import heeds nothing; a search needs longer, and is waited for.
+STOP_SECONDS: Final = 3.0
+# From the last event to the end of the process.
+END_SECONDS: Final = 10.0
+
+
+class SearchError(HarnessError):
+    """What kfuzz did not expect in the other process; its traceback is a note."""
+
+
+def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
+    """Yield the events of a search that another process makes.
+
+    Args:
+        config: of the search.
+        stop: ends it cleanly, once set.
+
+    Raises:
+        KfuzzError: as `kfuzz.engine.search.campaign.run`; what ends that process.
+        KeyboardInterrupt: if it is to stop while it imports.
+    """
+    for target in config.targets:
+        resolve(target)  # what is mistyped is said at once
+    ours, theirs = socket.socketpair()
+    path = [HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
+    with theirs:
+        process = subprocess.Popen(
+            # -P keeps the working directory, which holds users' files, off sys.path.
+            [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # standard output is the report's alone
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C is this process's to obey
+        )
+    connection = Connection(ours.detach())
+    try:
+        connection.send(config)
+        yield from _heard(connection, process, config, stop)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
+    finally:
+        connection.close()
+        process.kill()  # and what it began ends with it
+        process.wait()
+
+
+def _heard(
+    connection: Connection,
+    process: "subprocess.Popen[bytes]",
+    config: RunConfig,
+    stop: threading.Event,
+) -> Iterator[Event]:
+    """Yield the events as they come; raise what the process raised, or its end."""
+    importing, began, asked = True, time.monotonic(), False
+    while True:
+        try:
+            if stop.is_set() and not asked:
+                asked, began = True, time.monotonic()
+                connection.send("stop")
+            message = connection.recv() if connection.poll(LOOK_SECONDS) else None
+        except (EOFError, OSError):
+            raise _ended(process, importing, config) from None
+        match message:
+            case ("event", event):
+                importing = False
+                yield event
+            case ("raised", error):
+                raise error
+            case "end":
+                return
+            case _ if importing and asked and _since(began) > STOP_SECONDS:
+                raise KeyboardInterrupt
+            case _ if importing and _since(began) > OPEN_SECONDS:
+                raise BindingError(
+                    f"importing it takes more than {OPEN_SECONDS:.0f} s",
+                    where=" ".join(config.targets),
+                    fix="kfuzz imports a target as Python does; see what waits there",
+                )
+
+
+def _since(moment: float) -> float:
+    return time.monotonic() - moment
+
+
+def _ended(
+    process: "subprocess.Popen[bytes]", importing: bool, config: RunConfig
+) -> Exception:
+    """Return what is said where the process ended before its last event."""
+    code = process.wait()
+    how = f"exit code {code}" if code >= 0 else _signal_name(-code)
+    if importing:
+        return BindingError(
+            f"importing it ends the process: {how}",
+            where=" ".join(config.targets),
+            fix="kfuzz imports a target as Python does; make it import cleanly",
+        )
+    return HarnessError(
+        f"the process that searches ended: {how}",
+        fix="What was found is in the corpus, `kfuzz corpus list` shows it",
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def portable(error: BaseException) -> Any:
+    """Return an exception as it can travel from one process to another.
+
+    The traceback of one that kfuzz did not expect goes with it as a note.
+    """
+    import pickle
+    import traceback
+
+    if not isinstance(error, KfuzzError):
+        error.add_note("".join(traceback.format_exception(error)))
+    with suppress(Exception):
+        if type(pickle.loads(pickle.dumps(error))) is type(error):
+            return error
+    return SearchError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,84 @@
+"""The process that searches: it is told what to do, and tells its events.
+
+The command line starts it (`kfuzz.cli.apart`), is its only reader, and outlives it.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+
+from kfuzz.cli.apart import portable
+from kfuzz.core.errors import KfuzzError
+from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.workers import zygotes
+from kfuzz.engine.workers.processors import processors
+from kfuzz.engine.workers.templates import Home, home_of
+from kfuzz.execution.processes import bytecode, forked
+from kfuzz.targets.load import resolve
+
+
+def main() -> None:
+    """Search as the first message says, and tell what happens."""
+    parent = os.getppid()
+    forked.prctl(forked.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before that took effect
+        sys.exit(1)
+    connection = Connection(int(sys.argv[1]))
+    os.set_inheritable(connection.fileno(), False)
+    config: RunConfig = connection.recv()
+    stop = threading.Event()
+    threading.Thread(target=_obey, args=(connection, stop), daemon=True).start()
+    bytecode.keep()
+    if config.isolate != "none" and config.engine is Engine.HYPOTHESIS:
+        # It imports torch, and what is to be tested, while this process does.
+        zygotes.expect(config.device, homes(config))
+    try:
+        search(config, stop, connection)
+        told: object = "end"
+    except Exception as error:
+        told = ("raised", portable(error))
+    with contextlib.suppress(OSError):
+        connection.send(told)
+
+
+def search(config: RunConfig, stop: threading.Event, connection: Connection) -> None:
+    """Search, and send every event; go on to a clean end if nobody takes them."""
+    from kfuzz.engine.search import campaign
+    from kfuzz.fuzz.source import GUIDES
+
+    for event in campaign.run(config, stop=stop, guides=GUIDES):
+        try:
+            connection.send(("event", event))
+        except OSError:
+            stop.set()
+
+
+def _obey(connection: Connection, stop: threading.Event) -> None:
+    """Stop the search when told to, or when who asked for it is gone."""
+    with contextlib.suppress(EOFError, OSError):
+        connection.recv()
+    stop.set()
+
+
+def homes(config: RunConfig) -> list[Home]:
+    """Return what the targets of a run have children import, as far as it is at hand.
+
+    Nothing where it is more than the processors can import at once.
+    """
+    found: dict[Home, None] = {}
+    for target in config.targets:
+        with contextlib.suppress(KfuzzError):  # the run says so
+            for source in resolve(target):
+                found[home_of(source, config.root)] = None
+    return list(found) if len(found) <= processors() else []
+
+
+if __name__ == "__main__":
+    main()
+    # Nothing is worth tidying up, and with torch loaded that takes a third of a second.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
