@@ -46,7 +46,7 @@ def falsify(
     Args:
         kernel: what `kfuzz.kernel(...)` returned.
         max_cases: cases to run; None for no limit.
-        max_time: seconds; None for no limit.
+        max_time: seconds from the first case on; None for no limit.
         seed: everything drawn depends on it.
         device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
         corpus: folder in which findings are kept; none by default.

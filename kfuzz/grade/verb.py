@@ -74,7 +74,11 @@ def grade(
         ),
     ] = None,
     max_time: Annotated[
-        str | None, shared("max-time", "For the whole run: 90, 90s, 10m, 1h, 1h30m.")
+        str | None,
+        shared(
+            "max-time",
+            "For the whole run, from the first case on: 90, 90s, 10m, 1h, 1h30m.",
+        ),
     ] = None,
     seed: Annotated[
         int | None, shared("seed", "Default: a fresh one, stated.", "N")
