@@ -82,7 +82,9 @@ def found(n: int) -> Finding:
     )
 
 
-def taken(runner: Any, start: Finding) -> tuple[Finding, list[Finding]]:
+def taken(
+    runner: Any, start: Finding, *, seconds: float = 60.0
+) -> tuple[Finding, list[Finding]]:
     saved: list[Finding] = []
 
     def save(now: Finding) -> Finding:
@@ -90,7 +92,7 @@ def taken(runner: Any, start: Finding) -> tuple[Finding, list[Finding]]:
         return now
 
     final = process(
-        runner, start, seconds=lambda: 60.0, stopped=lambda: False, save=save
+        runner, start, seconds=lambda: seconds, stopped=lambda: False, save=save
     )
     return final, saved
 
@@ -139,6 +141,17 @@ def test_what_fails_in_no_fresh_child_is_neither_reduced_nor_told_apart() -> Non
     assert final.state is State.UNREPRODUCED
     assert runner.fresh == [(20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH))]
     assert final.reduction is None
+
+
+def test_without_time_a_finding_is_confirmed_and_no_more() -> None:
+    runner = Scripted(lambda case: True)
+    final, _ = taken(runner, found(20), seconds=0.0)
+    assert runner.fresh == [(20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH))]
+    assert final.state is State.CONFIRMED
+    assert final.is_cut_short
+    [more] = further_from(runner, final)
+    assert more.case.elements == 1
+    assert not more.is_cut_short
 
 
 def further_from(runner: Any, start: Finding) -> list[Finding]:

@@ -128,7 +128,7 @@ def process(
         runner: of its kernel.
         finding: as first found, pinned; already saved.
         seconds: how long reduction and explanation may take, asked once the
-            finding is confirmed.
+            finding is confirmed; with none it stays as found.
         stopped: whether a signal asks to stop.
         save: stores the finding in place of the last one and returns it.
 
@@ -157,10 +157,18 @@ def process(
     finding = save(finding)
     # Where its values are not at hand each run takes seconds.
     if finding.case.large or not finding.case.pinned:
-        kept = replace(finding, reduction=Reduction(0, LARGE))
-        return save(replace(kept, explanation=Explanation(complete=False)))
-    deadline = time.monotonic() + seconds()
+        return save(_as_found(finding, LARGE))
+    allowed = seconds()
+    if allowed <= 0:
+        return save(_as_found(finding, "time"))
+    deadline = time.monotonic() + allowed
     return _within(runner, finding, first, deadline, stopped, save)
+
+
+def _as_found(finding: Finding, why: str) -> Finding:
+    """Return a finding that is neither reduced nor explained."""
+    kept = replace(finding, reduction=Reduction(0, why))
+    return replace(kept, explanation=Explanation(complete=False))
 
 
 def further(
