@@ -1,9 +1,12 @@
 """What fresh children are asked while a finding is taken to its minimum."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from kfuzz.core.budget import Depth
 from kfuzz.core.finding import Finding, Reduction
@@ -83,7 +86,7 @@ def found(n: int) -> Finding:
 
 
 def taken(
-    runner: Any, start: Finding, *, seconds: float = 60.0
+    runner: Any, start: Finding, *, seconds: float = 60.0, later: bool = False
 ) -> tuple[Finding, list[Finding]]:
     saved: list[Finding] = []
 
@@ -92,8 +95,9 @@ def taken(
         return now
 
     final = process(
-        runner, start, seconds=lambda: seconds, stopped=lambda: False, save=save
-    )
+        runner, start, seconds=lambda: seconds, stopped=lambda: False, save=save,
+        later=later,
+    )  # fmt: skip
     return final, saved
 
 
@@ -152,6 +156,27 @@ def test_without_time_a_finding_is_confirmed_and_no_more() -> None:
     [more] = further_from(runner, final)
     assert more.case.elements == 1
     assert not more.is_cut_short
+
+
+def test_what_is_taken_further_later_is_explained_then() -> None:
+    def asked(*, later: bool) -> list[int]:
+        looked: list[int] = []
+
+        def fails(case: Case) -> bool:
+            looked.append(case.elements)
+            now[0] += 1.0
+            return case.elements > 4
+
+        now = [0.0]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: now[0])
+            runner = Scripted(fails, fails_fresh=lambda case: case.elements > 4)
+            final, _ = taken(runner, found(400), seconds=2.0, later=later)
+        assert final.state is State.CONFIRMED
+        assert final.is_cut_short
+        return looked
+
+    assert len(asked(later=True)) < len(asked(later=False))
 
 
 def further_from(runner: Any, start: Finding) -> list[Finding]:

@@ -121,6 +121,7 @@ def process(
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
     save: Callable[[Finding], Finding],
+    later: bool = False,
 ) -> Finding:
     """Take a new finding to its minimum and explain it.
 
@@ -131,6 +132,8 @@ def process(
             finding is confirmed; with none it stays as found.
         stopped: whether a signal asks to stop.
         save: stores the finding in place of the last one and returns it.
+        later: whether one that a clock stops is taken `further` later, and explained
+            then: what is no minimum takes long.
 
     Returns:
         The finding with its state, minimum and explanation.
@@ -162,7 +165,7 @@ def process(
     if allowed <= 0:
         return save(_as_found(finding, "time"))
     deadline = time.monotonic() + allowed
-    return _within(runner, finding, first, deadline, stopped, save)
+    return _within(runner, finding, first, deadline, stopped, save, later=later)
 
 
 def _as_found(finding: Finding, why: str) -> Finding:
@@ -209,13 +212,15 @@ def _within(
     deadline: float,
     stopped: Callable[[], bool],
     save: Callable[[Finding], Finding],
+    *,
+    later: bool = False,
 ) -> Finding:
     """Reduce and explain a confirmed finding, what is established left established."""
     runner.hanging = finding.signature.kind is Kind.HANG
     if is_beside_page(finding):
         runner.fault = first.failure
     try:
-        return _minimise(runner, finding, first, deadline, stopped, save)
+        return _minimise(runner, finding, first, deadline, stopped, save, later)
     finally:
         runner.hanging = False
         runner.fault = None
@@ -228,6 +233,7 @@ def _minimise(
     deadline: float,
     stopped: Callable[[], bool],
     save: Callable[[Finding], Finding],
+    later: bool,
 ) -> Finding:
     kernel = runner.loaded.kernel
     signature = finding.signature
@@ -252,7 +258,7 @@ def _minimise(
             settled = None
             reduction = replace(reduction, stopped="the minimum did not reproduce")
     finding = replace(finding, reduction=reduction)
-    if stopped():
+    if stopped() or (later and reduction.stopped == "time"):
         return save(replace(finding, explanation=Explanation(complete=False)))
     if settled is None:
         settled = _told(runner, finding, first)

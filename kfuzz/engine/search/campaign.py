@@ -546,7 +546,7 @@ class Campaign:
                 self.corpus,
                 seconds=seconds,
                 stopped=self._expired,
-                wait=lambda entry: self.reductions.wait(kernel, entry),
+                wait=self.reductions.waiting_room(kernel, finding),
             )
 
     def _reduce_seconds(self, kernel: KernelSearch, finding: Finding) -> float:

@@ -116,7 +116,7 @@ def taken_to_minimum(
     *,
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
-    wait: Callable[[FiledFinding], None] = lambda entry: None,
+    wait: Callable[[FiledFinding], None] | None = None,
 ) -> Iterator[Event]:
     """Save, confirm, reduce, confirm, explain; what cannot be saved is told in words.
 
@@ -126,7 +126,8 @@ def taken_to_minimum(
         corpus: where it is kept.
         seconds: how long it may be reduced and explained, asked once it is confirmed.
         stopped: whether the run is over.
-        wait: takes the finding as it came to be stored: time may have stopped it.
+        wait: takes the finding as it came to be stored, to be taken further where time
+            has stopped it; None where that is its end.
 
     Raises:
         StorageError: if it cannot be kept; what was told as saved is still there.
@@ -144,8 +145,9 @@ def taken_to_minimum(
     try:
         pinned = replace(finding, case=kernel.runner.pin(finding.case))
         process(
-            kernel.runner, pinned, seconds=seconds, stopped=stopped, save=entry.save
-        )
+            kernel.runner, pinned, seconds=seconds, stopped=stopped, save=entry.save,
+            later=wait is not None,
+        )  # fmt: skip
     except Stopped:
         text = f"{entry.finding.id} is saved as it stood when the run ended"
         yield Notice(kernel.node_id, text)
@@ -159,7 +161,7 @@ def taken_to_minimum(
     is_new = entry.is_new and final.id not in kernel.findings
     kernel.keep(final, entry.path)
     yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
-    if not stopped():
+    if wait is not None and not stopped():
         wait(entry)
 
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from kfuzz.core.finding import Finding
@@ -101,12 +102,18 @@ class Reductions:
             with self._lock:
                 self._taken += time.monotonic() - began
 
-    def wait(self, kernel: KernelSearch, entry: FiledFinding) -> None:
+    def waiting_room(
+        self, kernel: KernelSearch, finding: Finding
+    ) -> Callable[[FiledFinding], None] | None:
+        """Return what takes a finding that time has stopped; None if that ends it."""
+        if self._limit is None or finding.signature.kind is Kind.HANG:
+            return None
+        return partial(self._wait, kernel)
+
+    def _wait(self, kernel: KernelSearch, entry: FiledFinding) -> None:
         """Have a finding wait for more time, if that is what it was short of."""
         finding = entry.finding
-        if self._limit is None or finding.state not in FAILING:
-            return
-        if finding.signature.kind is Kind.HANG or not finding.is_cut_short:
+        if finding.state not in FAILING or not finding.is_cut_short:
             return
         with self._lock:
             _, entries = self._waiting.setdefault(kernel.node_id, (kernel, {}))
@@ -145,7 +152,8 @@ class Reductions:
             here: how many of its kernel wait, this one included.
         """
         each = self._left() / max(here, math.ceil((here + self._count()) / self._jobs))
-        return min(MORE_SECONDS, max(each / 2, 0.0))
+        # Its minimum is confirmed as well.
+        return min(MORE_SECONDS, max(each - self._confirming, 0.0))
 
     @property
     def _reserve(self) -> float:
