@@ -104,6 +104,9 @@ def test_a_hang_is_reduced_once() -> None:
     assert made.seconds(hang) == MORE_SECONDS
     made.wait(finding(signature=hang.signature, reduction=Reduction(3, "time")))
     assert made.made.take() is None
+    assert Account(60.0).seconds(hang) == SHARE * 60.0
+    assert Account(60.0).seconds(hang, last=True) > SHARE * 60.0
+    assert Account(20.0).seconds(hang, last=True) == 0
 
 
 def test_the_search_keeps_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:

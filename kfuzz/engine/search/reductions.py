@@ -68,10 +68,12 @@ class Reductions:
         if self._limit is None:
             return UNLIMITED_SECONDS  # evaluations bound it
         left = self._left()
-        if finding.signature.kind is Kind.HANG:
-            # Its minimum is confirmed under the full limit: not twice.
-            return min(MORE_SECONDS, max(left - CONFIRM_HANG_SECONDS, 0.0))
+        hangs = finding.signature.kind is Kind.HANG
         fair = min(left / 2, share)  # its minimum is to be confirmed as well
+        most = FIRST_SECONDS
+        if hangs:
+            # That is under the full limit, and so not twice.
+            fair, most = left - CONFIRM_HANG_SECONDS, MORE_SECONDS
         if last:
             return min(MORE_SECONDS, max(fair, 0.0))
         key = (kernel.node_id, *finding.signature.symptom)
@@ -80,7 +82,7 @@ class Reductions:
             earned = self._clock.run_s if key in self._reduced else self._limit
             self._reduced.add(key)
             account = SHARE * earned * self._jobs - self._taken
-        return max(min(FIRST_SECONDS, fair, account), 0.0)
+        return max(min(most, fair, account), 0.0)
 
     @contextmanager
     def counted(self) -> Iterator[Callable[[], None]]:
