@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,11 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.engine.search.costs import Costs, Curve, traits_of
 from kfuzz.engine.search.plan import Pace
 from kfuzz.engine.search.strata import Ledger
+from kfuzz.engine.workers.compile_ahead import Compiled
 
 LIMIT = 3.0
 RUN = 0.01
+COMPILED = Spending(compiling=1.0, compiled=1)
 
 
 def case_of(rows: int, n: int, seed: int = 0, family: str = "randn") -> Case:
@@ -39,6 +42,7 @@ class Search:
     compiling: Callable[[Case], float]
     running: Callable[[Case], float] = lambda case: RUN
     compiles: bool = True
+    cached: float = 0.0
     ran: list[Case] = field(default_factory=list)
     dearest: float = 0.0
     seconds: float = 0.0
@@ -49,23 +53,29 @@ class Search:
         self.pace = Pace(self.ledger, compiles=self.compiles)
         self.pace.limit = LIMIT
 
+    def compile(self, case: Case) -> float:
+        """Return the seconds that a compilation takes, if one is needed."""
+        needed = self.compiling(case)
+        key = traits_of(case).common, needed
+        known, _ = key in self.compiled, self.compiled.add(key)
+        return 0.0 if known else needed
+
     def run(self, seconds: float = 60.0) -> None:
         draws, plan = drawn(1), self.pace.cases
         while self.seconds < seconds:
             case = next(draws)
             if plan.is_quick(case):
                 self._judge(case)
+            self.pace.compile_ahead(plan)
             while (other := plan.due()) is not None:
                 self._judge(other)
+                self.pace.compile_ahead(plan)
             self.seconds += 0.002
 
     def _judge(self, case: Case) -> None:
-        needed = self.compiling(case)
-        key = traits_of(case).common, needed
-        compiling = 0.0 if key in self.compiled else needed
-        self.compiled.add(key)
+        compiling = self.compile(case)
         running = self.running(case)
-        spending = Spending(compiling=compiling, calling=running)
+        spending = Spending(compiling, running, compiled=int(compiling > self.cached))
         self.pace.costs.take(case, spending, spending.total)
         self.pace.cases.ran(case, spending.total)
         self.ledger.visit(case)
@@ -74,12 +84,38 @@ class Search:
         self.dearest = max(self.dearest, spending.total)
 
 
+class Compilers:
+    """Children that compile ahead, by the clock of a search."""
+
+    def __init__(self, search: Search, children: int) -> None:
+        self.search, self.children = search, children
+        self.limit = 120.0
+        self.busy: list[tuple[float, Compiled]] = []
+        self.asked: list[Case] = []
+
+    def room(self) -> bool:
+        return len(self.busy) < self.children
+
+    def ask(self, case: Case) -> None:
+        self.asked.append(case)
+        seconds = self.search.compile(case)
+        done = self.search.seconds + seconds
+        spent = Spending(compiling=seconds, compiled=int(seconds > 0))
+        self.busy.append((done, Compiled(case, spent, done=True)))
+
+    def made(self) -> list[Compiled]:
+        now = self.search.seconds
+        made = [compiled for done, compiled in self.busy if done <= now]
+        self.busy = [each for each in self.busy if each[0] > now]
+        return made
+
+
 def row(case: Case) -> int:
     return traits_of(case).row
 
 
 def test_a_kernel_with_one_block_for_each_row_gets_many_cases_and_no_dear_one() -> None:
-    search = Search(lambda case: 0.3 + 2.0 ** (row(case) - 14))
+    search = Search(one_block)
     search.run()
     assert search.dearest <= 2 * LIMIT
     assert len(search.ran) > 1000
@@ -141,15 +177,63 @@ def test_what_has_been_compiled_elsewhere_runs_as_it_is_drawn() -> None:
     search = Search(lambda case: 1.0)
     case = case_of(4, 100)
     assert not search.pace.cases.is_quick(case)
-    search.pace.costs.take_built(case, 1.0)
+    search.pace.costs.take_built(traits_of(case), COMPILED)
     assert search.pace.cases.due() is case
     assert search.pace.cases.is_quick(case_of(4, 100))
+
+
+def one_block(case: Case) -> float:
+    return 0.3 + 4.0 ** (row(case) - 15)
+
+
+def test_with_children_that_compile_ahead_the_search_hardly_compiles() -> None:
+    alone, helped = Search(one_block), Search(one_block)
+    compilers: Any = Compilers(helped, 8)
+    helped.pace.ahead = compilers
+    alone.run(20.0)
+    helped.run(20.0)
+    assert len(helped.compiled) > 2 * len(alone.compiled)
+    assert len(helped.ran) > len(alone.ran)
+    # Nothing is asked for twice, and what is dear for itself alone.
+    kernels = [(traits_of(case).common, row(case)) for case in compilers.asked]
+    assert len(kernels) < 1.2 * len(set(kernels))
+    dear = [case for _, each in compilers.busy if one_block(case := each.case) > LIMIT]
+    assert len(dear) <= 1
+
+
+def test_what_is_too_dear_runs_once_it_was_compiled_beside_the_search() -> None:
+    search = Search(one_block)
+    compilers: Any = Compilers(search, 8)
+    search.pace.ahead = compilers
+    search.run(60.0)
+    ran = {row(case) for case in search.ran}
+    assert {16, 17} & ran
+    assert search.dearest <= 2 * LIMIT
+
+
+def test_a_cache_that_holds_short_rows_promises_no_long_ones() -> None:
+    """Compiled in an earlier run, up to there: beyond they are as dear as ever."""
+    search = Search(
+        lambda case: 0.005 + row(case) * 1e-6 if row(case) < 15 else one_block(case),
+        cached=0.01,
+    )
+    search.run(20.0)
+    assert search.dearest <= 2 * LIMIT
+    assert len(search.ran) > 500
+
+
+def test_where_nothing_is_compiled_nobody_compiles_ahead() -> None:
+    search = Search(lambda case: 0.0)
+    compilers: Any = Compilers(search, 8)
+    search.pace.ahead = compilers
+    search.run(5.0)
+    assert not compilers.asked
 
 
 def test_of_what_waits_the_new_and_cheap_comes_before_the_known() -> None:
     pace = Pace(Ledger(), compiles=True)
     known, new = case_of(4, 200, 1, "ones"), case_of(4, 200, 2, "zeros")
-    pace.costs.take(case_of(2, 3), Spending(compiling=1.0), 1.0)
+    pace.costs.take(case_of(2, 3), COMPILED, 1.0)
     pace.cases.ran(case_of(2, 3), 0.0)
     for _ in range(5):
         pace.cases._ledger.visit(known)
@@ -179,7 +263,7 @@ def test_whether_sizes_are_constants_is_learnt(constant: bool) -> None:
     assert costs.compilations.constant
     for number in range(1, 12):
         case = case_of(3, (1 << number) + 3)
-        spent = Spending(compiling=0.5 if constant or number == 1 else 0.0)
+        spent = COMPILED if constant or number == 1 else Spending()
         costs.take(case, spent, 0.5)
     assert costs.compilations.constant is constant
     long = costs.expected(traits_of(case_of(3, (1 << 19) + 3)))

@@ -73,6 +73,7 @@ from kfuzz.engine.search.scheduler import Scheduler
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
+from kfuzz.engine.workers.compile_ahead import MOST, Slots, idle_processors
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.templates import home_of
@@ -181,6 +182,7 @@ class Campaign:
         started = began if config.started is None else config.started
         self.clock = RunClock(limit, jobs=self.jobs, started=started)
         self.reductions = Reductions(self.clock, jobs=self.jobs)
+        self._slots = Slots(min(MOST, idle_processors(self.jobs)))
         devices = backend.devices[: self.jobs]
         self.kernels = [
             self._prepare(kernel, classes, devices[number % len(devices)])
@@ -230,6 +232,7 @@ class Campaign:
         if self._is_paced():
             compiles = self.backend.on.has.asynchronous
             kernel.pace = Pace(kernel.discovery.ledger, compiles=compiles)
+            kernel.pace.ahead = runner.compile_ahead(self._slots)
         return kernel
 
     def _is_paced(self) -> bool:

@@ -21,13 +21,15 @@ QUICK_SECONDS: Final = 0.05
 """What takes no longer is not worth a plan."""
 
 # Before a compilation has been seen, it is held to take this long for rows of at most
-# 2^14 elements, and twice as long for each doubling: rows that are one block of more
-# than 2^16 are suspect.
+# 2^14 elements: rows that are one block of more than 2^16 are suspect.
 _FIRST_SECONDS: Final = 1.0
 _FIRST_ROW: Final = 14
 # Rows up to here take compilers no longer than shorter ones: what they do besides is
-# more.
+# more. Beyond, each doubling takes about four times as long: a softmax of one block
+# 0.3 s for 2^13 elements, 0.6 s for 2^14, 3 s for 2^15, 13 s for 2^16 (Triton 3.9).
 _FLAT_ROW: Final = 12
+_ROW_FACTOR: Final = 4.0
+_WORK_FACTOR: Final = 2.0
 # Reports by which odds and means are reckoned: earlier ones are forgotten.
 _KEPT: Final = 16
 # Reports after which what was expected is worked out anew.
@@ -137,21 +139,27 @@ class Curve:
 
     Args:
         flat: sizes up to here are expected to take as long as one another.
+        factor: how many times as long each doubling is expected to take.
     """
 
-    def __init__(self, flat: int = 0) -> None:
+    def __init__(self, flat: int = 0, factor: float = _WORK_FACTOR) -> None:
         self._flat = flat
+        self._factor = factor
         self._seen: dict[int, deque[float]] = {}
 
     def take(self, size: int, seconds: float) -> None:
         """Take what one took."""
         self._seen.setdefault(size, deque(maxlen=_KEPT)).append(seconds)
 
+    def __contains__(self, size: int) -> bool:
+        """Whether something was seen of a size."""
+        return size in self._seen
+
     def at(self, size: int) -> float | None:
         """Return what one is expected to take, None where nothing was seen.
 
-        The mean of its size's last ones. Else that of the next smaller size, twice as
-        much for each doubling, but no more than that of the next larger one.
+        The mean of its size's last ones. Else that of the next smaller size, more by
+        the factor for each doubling, but no more than that of the next larger one.
         """
         if size in self._seen:
             return self._mean(size)
@@ -161,7 +169,7 @@ class Curve:
         if below is None:
             return None if above is None else most
         doublings = max(size, self._flat) - max(below, self._flat)
-        return min(self._mean(below) * 2.0**doublings, most)
+        return min(self._mean(below) * self._factor**doublings, most)
 
     def typical(self) -> float | None:
         """Return the mean over all sizes, None where nothing was seen."""
@@ -198,10 +206,16 @@ class Compilations:
 
     def __init__(self, *, expected: bool) -> None:
         self._first = float(expected)
-        self._seconds = Curve(_FLAT_ROW)
+        # Of whatever was needed, and of what a compiler ran for: the rest came from a
+        # cache, and says nothing of sizes that may not be there.
+        self._needed = Curve(_FLAT_ROW, _ROW_FACTOR)
+        self._compiled = Curve(_FLAT_ROW, _ROW_FACTOR)
         self._common: set[Key] = set()
         self._sizes: set[Key] = set()
+        # What was compiled for; that by the sizes that count, and by the configuration.
+        self._whole: dict[Key, Traits] = {}
         self._built: set[Key] = set()
+        self._counting: tuple[str, ...] = ()
         self._by_size: dict[str, _Odds] = {}
         # Where types or layouts are new, where sizes meet for the first time, where
         # the configuration is new, and where nothing is.
@@ -213,38 +227,40 @@ class Compilations:
     def expected(self, traits: Traits) -> float:
         """Return the seconds a compilation takes, times the odds that one is needed."""
         odds = self._odds(traits)
-        if odds is self._again and odds.rate < 1 / 2:
+        known = odds is self._again or odds is self._configured
+        if known and odds.rate < 1 / 2:
             return 0.0  # what else kernels are specialised for is rare
         return odds.rate * self.seconds(traits.row)
 
     def seconds(self, row: int) -> float:
         """Return what one takes for rows of a length, given as a logarithm."""
         if not self.constant:
-            return self._seconds.typical() or 0.0
-        seen = self._seconds.at(row)
+            return self._needed.typical() or 0.0
+        curve = self._needed if row in self._needed else self._compiled
+        seen = curve.at(row)
         if seen is not None:
             return seen
-        return _FIRST_SECONDS * 2.0 ** max(row - _FIRST_ROW, 0) * self._first
+        return _FIRST_SECONDS * _ROW_FACTOR ** max(row - _FIRST_ROW, 0) * self._first
 
     @property
     def constant(self) -> bool:
         """Whether any dimension seems to be a compile-time constant."""
-        rates = [odds.rate for odds in self._by_size.values()]
+        rates = [odds.rate for odds in self._by_size.values() if odds.seen]
         return max(rates, default=self._first) >= 1 / 2
 
     @property
     def measured(self) -> bool:
-        """Whether a compilation has been seen."""
-        return self._seconds.typical() is not None
+        """Whether a compiler has run."""
+        return self._compiled.typical() is not None
 
     def is_new(self, traits: Traits) -> bool:
         """Whether a structure seems to have a compiled kernel of its own."""
         odds = self._odds(traits)
         return odds not in (self._again, self._configured) and odds.rate >= 1 / 2
 
-    def take(self, traits: Traits, seconds: float) -> None:
-        """Take how long was compiled for a structure, which was enough."""
-        compiled = seconds > QUICK_SECONDS
+    def take(self, traits: Traits, spent: Spending) -> None:
+        """Take what was compiled for a structure, which was enough."""
+        compiled = spent.compiling > 0
         new = self._new_sizes(traits)
         if traits.common not in self._common:
             self._otherwise.seen.append(compiled)
@@ -254,11 +270,33 @@ class Compilations:
             for name in new:
                 self._size(name).seen.append(compiled)
         if compiled:
-            self._seconds.take(traits.row, seconds)
+            self._needed.take(traits.row, spent.compiling)
+        if spent.compiled:
+            self._compiled.take(traits.row, spent.compiling)
+        for name in traits.sizes:
+            self._size(name)
         self._common.add(traits.common)
         self._sizes.update((traits.common, size) for size in traits.sizes.items())
-        self._built.add(_whole(traits))
-        self._built.add((*_whole(traits), traits.config))
+        sizes = self._by_size.items()
+        counting = tuple(sorted(n for n, odds in sizes if odds.rate > 1 / 2))
+        whole = (traits.common, *traits.sizes.items(), traits.config)
+        self._whole[whole] = traits
+        fresh = [traits]
+        if counting != self._counting:
+            self._built, self._counting = set(), counting
+            fresh = list(self._whole.values())
+        for each in fresh:
+            self._built |= {self._alike(each), (*self._alike(each), each.config)}
+
+    def key(self, traits: Traits) -> Key:
+        """Return what structures have in common that share compiled kernels."""
+        config = traits.config if self._configured.rate > 1 / 2 else None
+        return (*self._alike(traits), config)
+
+    def take_failed(self, traits: Traits, seconds: float) -> None:
+        """Take it that compiling for a structure takes longer than some seconds."""
+        self._needed.take(traits.row, seconds)
+        self._compiled.take(traits.row, seconds)
 
     def _odds(self, traits: Traits) -> _Odds:
         """Return the odds that a compilation is needed, by what is new."""
@@ -266,9 +304,10 @@ class Compilations:
             return self._otherwise
         if new := self._new_sizes(traits):
             return max(map(self._size, new), key=lambda odds: odds.rate)
-        if _whole(traits) not in self._built and self.constant:
+        alike = self._alike(traits)
+        if alike not in self._built and self.constant:
             return self._met
-        if (*_whole(traits), traits.config) not in self._built:
+        if (*alike, traits.config) not in self._built:
             return self._configured
         return self._again
 
@@ -277,12 +316,13 @@ class Compilations:
         common, sizes = traits.common, traits.sizes.items()
         return [size[0] for size in sizes if (common, size) not in self._sizes]
 
+    def _alike(self, traits: Traits) -> Key:
+        """Return what they have in common whose sizes that count are the same."""
+        sizes = traits.sizes.items()
+        return (traits.common, *(s for s in sizes if s[0] in self._counting))
+
     def _size(self, name: str) -> _Odds:
         return self._by_size.setdefault(name, _Odds(self._first))
-
-
-def _whole(traits: Traits) -> Key:
-    return (traits.common, *traits.sizes.items())
 
 
 class Costs:
@@ -336,7 +376,7 @@ class Costs:
         traits = traits_of(case, members)
         spent = spending or Spending(rest=seconds)
         if spending is not None:
-            self.compilations.take(traits, spent.compiling)
+            self.compilations.take(traits, spent)
         self._reports += 1
         if self._reports > 1:  # the first one warms up
             curve = self._running.setdefault(traits.kind, Curve())
@@ -346,12 +386,16 @@ class Costs:
         if self._reports <= _REVIEWED or self._reports % _REVIEWED == 0:
             self.version += 1
 
-    def take_built(self, case: Case, seconds: float) -> None:
-        """Take it that a structure's kernels lie in the cache now.
+    def take_built(self, traits: Traits, spent: Spending, *, done: bool = True) -> None:
+        """Take what came of compiling for a structure beside the search.
 
         Args:
-            case: the structure.
-            seconds: for which they were compiled.
+            traits: of the structure.
+            spent: what it took; once it was given up, until then.
+            done: whether its kernels lie in the cache now.
         """
-        self.compilations.take(traits_of(case), seconds)
+        if done:
+            self.compilations.take(traits, spent)
+        elif spent.total > QUICK_SECONDS:
+            self.compilations.take_failed(traits, spent.total)
         self.version += 1

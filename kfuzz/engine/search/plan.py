@@ -7,7 +7,7 @@ too much of the kernel's time waits until it would not.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -17,10 +17,12 @@ from kfuzz.engine.search.costs import (
     QUICK_SECONDS,
     Costs,
     Expected,
+    Key,
     Traits,
     traits_of,
 )
 from kfuzz.engine.search.strata import Ledger
+from kfuzz.engine.workers.compile_ahead import CompileAhead
 
 T = TypeVar("T", Case, Burst)
 
@@ -67,11 +69,13 @@ class Plan(Generic[T]):
 
     Attributes:
         waiting: in the order in which they were drawn.
+        elsewhere: whether something compiles for a structure beside the search.
     """
 
     def __init__(
         self, costs: Costs, ledger: Ledger, limit: Callable[[], float]
     ) -> None:
+        self.elsewhere: Callable[[Traits], bool] = lambda traits: False
         self.waiting: list[Waiting[T]] = []
         self._costs = costs
         self._ledger = ledger
@@ -113,7 +117,11 @@ class Plan(Generic[T]):
         if not (is_turn or self._in_vain):
             return None
         limit = self._limit()
-        admitted = [w for w in self.waiting if self.is_admitted(w, limit)]
+        admitted = [
+            w
+            for w in self.waiting
+            if self.is_admitted(w, limit) and not self.elsewhere(w.traits)
+        ]
         if not admitted:
             return self._cheapest() if self._in_vain >= _STUCK else None
         kind, chosen = _OLDEST, admitted[0]
@@ -123,6 +131,15 @@ class Plan(Generic[T]):
         if not is_turn and looked < _LOOKING * chosen.expected.total:
             return None
         return self._chosen(chosen, kind)
+
+    def to_compile(self) -> Iterator[Waiting[T]]:
+        """Yield what waits for a compilation: what may run now, then what is dear."""
+        self._review()
+        limit = self._limit()
+        wanted = [w for w in self.waiting if w.expected.compiling > QUICK_SECONDS]
+        dear = [w for w in wanted if not self.is_admitted(w, limit)]
+        yield from (w for w in wanted if self.is_admitted(w, limit))
+        yield from sorted(dear, key=lambda w: w.expected.total)
 
     def ran(self, item: T, seconds: float) -> None:
         """Count what something that was to run took."""
@@ -208,13 +225,56 @@ class Pace:
         costs: what was learnt of them.
         cases: those that wait.
         batches: those that wait.
+        ahead: compiles for them, where something does.
     """
 
     def __init__(self, ledger: Ledger, *, compiles: bool) -> None:
         self.limit = math.inf
+        self.ahead: CompileAhead | None = None
+        # By the identity of a case, for what is being compiled and whether that is
+        # dear; for what it was in vain.
+        self._asked: dict[int, tuple[Key, bool]] = {}
+        self._in_vain: set[Key] = set()
         self.costs = Costs(compiles=compiles)
         self.cases: Plan[Case] = Plan(self.costs, ledger, lambda: self.limit)
         self.batches: Plan[Burst] = Plan(self.costs, ledger, lambda: self.limit)
+        self.cases.elsewhere = self.batches.elsewhere = self._is_asked
+
+    def compile_ahead(self, plan: Plan[T]) -> None:
+        """Have compiled what waits in a plan, as far as there is who does.
+
+        Of what is too dear for the child that judges, one at a time.
+        """
+        ahead = self.ahead
+        if ahead is None:
+            return
+        compilations = self.costs.compilations
+        for made in ahead.made():
+            traits = traits_of(made.case)
+            self._asked.pop(id(made.case), None)
+            self.costs.take_built(traits, made.spent, done=made.done)
+            if not made.done:
+                self._in_vain.add(compilations.key(traits))
+        if not (plan.waiting and compilations.measured):
+            return
+        for each in plan.to_compile():
+            dear = not plan.is_admitted(each, self.limit)
+            key = compilations.key(each.traits)
+            if key in self._in_vain or self._is_asked(each.traits):
+                continue
+            others = [other for _, other in self._asked.values()]
+            if dear and (any(others) or each.expected.total > ahead.limit):
+                return
+            if not ahead.room():
+                return
+            self._asked[id(each.case)] = key, dear
+            ahead.ask(each.case)
+
+    def _is_asked(self, traits: Traits) -> bool:
+        if not self._asked:
+            return False
+        key = self.costs.compilations.key(traits)
+        return any(key == asked for asked, _ in self._asked.values())
 
     def told(self) -> str:
         """Return what is tried late, in words; "" if nothing is."""

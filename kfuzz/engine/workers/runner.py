@@ -27,6 +27,7 @@ from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
 from kfuzz.engine.workers import faults
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.children import Children, Place
+from kfuzz.engine.workers.compile_ahead import CompileAhead, Slots
 from kfuzz.engine.workers.faults import (
     death_report,
     hang_report,
@@ -71,6 +72,7 @@ class Runner:
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
         spending: what the last answer took in its child; None where none came.
+        ahead: children that compile for the cases to come, if there are any.
 
     Every method that waits raises `Stopped` once `expired` says so.
     """
@@ -90,6 +92,8 @@ class Runner:
         self.reached = Reached()
         self.fault: Failure | None = None
         self.spending: Spending | None = None
+        self.ahead: CompileAhead | None = None
+        self._expired = expired
         self._passed: dict[str, Any] | None = None
         # Whether several cases asked for at once have ended a child, or kept it busy.
         self._died = False
@@ -325,8 +329,21 @@ class Runner:
             self._children.replace(peer)
         return made
 
+    def compile_ahead(self, slots: Slots) -> CompileAhead | None:
+        """Return what compiles for the cases to come; None where nothing can.
+
+        Args:
+            slots: how many children may.
+        """
+        if not (self._children.apart and self.place.has.asynchronous):
+            return None
+        self.ahead = CompileAhead(self._children.beside, slots, self._expired)
+        return self.ahead
+
     def close(self) -> None:
         """End the children that are kept."""
+        if self.ahead is not None:
+            self.ahead.close()
         self._children.close()
 
     def _send(self, message: dict[str, Any]) -> Served:
