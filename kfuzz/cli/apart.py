@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -22,6 +22,7 @@ from kfuzz.core.home import HOME
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
 from kfuzz.engine.workers.templates import OPEN_SECONDS
+from kfuzz.execution.device.backends import environment_for, guess
 from kfuzz.targets.load import resolve
 
 _MODULE: Final = "kfuzz.cli.searching"
@@ -54,7 +55,7 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         process = subprocess.Popen(
             # -P keeps the working directory, which holds users' files, off sys.path.
             [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            env={**_environment(config), "PYTHONPATH": os.pathsep.join(path)},
             stdin=subprocess.DEVNULL,
             stdout=2,  # standard output is the report's alone
             pass_fds=[theirs.fileno()],
@@ -70,6 +71,14 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         connection.close()
         process.kill()  # and what it began ends with it
         process.wait()
+
+
+def _environment(config: RunConfig) -> Mapping[str, str]:
+    """Return that of children, of whom the process is to be the origin."""
+    backend = guess(config.device)
+    if backend is None or config.isolate == "none":
+        return os.environ
+    return environment_for(backend, os.environ)
 
 
 def _heard(

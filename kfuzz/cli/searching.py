@@ -29,13 +29,14 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
     config: RunConfig = connection.recv()
+    os.register_at_fork(after_in_child=connection.close)
     stop = threading.Event()
-    threading.Thread(target=_obey, args=(connection, stop), daemon=True).start()
-    bytecode.keep()
-    if config.isolate != "none" and config.engine is Engine.HYPOTHESIS:
-        # It imports torch, and what is to be tested, while this process does.
-        zygotes.expect(config.device, homes(config))
     try:
+        if config.isolate != "none" and config.engine is Engine.HYPOTHESIS:
+            zygotes.begin_here(config.device, homes(config))
+        else:
+            bytecode.keep()
+        threading.Thread(target=_obey, args=(connection, stop), daemon=True).start()
         search(config, stop, connection)
         told: object = "end"
     except Exception as error:

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+from kfuzz.execution.processes import table
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project, error
 
 ENDING = """
@@ -56,19 +57,10 @@ def test_a_search_that_is_killed_keeps_what_it_found(project: Project) -> None:
     )
     while not project.findings():
         time.sleep(0.02)
-    searching = [pid for pid in project.processes() if "searching" in command(pid)]
-    assert len(searching) == 1
-    os.kill(searching[0], signal.SIGKILL)
+    [searching] = table.children_of(process.pid)
+    os.kill(searching, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 3
     assert "the process that searches ended: SIGKILL" in err
     assert project.findings()
     assert project.wait_until_alone() == []
-
-
-def command(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kfuzz.core.errors import KfuzzError
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
@@ -19,9 +19,11 @@ from kfuzz.execution.processes import (
     ChildDied,
     ChildRaised,
     ChildTimeout,
+    Message,
     Template,
     Zygote,
     ZygoteError,
+    serving,
 )
 from kfuzz.targets.load import Source
 
@@ -48,6 +50,21 @@ class Home:
 def home_of(source: Source, root: Path) -> Home:
     """Return what a template has to import for the kernels of a source."""
     return Home(str(source.file or ""), source.module, str(root))
+
+
+def prepare(home: Home) -> None:
+    """Import a file in this process, as a template does."""
+    imports: Any = serving.resolve(PREPARE)
+    imports(_message(home))
+
+
+def _message(home: Home) -> Message:
+    return {
+        "cwd": os.getcwd(),
+        "root": home.root,
+        "file": home.file,
+        "module": home.module,
+    }
 
 
 class Templates:
@@ -119,13 +136,7 @@ class _Begun:
         self._over = threading.Event()
         self._closed = False
         self._until = time.monotonic() + OPEN_SECONDS
-        message = {
-            "cwd": os.getcwd(),
-            "root": home.root,
-            "file": home.file,
-            "module": home.module,
-        }
-        self._make = partial(Template, zygote, PREPARE, message, output=output)
+        self._make = partial(Template, zygote, PREPARE, _message(home), output=output)
         self._thread = threading.Thread(target=self._import, daemon=True)
         self._thread.start()
 

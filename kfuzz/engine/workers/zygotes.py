@@ -7,13 +7,13 @@ follow in this process at once. Nothing here imports torch.
 
 import atexit
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from kfuzz.engine.workers.templates import Home, Templates
+from kfuzz.engine.workers.templates import Home, Templates, prepare
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import environment_for, guess
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes import Zygote, load_modules, threads, unforkable
 
 SERVE: Final = "kfuzz.evaluation.worker:serve"
 # Set while this process runs, and of no meaning to a child.
@@ -32,8 +32,21 @@ class Lent:
     """
 
     def __init__(
-        self, backend: DeviceBackend, serve: str, *, guessed: bool = False
+        self,
+        backend: DeviceBackend,
+        serve: str,
+        *,
+        guessed: bool = False,
+        here: bool = False,
     ) -> None:
+        """Begin a zygote.
+
+        Args:
+            backend: where its children run kernels.
+            serve: as for `Zygote`.
+            guessed: as the attribute.
+            here: whether it is a fork of this process.
+        """
         self.guessed = guessed
         self._output: Callable[[bytes], None] = _to_stderr
         self._key = _key(backend, serve)
@@ -43,7 +56,10 @@ class Lent:
             preload=backend.preload,
             output=self._told,
         )
-        self.zygote.start()
+        if here:
+            self.zygote.start_here()
+        else:
+            self.zygote.start()
         self.templates = Templates(self.zygote, self._told)
 
     def _told(self, data: bytes) -> None:
@@ -66,6 +82,29 @@ class Lent:
         _waiting.append(self)
         while len(_waiting) > KEPT:
             _waiting.pop(0).zygote.close()
+
+
+def begin_here(device: str, homes: Sequence[Home]) -> None:
+    """Have a fork of this process be the zygote for the device that is asked for.
+
+    This process imports what a zygote does, and what is to be tested where that is one
+    file: it has no use for the command line's process, which begins as it ends. Where
+    that is not forkable afterwards, a process of its own becomes the zygote.
+
+    Args:
+        device: as asked for.
+        homes: what is to be imported in templates.
+    """
+    backend = guess(device)
+    if backend is None:
+        return
+    load_modules(backend.preload)
+    before = threads()
+    if len(homes) == 1:
+        prepare(homes[0])
+    if not unforkable(but=before):
+        _waiting.append(Lent(backend, SERVE, guessed=True, here=True))
+    expect(device, homes)
 
 
 def expect(device: str, homes: Iterable[Home] = ()) -> None:

@@ -10,7 +10,8 @@ from kfuzz.execution.processes.faults import (
     ZygoteError,
 )
 from kfuzz.execution.processes.in_process import InProcess
-from kfuzz.execution.processes.template import Template
+from kfuzz.execution.processes.serving import load_modules
+from kfuzz.execution.processes.template import Template, threads, unforkable
 from kfuzz.execution.processes.wire import Handler, Message
 
 __all__ = [
@@ -25,4 +26,7 @@ __all__ = [
     "Template",
     "Zygote",
     "ZygoteError",
+    "load_modules",
+    "threads",
+    "unforkable",
 ]

@@ -7,14 +7,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NoReturn, Protocol, Self
 
 from kfuzz.core.home import HOME
-from kfuzz.execution.processes import table
+from kfuzz.execution.processes import serving, table
 from kfuzz.execution.processes.child import Child
 from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.faults import ZygoteError
+from kfuzz.execution.processes.forking import Forking
+from kfuzz.execution.processes.interrupts import ignore_interrupts
 from kfuzz.execution.processes.output import Output, Sink
 from kfuzz.execution.processes.wire import Channel, Message, WireError, WireTimeout
 
@@ -83,6 +86,15 @@ class Zygote(Closing):
         with self._lock:
             self._start()
 
+    def start_here(self) -> None:
+        """Start it as a fork of this process, which has loaded what it is to have.
+
+        The environment is this one's. This process must be forkable, see
+        `template.unforkable`, and its threads begin afterwards.
+        """
+        with self._lock:
+            self._running = _Running(partial(_Fork, self.serve), self._sink)
+
     def fork(self, output: Sink | None = None, *, serve: str = "") -> Child:
         """Return a new child; starts the zygote first if it is not there.
 
@@ -127,13 +139,86 @@ class Zygote(Closing):
 
     def _start(self) -> "_Running":
         if self._running is None:
-            self._running = _Running(self.serve, self._env, self._preload, self._sink)
+            self._running = _Running(self._executed, self._sink)
         return self._running
+
+    def _executed(
+        self, control: socket.socket, output: int, kept: Sequence[int]
+    ) -> "_Process":
+        # -P keeps the working directory, which holds users' files, off sys.path.
+        command = [sys.executable, "-P", "-m", _MODULE]
+        command += ["--control", str(control.fileno()), "--serve", self.serve]
+        command += ["--preload", ",".join(self._preload)]
+        return subprocess.Popen(
+            command,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[control.fileno()],
+            # Out of reach of the terminal's Ctrl-C; and its session tells
+            # which processes came from it.
+            start_new_session=True,
+        )
 
     def _stop(self) -> None:
         if self._running is not None:
             self._running.stop()
             self._running = None
+
+
+class _Process(Protocol):
+    """What of `subprocess.Popen` is needed."""
+
+    pid: int
+    returncode: int | None
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+    def wait(self) -> int:
+        """Return the exit status, once there is one."""
+
+
+class _Fork:
+    """A zygote that is a fork of this process; see `_Process`."""
+
+    def __init__(
+        self, serve: str, control: socket.socket, output: int, kept: Sequence[int]
+    ) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            for descriptor in kept:  # or it would not see that this process ended
+                os.close(descriptor)
+            _be_zygote(serve, control, output)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        if self.returncode is None:
+            table.kill(self.pid)
+
+    def wait(self) -> int:
+        """Return the exit status, once there is one."""
+        if self.returncode is None:
+            _, status = os.waitpid(self.pid, 0)
+            self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+def _be_zygote(serve: str, control: socket.socket, output: int) -> NoReturn:
+    """Do in a fork what the module `zygote` does in a process of its own."""
+    try:
+        os.setsid()
+        ignore_interrupts()
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
+        greeting = {"ready": True}
+        Forking(Channel(control), serving.resolve(serve), lambda r: r).run(greeting)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(0)
 
 
 class _Gone(Exception):
@@ -149,35 +234,29 @@ class _Running:
 
     def __init__(
         self,
-        serve: str,
-        env: Mapping[str, str],
-        preload: Sequence[str],
+        begin: Callable[[socket.socket, int, Sequence[int]], "_Process"],
         sink: Sink | None,
     ) -> None:
+        """Begin one.
+
+        Args:
+            begin: begins the process, given its end of the control connection, where
+                it prints, and descriptors that are this process's alone.
+            sink: takes what it prints.
+        """
         self.was_ready = False
         self._asked = 0
         self._sink = sink
         self._children: dict[int, Child] = {}
         self._lock = threading.RLock()
-        self._output = Output(sink, "the zygote")
+        # No thread while this process may be forked.
+        self._output = Output(sink, "the zygote", drain=False)
         ours, theirs = socket.socketpair()
-        # -P keeps the working directory, which holds users' files, off sys.path.
-        command = [sys.executable, "-P", "-m", _MODULE]
-        command += ["--control", str(theirs.fileno()), "--serve", serve]
-        command += ["--preload", ",".join(preload)]
         with theirs:
-            self._process = subprocess.Popen(
-                command,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=self._output.writer,
-                stderr=self._output.writer,
-                pass_fds=[theirs.fileno()],
-                # Out of reach of the terminal's Ctrl-C; and its session tells
-                # which processes came from it.
-                start_new_session=True,
-            )
+            kept = (ours.fileno(), self._output.reader)
+            self._process = begin(theirs, self._output.writer, kept)
         self._output.close_writer()
+        self._output.drain()
         self._control = Channel(ours)
         self.pid = self._process.pid
 

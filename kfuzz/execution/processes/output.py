@@ -32,28 +32,34 @@ def to_stderr(data: bytes) -> None:
 
 
 class Output:
-    """A pipe whose reading end a daemon thread empties.
+    """A pipe whose reading end a daemon thread empties, once it is told to.
 
     Attributes:
         writer: the end to hand to the process; close it with `close_writer`.
+        reader: the other end, this process's alone.
         name: whose output it is, for the line that says that more is dropped.
         taken: bytes that it has printed so far.
     """
 
-    def __init__(self, sink: Sink | None, name: str) -> None:
+    def __init__(self, sink: Sink | None, name: str, *, drain: bool = True) -> None:
         self._sink = sink or to_stderr
         self.name = name
         self.taken = 0
         self._tail = b""
         self._forwarded = 0
         self._finished = False
-        self._reader, self.writer = os.pipe()
+        self.reader, self.writer = os.pipe()
         with contextlib.suppress(OSError):
-            fcntl.fcntl(self._reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            fcntl.fcntl(self.reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(
             target=self._drain, name=f"output of {name}", daemon=True
         )
+        if drain:
+            self.drain()
+
+    def drain(self) -> None:
+        """Begin to empty the pipe."""
         self._thread.start()
 
     @property
@@ -78,16 +84,16 @@ class Output:
         # A sink that blocks may hold the thread: leave it the descriptors then.
         self._thread.join(FINISH_SECONDS)
         if not self._thread.is_alive():
-            os.close(self._reader)
+            os.close(self.reader)
             os.close(self._stop)
 
     def _drain(self) -> None:
         poll = select.poll()
-        poll.register(self._reader, select.POLLIN)
+        poll.register(self.reader, select.POLLIN)
         poll.register(self._stop, select.POLLIN)
         while self._stop not in (ready := dict(poll.poll())):
-            if self._reader in ready:
-                piece = os.read(self._reader, PIPE_BYTES)
+            if self.reader in ready:
+                piece = os.read(self.reader, PIPE_BYTES)
                 if not piece:
                     return
                 self._take(piece)

@@ -1,7 +1,7 @@
 """From a serve function to replies: the same in a child and in process."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Protocol, runtime_checkable
 
@@ -42,6 +42,19 @@ def resolve(serve: str) -> Serve:
     if not callable(found):
         raise HarnessError(f"{module_name} has no function {name!r}")
     return found  # type: ignore[no-any-return]
+
+
+def load_modules(names: Iterable[str]) -> None:
+    """Import modules, and call functions named "module:function".
+
+    Raises:
+        HarnessError, ImportError: as `resolve`.
+    """
+    for name in names:
+        if ":" in name:
+            resolve(name)()
+        else:
+            import_module(name)
 
 
 def named(serve: str) -> Handler:

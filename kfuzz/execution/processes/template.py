@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -185,12 +186,24 @@ def serve() -> _Attendant:
     return _Attendant()
 
 
-def unforkable() -> str:
-    """Return why children of this process would not work, "" where they would."""
-    tasks = os.listdir("/proc/self/task")
-    if len(tasks) > 1:
-        names = {_comm(task) for task in tasks if int(task) != os.getpid()}
-        names |= {t.name for t in threading.enumerate()[1:]}
+def threads() -> frozenset[str]:
+    """Return the numbers of this process's threads, as its directory in /proc has them.
+
+    Those that torch and numpy start as they are imported see to forks by themselves.
+    """
+    return frozenset(os.listdir("/proc/self/task"))
+
+
+def unforkable(*, but: Collection[str] = ()) -> str:
+    """Return why children of this process would not work, "" where they would.
+
+    Args:
+        but: threads that may run, besides this one; see `threads`.
+    """
+    running = threads() - {str(os.getpid()), *but}
+    if running:
+        names = {_comm(task) for task in running}
+        names |= {t.name for t in threading.enumerate() if str(t.native_id) in running}
         return f"it leaves threads running ({', '.join(sorted(filter(None, names)))})"
     for descriptor in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):

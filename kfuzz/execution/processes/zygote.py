@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-from importlib import import_module
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import serving
@@ -36,11 +35,7 @@ def main() -> None:
     ignore_interrupts()
     signal.alarm(PRELOAD_SECONDS)
     try:
-        for name in filter(None, arguments.preload.split(",")):
-            if ":" in name:
-                serving.resolve(name)()
-            else:
-                import_module(name)
+        serving.load_modules(filter(None, arguments.preload.split(",")))
         serve = serving.resolve(arguments.serve)
     except (ImportError, HarnessError) as error:  # a person reads this: one line
         sys.exit(f"{type(error).__name__}: {error}")
