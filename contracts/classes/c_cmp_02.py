@@ -77,7 +77,7 @@ CLASS = ContractClass(
     rank=110,
     level=3,
     title="every configuration keeps the contract, and the first call does",
-    scope="kernels with configs=, and autotuned Triton kernels, interpreted or not",
+    scope="kernels with configs=, and tuned Triton kernels, interpreted or not",
     precondition="Cases that run one of several configurations.",
     postcondition="The result is in the operator's acceptance whichever runs, also of "
     "a first call, in which an autotuner tries them, and of the second.",
@@ -85,9 +85,10 @@ CLASS = ContractClass(
     sampled=(Probe.COLD, Probe.WARM, Probe.REPEAT),
     procedure="kfuzz's definition. Each case runs one configuration, which follows "
     "from its seed: a mapping of `configs=`, passed as keywords, or one that "
-    "`@triton.autotune` lists and its pruning leaves, launched without measuring; one "
-    "that the compiler or the device refuses is passed over for the next, as the "
-    "autotuner does. Where the result misses, the case runs under up to eight others; "
+    "`@triton.autotune` lists and its pruning leaves, launched without measuring, and "
+    "likewise of a tuner that a library brings; one that the compiler or the device "
+    "refuses is passed over for the next, as the autotuner does. Where the result "
+    "misses, the case runs under up to eight others; "
     f"if at least one conforms, the miss belongs here. On one in {SECOND_CALL_SHARE} "
     "cases that conform an autotuned kernel is called with the autotuner's own code, "
     "its caches empty and each configuration called twice instead of timed: what "

@@ -28,6 +28,7 @@ from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Scalar, is_dtype
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import PLAIN, Held, Manner, execute
+from kfuzz.execution.calls.tuners import choosing
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
@@ -281,7 +282,7 @@ def invocation(
     if destinations is None:
         return None
     return Invocation(
-        kernel.taking(case.tensors),
+        choosing(kernel.taking(case.tensors), kernel, twice=not claims.inplace),
         case,
         expected,
         alignment=claims.alignment,

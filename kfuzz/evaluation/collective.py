@@ -24,6 +24,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
+from kfuzz.execution.calls.tuners import choosing
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank
 from kfuzz.execution.interpreter.watch import watch
@@ -103,7 +104,8 @@ def caller(
 
     def call(number: int) -> dict[str, Tensor]:
         with torch.no_grad(), watch(config=config):
-            returned = kernel.taking(case.tensors)(*steps[number], **keywords)
+            called = choosing(kernel.taking(case.tensors), kernel)
+            returned = called(*steps[number], **keywords)
         items = returned if isinstance(returned, tuple | list) else (returned,)
         return dict(zip(names, items, strict=True))
 

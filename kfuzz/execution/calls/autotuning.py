@@ -1,11 +1,14 @@
 """`@triton.autotune` without its clock: a chosen configuration, or a short measurement.
 
-Triton is not imported here: its autotuner is given, or found where it is loaded.
+So are the autotuners of libraries that are classes made from Triton's, whatever they do
+in place of its `run`. Triton is not imported here: its autotuner is given, or found
+where it is loaded.
 """
 
+import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
 
 from kfuzz.execution.calls.patches import Patches
@@ -21,6 +24,9 @@ and nothing restores is what the second one finds."""
 _REFUSALS: Final = frozenset(
     {"OutOfResources", "CompileTimeAssertionFailure", "PTXASError"}
 )
+
+# Classes made from the autotuner whose own `run` is known to end in Triton's.
+_ending: Final[set[type]] = set()
 
 
 class Measuring:
@@ -83,7 +89,8 @@ def install(
 
     Those that prune configurations and those that prepare arguments are asked as
     before. One that the compiler or the device refuses is passed over for the next.
-    Unless they measure, what autotuners have cached neither counts nor changes.
+    Unless they measure, what autotuners have cached neither counts nor changes. Classes
+    made from the autotuner are dealt with like it.
 
     Args:
         tuner: `triton.runtime.autotuner.Autotuner`.
@@ -92,18 +99,46 @@ def install(
         note: told which one ran, in words, and of how many.
         patches: takes what is replaced.
     """
-    launch, prune, bench = tuner.run, tuner.prune_configs, tuner._bench
+    prune, bench = tuner.prune_configs, tuner._bench
+    running: set[int] = set()  # those that run a configuration now
 
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        every, block = self.configs, measuring()
-        if len(every) < 2:
-            note(str(every[0]), 1)
-            return launch(self, *args, **kwargs)
-        if block is not None:
-            block.begin(self)
-            result = launch(self, *args, **kwargs)
-            note(str(self.best_config), len(every))
-            return result
+    def chosen_by(owner: Any) -> Callable[..., Any]:
+        launch, is_own = owner.run, owner is not tuner
+
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            every, block = self.configs, measuring()
+            if id(self) in running:
+                _ending.add(type(self))
+                return launch(self, *args, **kwargs)
+            if len(every) < 2:
+                note(str(every[0]), 1)
+                return launch(self, *args, **kwargs)
+            if block is not None and is_own:
+                if type(self) in _ending:
+                    return launch(self, *args, **kwargs)
+                block = None  # what its own code measures it may keep for ever
+            if block is not None:
+                block.begin(self)
+                result = launch(self, *args, **kwargs)
+                note(str(self.best_config), len(every))
+                return result
+            running.add(id(self))
+            try:
+                return one_of(self, launch, is_own, args, kwargs)
+            finally:
+                running.discard(id(self))
+
+        return run
+
+    def one_of(
+        self: Any,
+        launch: Callable[..., Any],
+        is_own: bool,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run the chosen configuration, or the next that is not refused."""
+        every = self.configs
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         pruned = list(self.prune_configs(kwargs))
         first = chosen()
@@ -112,27 +147,34 @@ def install(
             self.nargs = dict(zip(self.arg_names, args, strict=False))
             # What follows the timing on a first call.
             arguments = {**self.nargs, **kwargs, **config.all_kwargs()}
-            self.pre_hook(arguments, reset_only=True)
+            if not is_own or _takes(self.pre_hook, "reset_only"):
+                self.pre_hook(arguments, reset_only=True)
+            own = Patches()
+            if "cache" in vars(self):
+                own.set(self, "cache", {})
             self.configs = [config]
             try:
                 result = launch(self, *args, **kwargs)
             except Exception as error:
-                if turn + 1 == len(pruned) or not _declined(error):
+                if turn + 1 == len(pruned) or not declined(error):
                     raise
                 continue
             finally:
                 self.configs = every
+                own.undo()
             note(str(config), len(pruned))
             return result
         raise AssertionError("the last configuration returned or raised")
 
     def pruned(self: Any, kwargs: Any) -> Any:
         left, block = list(prune(self, kwargs)), measuring()
-        return left if block is None or not left else block.shortened(left, chosen())
+        if block is None or not left or id(self) in running:
+            return left
+        return block.shortened(left, chosen())
 
     def benched(self: Any, *args: Any, **kwargs: Any) -> Any:
         block = measuring()
-        if block is None:
+        if block is None or id(self) in running:
             return bench(self, *args, **kwargs)
         own = Patches()
         own.set(self, "do_bench", _called)
@@ -143,7 +185,9 @@ def install(
         rank = block.rank()
         return [rank] * 3 if math.isfinite(times[0]) else times
 
-    patches.set(tuner, "run", run)
+    made = {owner: chosen_by(owner) for owner in _running(tuner)}
+    for owner, run in made.items():
+        patches.set(owner, "run", run)
     patches.set(tuner, "prune_configs", pruned)
     patches.set(tuner, "_bench", benched)
 
@@ -153,19 +197,33 @@ def loaded() -> Any:
     return getattr(sys.modules.get(MODULE), "Autotuner", None)
 
 
+def _running(tuner: Any) -> Iterator[Any]:
+    """Yield an autotuner, and the classes made from it that run in their own way."""
+    yield tuner
+    for made in tuner.__subclasses__():
+        yield from (each for each in _running(made) if "run" in vars(each))
+
+
+def _takes(function: Callable[..., object], name: str) -> bool:
+    """Whether a function has a parameter of a name."""
+    parameters = inspect.signature(function).parameters
+    kinds = (p.kind for p in parameters.values())
+    return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
+
+
 def _called(kernel: Callable[[], object], *_: object, **__: object) -> list[float]:
     """Call a kernel a few times, as a benchmark does, and time nothing."""
     try:
         for _turn in range(CALLS):
             kernel()
     except Exception as error:
-        if not _declined(error):
+        if not declined(error):
             raise
         return [math.inf] * 3
     return [0.0] * 3
 
 
-def _declined(error: BaseException | None) -> bool:
+def declined(error: BaseException | None) -> bool:
     """Whether the compiler or the device refuses one configuration.
 
     The autotuner passes such ones over. In Triton's interpreter it is a

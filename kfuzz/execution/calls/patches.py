@@ -1,5 +1,6 @@
 """Replacing attributes of a module or class for a while."""
 
+from inspect import isdatadescriptor
 from typing import Any, Final
 
 _ABSENT: Final = object()
@@ -15,6 +16,8 @@ class Patches:
     def set(self, owner: Any, name: str, value: object) -> None:
         """Replace an attribute, or add it."""
         before = vars(owner).get(name, _ABSENT)
+        if before is _ABSENT and isdatadescriptor(getattr(type(owner), name, None)):
+            before = getattr(owner, name)  # as the code of a function
         self._made.append((owner, name, before, value))
         setattr(owner, name, value)
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.verdict import Access
-from kfuzz.execution.calls import autotuning
+from kfuzz.execution.calls import autotuning, tuners
 from kfuzz.execution.calls.patches import Again, Patches
 from kfuzz.execution.interpreter import low_precision_patches as low_precision
 from kfuzz.execution.interpreter import memory_hooks
@@ -187,7 +187,7 @@ def _session(install: Callable[[Patches], None]) -> Iterator[None]:
 
 
 def _choose(patches: Patches) -> None:
-    """Have autotuned kernels run the configuration that is asked for."""
+    """Have tuned kernels run the configuration that is asked for."""
     tuner = autotuning.loaded()
     if tuner is not None:
         autotuning.install(
@@ -197,6 +197,7 @@ def _choose(patches: Patches) -> None:
             _note_config,
             patches,
         )
+    tuners.install(lambda: _current.tuned, _note_config, patches)
 
 
 def _install(patches: Patches) -> None:
