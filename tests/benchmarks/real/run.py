@@ -182,7 +182,10 @@ def _folded(
     processor: Counter[str] = Counter()
     for process in seen:
         processor.update(process["seconds"])
-    command = next((p for p in seen if p["role"] == "command"), {})
+    # Of the processes of the command, the one that searches has seen cases.
+    command = max(
+        seen, key=lambda p: ("first" in p, p.get("reducing", 0.0)), default={}
+    )
     by_name = {k["kernel"].rpartition("::")[2]: k for k in said["kernels"]}
     structures = {n: k["structures"] for n, k in by_name.items() if "structures" in k}
     if len(by_name) == 1 and "structures" in command:

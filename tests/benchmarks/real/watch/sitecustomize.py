@@ -147,7 +147,7 @@ def _arguments() -> list[str]:
 if "kfuzz.execution.processes.zygote" in _arguments():
     _begin("preload")
     os.register_at_fork(after_in_child=lambda: _begin("child"))
-elif "kfuzz" in _arguments():
+elif any(f"{argument}.".startswith("kfuzz.") for argument in _arguments()):
     import atexit
 
     _command = _begin("command")
