@@ -73,9 +73,11 @@ CLASS = ContractClass(
     "not pass for one that was made.",
     tolerance=Tolerance(Structure.INVARIANT, "none", "a call returns or it does not"),
     procedure="The kernel runs in a child process under a watchdog. A time-out is a "
-    "hang only after max(20 s, 50 x the predicted time) in two fresh children. A child "
-    "that dies gives the signal; one whose device answers no more after a call is "
-    "replaced. On a GPU the last error of the runtime that torch uses is read, and "
+    "hang only after max(20 s, 50 x the predicted time) in two fresh children; in "
+    "Triton's interpreter that long after a program of a launch came to its turn, or "
+    "15 times as long in one call. A child that dies gives the signal; one whose "
+    "device answers no more after a call is replaced. On a GPU the last error of the "
+    "runtime that torch uses is read, and "
     "cleared, before and after each call: where the call returned, what only a launch "
     "leaves is charged; an invalid argument, which a query may leave too, only where "
     "the result is wrong as well.",

@@ -26,7 +26,7 @@ from kfuzz.evaluation.observing import observe
 from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.execution.calls.branches import Watch, watch
 from kfuzz.execution.calls.compiling import beat_while_compiling
-from kfuzz.execution.calls.occupied import Holder, tell
+from kfuzz.execution.calls.occupied import Holder, follow, tell
 from kfuzz.execution.calls.phases import Phases
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.facts import answered_apart
@@ -36,9 +36,11 @@ from kfuzz.execution.processes.limits import limit_memory
 from kfuzz.targets.load import Source, load
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
-# has the process, as a `Holder`. What follows in its file are stacks, written when
-# the signal comes.
+# has the process, as a `Holder`, its third counts, modulo 256, what shows that an
+# interpreted call gets on. What follows in its file are stacks, written when the signal
+# comes.
 PULSE_BYTES: Final = 8
+CALL_BYTES: Final = 2
 STACK_SIGNAL: Final = signal.SIGUSR2
 
 Reply = dict[str, Any]
@@ -176,10 +178,14 @@ class Worker:
         def occupied(holder: Holder) -> None:
             pulse[1] = holder
 
+        def get_on() -> None:
+            pulse[CALL_BYTES] = (pulse[CALL_BYTES] + 1) % 256
+
         self._pulse, self._stacks = pulse, file
         self._need().on_run = beat
         beat_while_compiling(beat)
         tell(occupied)
+        follow(get_on)
 
     def _prefiltering(self) -> Prefilter:
         """Return what screens bursts of the kernel that is open."""

@@ -10,6 +10,7 @@ import pytest
 
 from kfuzz.engine.workers import served
 from kfuzz.engine.workers.served import Served, new_pulse, processor_seconds
+from kfuzz.evaluation.worker import CALL_BYTES
 from kfuzz.execution.calls import occupied
 from kfuzz.execution.calls.occupied import Holder
 from kfuzz.execution.processes import ChildTimeout
@@ -111,6 +112,55 @@ def test_compiled_code_that_does_not_end_is_not_waited_for_as_a_compiler_is():
     assert peer.limit(1e9, on_device=20.0) == 20.0
     os.pwrite(pulse, bytes([Holder.KERNEL]), 1)
     assert peer.limit(1e9, on_device=20.0) == 1e9
+    peer.discard()
+
+
+class Interpreting(Silent):
+    """A peer in whose calls programs end all the time, for so many looks."""
+
+    def __init__(self, pulse, looks, calls_every=0):
+        self.pulse, self.looks, self.calls_every, self.looked = (
+            pulse, looks, calls_every, 0,
+        )  # fmt: skip
+
+    def wait(self, timeout):
+        self.looked += 1
+        if self.looked <= self.looks:
+            os.pwrite(self.pulse, bytes([self.looked % 256]), CALL_BYTES)
+            if self.calls_every and self.looked % self.calls_every == 0:
+                os.pwrite(self.pulse, bytes([self.looked // self.calls_every % 256]), 0)
+        return super().wait(timeout)
+
+
+@pytest.mark.parametrize(
+    ("looks", "calls_every", "looked"),
+    [
+        (0, 0, 100),  # it gets nowhere
+        (500, 0, 600),  # and when it gets nowhere any more
+        (10**6, 0, 1500),  # a grid without end
+        (3000, 1000, 3100),  # each call has its time
+    ],
+)
+def test_an_interpreted_call_hangs_when_its_programs_do(
+    monkeypatch, looks, calls_every, looked
+):
+    clock = [0.0]
+    monkeypatch.setattr(served.Served, "_now", lambda self: (clock[0], clock[0]))
+    pulse = new_pulse()
+    child = Interpreting(pulse, looks, calls_every)
+    peer = Served(child, pulse, lambda: False)
+
+    def wait(timeout):
+        clock[0] += 0.1
+        return Interpreting.wait(child, timeout)
+
+    child.wait = wait
+    peer.send({})
+    with pytest.raises(ChildTimeout):
+        peer.wait(10.0)
+    assert child.looked == pytest.approx(looked, abs=3)
+    without_end = looks == 10**6
+    assert peer.limit(10.0, on_device=1e9) == (150.0 if without_end else 10.0)
     peer.discard()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
-from kfuzz.evaluation.worker import PULSE_BYTES, STACK_SIGNAL
+from kfuzz.evaluation.worker import CALL_BYTES, PULSE_BYTES, STACK_SIGNAL
 from kfuzz.execution.calls.occupied import Holder
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
 
@@ -22,6 +22,11 @@ _AWAKE: Final = 0.1
 _SHARE: Final = 0.5
 # A child that prints waits for who reads it. As long as it prints it gets this long.
 PRINTING_SECONDS: Final = 120.0
+
+# A call whose programs are interpreted one after the other does not hang as long as
+# they come to their turn, up to so many times the limit: a grid may take longer than
+# anybody waits.
+PROGRESS_FACTOR: Final = 15.0
 
 
 class Peer(Protocol):
@@ -58,24 +63,27 @@ class Served:
         self.lost = self.busy = False
         self._expired = expired
         self._pid: int | None = getattr(peer, "pid", None)
-        self._since = self._now()
+        self._since = self._begun = self._now()
+        self._progresses = False
         self._printed = 0
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one request."""
-        self._since = self._now()
+        self._since = self._begun = self._now()
         self.busy = True
         self.peer.send(message)
 
     def wait(self, limit: float, *, on_device: float = math.inf) -> dict[str, Any]:
         """Return the reply; limits are per kernel call, not per request.
 
+        They begin anew with each program of an interpreted call, within reason.
+
         Args:
             limit: seconds, of which a child that computes gets half in processor
                 time.
             on_device: seconds for which a device alone may be waited for.
         """
-        beat = self._beat()
+        beat, self._progresses = self._beat(), False
         while True:
             try:
                 reply = self.peer.wait(min(limit, LOOK_SECONDS))
@@ -89,8 +97,16 @@ class Served:
                     self.discard()
                     raise Stopped from None
                 now = self._beat()
-                if now != beat:
+                if now[:CALL_BYTES] != beat[:CALL_BYTES]:
                     beat, self._since = now, self._now()
+                    self._begun = self._since
+                elif now != beat:
+                    beat, self._since = now, self._now()
+                    _, self._progresses = self._had(
+                        PROGRESS_FACTOR * limit, self._begun
+                    )
+                    if self._progresses:
+                        raise
                 elif self._is_over(self.limit(limit, on_device=on_device)):
                     raise
             except ChildDied:
@@ -104,6 +120,8 @@ class Served:
 
     def limit(self, limit: float, *, on_device: float) -> float:
         """Return how long what the peer does now may take, see `wait`."""
+        if self._progresses:
+            return PROGRESS_FACTOR * limit
         beat = self._beat()
         waits = beat and beat[1] == Holder.DEVICE
         return min(limit, on_device) if waits else limit
@@ -143,13 +161,21 @@ class Served:
 
     def _is_over(self, limit: float) -> bool:
         """Whether a call has had its time."""
-        elapsed, computed = (
-            now - then for now, then in zip(self._now(), self._since, strict=True)
-        )
-        starved = _AWAKE * elapsed < computed < _SHARE * limit
+        elapsed, over = self._had(limit, self._since)
         before, self._printed = self._printed, getattr(self.peer, "printed", 0)
         prints = self._printed != before and elapsed < PRINTING_SECONDS
-        return elapsed >= limit and not starved and not prints
+        return over and not prints
+
+    def _had(self, limit: float, since: tuple[float, float]) -> tuple[float, bool]:
+        """Return how long ago that was, and whether a limit has passed since then.
+
+        It has not where other processes had the processor.
+        """
+        elapsed, computed = (
+            now - then for now, then in zip(self._now(), since, strict=True)
+        )
+        starved = _AWAKE * elapsed < computed < _SHARE * limit
+        return elapsed, elapsed >= limit and not starved
 
     def _now(self) -> tuple[float, float]:
         """Return the time, and the processor time that the peer has had, in seconds."""

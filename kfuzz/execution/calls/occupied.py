@@ -36,6 +36,25 @@ def tell(listener: Callable[[Holder], None], role: str = "watchdog") -> None:
     _told[role] = listener
 
 
+_followed: dict[str, Callable[[], None]] = {}
+
+
+def follow(listener: Callable[[], None], role: str = "watchdog") -> None:
+    """Have a function called whenever a kernel that is interpreted gets on.
+
+    Args:
+        listener: the function; it replaces the one that had its role.
+        role: what it listens for.
+    """
+    _followed[role] = listener
+
+
+def gets_on() -> None:
+    """Say that a kernel has begun one more of a known number of steps."""
+    for listener in _followed.values():
+        listener()
+
+
 @contextmanager
 def by_kernel() -> Iterator[None]:
     """Mark the time in which the kernel runs, waiting for the device included."""
