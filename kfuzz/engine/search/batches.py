@@ -200,17 +200,19 @@ class BatchRound:
         with self._round.guarded():
             start = time.perf_counter()
             made = self._kernel.runner.prefiltered()
-            self._learn_cost(batch, time.perf_counter() - start)
+            self._learn_cost(batch, made, time.perf_counter() - start)
             self._take(batch, made)
 
-    def _learn_cost(self, batch: Burst, waited: float) -> None:
+    def _learn_cost(self, batch: Burst, made: Screened, waited: float) -> None:
         """Count what a batch cost, by its child, or by the wait for it."""
         pace = self._kernel.pace
         if pace is None or self._drawn is None:
             return
         spending = self._kernel.runner.spending
         seconds = waited if spending is None else spending.total
-        pace.costs.take(batch.case, spending, seconds, max(batch.members, 2))
+        pace.costs.take(
+            batch.case, spending, seconds, max(batch.members, 2), ran=made.passed > 0
+        )
         pace.batches.ran(self._drawn, seconds)
 
     def _take(self, batch: Burst, made: Screened) -> None:

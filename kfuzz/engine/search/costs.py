@@ -32,6 +32,12 @@ _ROW_FACTOR: Final = 4.0
 _WORK_FACTOR: Final = 2.0
 # Reports by which odds and means are reckoned: earlier ones are forgotten.
 _KEPT: Final = 16
+# Doublings beyond the longest row that has run, up to which a dimension is believed to
+# be no compile-time constant.
+_FURTHER: Final = 2
+# Below these odds a dimension counts as no compile-time constant: after two structures
+# that showed it.
+_COUNTING: Final = 0.4
 # Reports after which what was expected is worked out anew.
 _REVIEWED: Final = 16
 # What takes so many times as long as the quicker quarter is no longer quick.
@@ -54,7 +60,8 @@ class Traits:
             without names of their own, those of "row", the structured one, and of
             "rows", the product of all others.
         config: which configuration runs.
-        row: logarithm of the length of the structured axis, rounded up.
+        axis: which of these is the structured one; "" for none.
+        row: logarithm of its length, rounded up.
         work: logarithm of the product of all dimensions and members, rounded up.
         small: whether no dimension is above the least tile.
         dtype: of the data.
@@ -64,6 +71,7 @@ class Traits:
     common: Key
     sizes: Mapping[str, int]
     config: int | None
+    axis: str
     row: int
     work: int
     small: bool
@@ -82,6 +90,7 @@ def traits_of(case: Case, members: int = 1) -> Traits:
     axis = data.fill.axis if data.fill is not None else -1
     inside = -len(data.shape) <= axis < len(data.shape)
     row = data.axes[axis] if inside else ""
+    known_as = "row" if _ANONYMOUS.fullmatch(row) else row
     lengths: dict[str, int] = {}
     for name, n in dims.items():
         if not _ANONYMOUS.fullmatch(name):
@@ -99,6 +108,7 @@ def traits_of(case: Case, members: int = 1) -> Traits:
         ),
         sizes={name: _log2(n) for name, n in lengths.items()},
         config=case.config,
+        axis=known_as,
         row=_log2(dims.get(row, 0)),
         work=_log2(math.prod(max(n, 1) for n in dims.values()) * members),
         small=max(dims.values(), default=0) <= TILES[0],
@@ -181,7 +191,7 @@ class Curve:
         return sum(seen) / len(seen)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Odds:
     """How often a compilation was needed, lately; `first` before anything is known."""
 
@@ -196,8 +206,8 @@ class _Odds:
 class Compilations:
     """Which structures need a compilation, and how long it takes.
 
-    A dimension counts as a compile-time constant until structures in which it alone is
-    of a new size have mostly needed none.
+    A dimension counts as a compile-time constant until structures that are new in its
+    size have needed no compilation.
 
     Args:
         expected: whether kernels are compiled in their calls here, so that unseen ones
@@ -210,31 +220,29 @@ class Compilations:
         # cache, and says nothing of sizes that may not be there.
         self._needed = Curve(_FLAT_ROW, _ROW_FACTOR)
         self._compiled = Curve(_FLAT_ROW, _ROW_FACTOR)
-        self._common: set[Key] = set()
-        self._sizes: set[Key] = set()
-        # What was compiled for; that by the sizes that count, and by the configuration.
-        self._whole: dict[Key, Traits] = {}
-        self._built: set[Key] = set()
-        self._counting: tuple[str, ...] = ()
+        # The odds where a size is new, types or layouts, the configuration, nothing.
         self._by_size: dict[str, _Odds] = {}
-        # Where types or layouts are new, where sizes meet for the first time, where
-        # the configuration is new, and where nothing is.
         self._otherwise = _Odds(self._first)
-        self._met = _Odds(self._first)
         self._configured = _Odds(self._first / 2)
         self._again = _Odds(0.0)
+        # What was compiled for, and the dimensions that count.
+        self._longest = 0
+        self._whole: dict[Key, Traits] = {}
+        self._counting: tuple[str, ...] = ()
+        self._index: set[Key] = set()
 
     def expected(self, traits: Traits) -> float:
         """Return the seconds a compilation takes, times the odds that one is needed."""
-        odds = self._odds(traits)
-        known = odds is self._again or odds is self._configured
-        if known and odds.rate < 1 / 2:
+        rate, is_known = self._rate(traits)
+        if is_known and rate < 1 / 2:
             return 0.0  # what else kernels are specialised for is rare
-        return odds.rate * self.seconds(traits.row)
+        return rate * self.seconds(traits)
 
-    def seconds(self, row: int) -> float:
-        """Return what one takes for rows of a length, given as a logarithm."""
-        if not self.constant:
+    def seconds(self, traits: Traits) -> float:
+        """Return what a compilation takes, if a structure needs one."""
+        row = traits.row
+        known = row <= self._longest + _FURTHER
+        if known and not self.is_constant(traits.axis):
             return self._needed.typical() or 0.0
         curve = self._needed if row in self._needed else self._compiled
         seen = curve.at(row)
@@ -242,11 +250,9 @@ class Compilations:
             return seen
         return _FIRST_SECONDS * _ROW_FACTOR ** max(row - _FIRST_ROW, 0) * self._first
 
-    @property
-    def constant(self) -> bool:
-        """Whether any dimension seems to be a compile-time constant."""
-        rates = [odds.rate for odds in self._by_size.values() if odds.seen]
-        return max(rates, default=self._first) >= 1 / 2
+    def is_constant(self, name: str) -> bool:
+        """Whether a dimension seems to be a compile-time constant."""
+        return name in self._counting or name not in self._by_size
 
     @property
     def measured(self) -> bool:
@@ -255,74 +261,110 @@ class Compilations:
 
     def is_new(self, traits: Traits) -> bool:
         """Whether a structure seems to have a compiled kernel of its own."""
-        odds = self._odds(traits)
-        return odds not in (self._again, self._configured) and odds.rate >= 1 / 2
+        rate, is_known = self._rate(traits)
+        return not is_known and rate >= 1 / 2
 
-    def take(self, traits: Traits, spent: Spending) -> None:
-        """Take what was compiled for a structure, which was enough."""
+    def take(self, traits: Traits, spent: Spending, *, beside: bool = False) -> None:
+        """Take what was compiled for a structure, which was enough.
+
+        Args:
+            traits: of the structure.
+            spent: what it took.
+            beside: whether other things were compiled meanwhile, that might have done.
+        """
         compiled = spent.compiling > 0
-        new = self._new_sizes(traits)
-        if traits.common not in self._common:
-            self._otherwise.seen.append(compiled)
-        elif not new:
-            self._odds(traits).seen.append(compiled)
-        elif not compiled or len(new) == 1:  # else any of them may be why
-            for name in new:
-                self._size(name).seen.append(compiled)
+        if not (compiled and beside):
+            for odds in self._witnessed(traits, compiled=compiled):
+                loaded = odds is self._again or odds is self._configured
+                odds.seen.append(spent.compiling > QUICK_SECONDS * loaded)
         if compiled:
             self._needed.take(traits.row, spent.compiling)
         if spent.compiled:
             self._compiled.take(traits.row, spent.compiling)
         for name in traits.sizes:
-            self._size(name)
-        self._common.add(traits.common)
-        self._sizes.update((traits.common, size) for size in traits.sizes.items())
-        sizes = self._by_size.items()
-        counting = tuple(sorted(n for n, odds in sizes if odds.rate > 1 / 2))
+            self._by_size.setdefault(name, _Odds(self._first))
+        self._longest = max(self._longest, traits.row)
         whole = (traits.common, *traits.sizes.items(), traits.config)
         self._whole[whole] = traits
-        fresh = [traits]
-        if counting != self._counting:
-            self._built, self._counting = set(), counting
-            fresh = list(self._whole.values())
-        for each in fresh:
-            self._built |= {self._alike(each), (*self._alike(each), each.config)}
-
-    def key(self, traits: Traits) -> Key:
-        """Return what structures have in common that share compiled kernels."""
-        config = traits.config if self._configured.rate > 1 / 2 else None
-        return (*self._alike(traits), config)
+        every = self._by_size.items()
+        counting = tuple(sorted(n for n, odds in every if odds.rate > _COUNTING))
+        if counting == self._counting:
+            self._note(traits)
+            return
+        self._index, self._counting = set(), counting
+        for made in self._whole.values():
+            self._note(made)
 
     def take_failed(self, traits: Traits, seconds: float) -> None:
         """Take it that compiling for a structure takes longer than some seconds."""
         self._needed.take(traits.row, seconds)
         self._compiled.take(traits.row, seconds)
 
-    def _odds(self, traits: Traits) -> _Odds:
-        """Return the odds that a compilation is needed, by what is new."""
-        if traits.common not in self._common:
-            return self._otherwise
-        if new := self._new_sizes(traits):
-            return max(map(self._size, new), key=lambda odds: odds.rate)
-        alike = self._alike(traits)
-        if alike not in self._built and self.constant:
-            return self._met
-        if (*alike, traits.config) not in self._built:
-            return self._configured
-        return self._again
+    def key(self, traits: Traits) -> Key:
+        """Return what structures have in common that share compiled kernels."""
+        config = traits.config if self._configured.rate > 1 / 2 else None
+        return (traits.common, self._sizes(traits), config)
 
-    def _new_sizes(self, traits: Traits) -> list[str]:
-        """Return the dimensions of sizes that are new with what else is special."""
-        common, sizes = traits.common, traits.sizes.items()
-        return [size[0] for size in sizes if (common, size) not in self._sizes]
+    def _rate(self, traits: Traits) -> tuple[float, bool]:
+        """Return the odds of a compilation, and whether all that counts is known."""
+        common, sizes, index = traits.common, self._sizes(traits), self._index
+        if (common, sizes) in index:
+            known = (common, sizes, traits.config) in index
+            return (self._again if known else self._configured).rate, True
+        if (common,) not in index:
+            return self._otherwise.rate, False
+        near = self._near(common, traits)
+        if near:  # were one of them no constant, that kernel would do
+            return min(odds.rate for odds in near), False
+        rates = (self._by_size[n].rate for n in self._counting if n in traits.sizes)
+        return max(rates, default=self._first), False
 
-    def _alike(self, traits: Traits) -> Key:
-        """Return what they have in common whose sizes that count are the same."""
+    def _witnessed(self, traits: Traits, *, compiled: bool) -> list[_Odds]:
+        """Return the odds that what a structure needed bears on, beyond doubt."""
+        common, sizes, index = traits.common, self._sizes(traits), self._index
+        if (common, sizes) in index:
+            known = (common, sizes, traits.config) in index
+            again = [self._again if known else self._configured]
+            return again + (self._doubted(traits) if compiled else [])
+        if (common,) not in index:
+            return [self._otherwise] if not compiled or (None, sizes) in index else []
+        if compiled:  # whatever differs alone from what was there
+            return self._near(common, traits)
+        if (None, sizes) in index:  # what serves other types may serve here
+            return []
+        near = sorted(self._near(None, traits), key=lambda odds: sum(odds.seen))
+        # One of them is no constant: the one that has not shown it often before.
+        plain = len(near) == 1 or (near and sum(near[0].seen) + 1 < sum(near[1].seen))
+        return near[:1] if plain else []
+
+    def _doubted(self, traits: Traits) -> list[_Odds]:
+        """Return the odds of the dimensions that do not count, and are of new sizes."""
+        known = (each.sizes for each in self._whole.values())
+        pairs = {pair for sizes in known for pair in sizes.items()}
+        new = [size for size in traits.sizes.items() if size not in pairs]
+        return [self._by_size[name] for name, _ in new if name in self._by_size]
+
+    def _near(self, common: Key | None, traits: Traits) -> list[_Odds]:
+        """Return the odds of each dimension in which alone something differs."""
+        return [
+            self._by_size[name]
+            for name in self._counting
+            if (common, name, self._sizes(traits, but=name)) in self._index
+        ]
+
+    def _note(self, traits: Traits) -> None:
+        """Keep in the index what a structure is compiled for."""
+        common, sizes = traits.common, self._sizes(traits)
+        self._index |= {(common,), (common, sizes), (common, sizes, traits.config)}
+        self._index.add((None, sizes))
+        for name in self._counting:
+            rest = self._sizes(traits, but=name)
+            self._index |= {(common, name, rest), (None, name, rest)}
+
+    def _sizes(self, traits: Traits, but: str = "") -> Key:
+        """Return the sizes that count, but for one."""
         sizes = traits.sizes.items()
-        return (traits.common, *(s for s in sizes if s[0] in self._counting))
-
-    def _size(self, name: str) -> _Odds:
-        return self._by_size.setdefault(name, _Odds(self._first))
+        return tuple(s for s in sizes if s[0] in self._counting and s[0] != but)
 
 
 class Costs:
@@ -363,7 +405,13 @@ class Costs:
         return expected.compiling <= QUICK_SECONDS and not slow
 
     def take(
-        self, case: Case, spending: Spending | None, seconds: float, members: int = 1
+        self,
+        case: Case,
+        spending: Spending | None,
+        seconds: float,
+        members: int = 1,
+        *,
+        ran: bool = True,
     ) -> None:
         """Take what a structure cost.
 
@@ -372,10 +420,12 @@ class Costs:
             spending: what its child reported; None where it did not answer.
             seconds: how long it was waited for.
             members: how many calls of it made a batch.
+            ran: whether the kernel went its way to the end: one that refused a case
+                has compiled nothing for it, nor has one without elements.
         """
         traits = traits_of(case, members)
         spent = spending or Spending(rest=seconds)
-        if spending is not None:
+        if spent.compiling or (spending is not None and ran and case.elements):
             self.compilations.take(traits, spent)
         self._reports += 1
         if self._reports > 1:  # the first one warms up
@@ -395,7 +445,7 @@ class Costs:
             done: whether its kernels lie in the cache now.
         """
         if done:
-            self.compilations.take(traits, spent)
+            self.compilations.take(traits, spent, beside=True)
         elif spent.total > QUICK_SECONDS:
             self.compilations.take_failed(traits, spent.total)
         self.version += 1

@@ -209,7 +209,7 @@ class Plan(Generic[T]):
             return ""
         return (
             f"rows above {1 << max(row - 1, 0):,} elements are tried late: compiling "
-            f"for one takes about {compilations.seconds(row):.1f} s"
+            f"for one takes about {compilations.seconds(least.traits):.1f} s"
         )
 
 

@@ -252,7 +252,8 @@ class Round:
         start = time.perf_counter()
         report = runner.judge(case, Depth.SEARCH)
         if pace is not None:
-            pace.costs.take(case, runner.spending, time.perf_counter() - start)
+            waited, ran = time.perf_counter() - start, _has_run(report)
+            pace.costs.take(case, runner.spending, waited, ran=ran)
         if why := runner.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         accused = None if settled else self._accused(report)
@@ -355,6 +356,11 @@ class Round:
         if report.failure.signature(kernel.name) not in kernel.seen:
             self.found = (case, report)
         return report
+
+
+def _has_run(report: CaseReport) -> bool:
+    """Whether a kernel went its way to the end."""
+    return not (report.refusal or report.unsupported or report.error)
 
 
 def _is_diagnosed(times: int) -> bool:
