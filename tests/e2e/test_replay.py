@@ -151,8 +151,8 @@ def test_what_differs_where_a_finding_passes_is_printed(found: Project) -> None:
 @pytest.mark.slow
 def test_pytest_replays_and_searches_in_workers_of_its_own(found: Project) -> None:
     searches = """
+import kernels
 import kfuzz
-from tests.benchmarks import kernels
 
 @kfuzz.mark.falsify(kernels.right, max_cases=20)
 def test_right(): ...
