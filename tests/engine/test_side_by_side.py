@@ -13,7 +13,7 @@ import pytest
 from kfuzz.app import main
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
-from kfuzz.core.errors import BackendError, StorageError, UsageError
+from kfuzz.core.errors import BackendError, UsageError
 from kfuzz.core.event import (
     Event,
     FindingSaved,
@@ -260,14 +260,13 @@ def test_what_the_disk_refuses_is_told_all_the_same(
         + "@kernel(ops.relu)\ndef wrong(x):\n    return torch.relu(x) + 1\n"
     )
 
-    def refuse(corpus: Any, finding: Any) -> None:
-        raise StorageError("cannot be written: No space left on device", where="corpus")
-
-    monkeypatch.setattr("kfuzz.engine.search.found.FiledFinding", refuse)
+    # Where the kernel's folder should be: no entry can be made below it.
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "wrong").write_text("")
     words = ["run", "mine.py", "--device", "cpu", "--max-cases", "9", "--seed", "1"]
     assert main([*words, "--format", "json", "--report", "markdown=r.md"]) == 3
     told = capsys.readouterr()
-    assert "No space left" in told.err
+    assert "cannot be written" in told.err
     assert "found, and NOT SAVED: " in told.err
     document = json.loads(told.out)
     [entry] = [k for k in document["kernels"] if k["kernel"] == "mine.py::wrong"]
@@ -275,4 +274,4 @@ def test_what_the_disk_refuses_is_told_all_the_same(
     assert any("NOT SAVED" in notice["message"] for notice in document["notices"])
     report = (tmp_path / "r.md").read_text()
     assert "no violation confirmed, 1 not confirmed" in report
-    assert "No space left" in report
+    assert "cannot be written" in report
