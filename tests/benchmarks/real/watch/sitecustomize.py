@@ -7,11 +7,11 @@ the main thread is; in the process of the command also the time during which fin
 are confirmed and reduced, and when the first case was judged. Standard library only.
 """
 
+import atexit
 import json
 import os
 import signal
 import sys
-import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -83,20 +83,29 @@ def _phase(frame: object, role: str) -> str:
     return "other" if role == "child" else role
 
 
-def _watch_the_command(counted: Counted) -> None:
-    """Look at the threads that search, until the process ends."""
-    reducing, patched, last = 0.0, False, time.monotonic()
-    while True:
-        time.sleep(LOOK_SECONDS)
+class Watch:
+    """Looks at the threads of a command now and then.
+
+    By a signal: a thread of its own would keep the process from being forked.
+    """
+
+    def __init__(self, counted: Counted) -> None:
+        self.counted = counted
+        self.reducing = 0.0
+        self.patched = False
+        self.last = time.monotonic()
+
+    def look(self, _signal: int, _frame: object) -> None:
+        """Count who reduces, and see that cases are noted."""
         now = time.monotonic()
         threads = [f for f in sys._current_frames().values() if _is_in(f, REDUCING)]
-        reducing += (now - last) * len(threads)
-        last = now
-        counted.told["reducing"] = reducing
+        self.reducing += (now - self.last) * len(threads)
+        self.last = now
+        self.counted.told["reducing"] = self.reducing
         record = sys.modules.get("kfuzz.engine.search.record")
-        if not patched and hasattr(record, "Record"):
-            _note_cases(record.Record, counted)
-            patched = True
+        if not self.patched and hasattr(record, "Record"):
+            _note_cases(record.Record, self.counted)
+            self.patched = True
 
 
 def _is_in(frame: object, marks: tuple[str, ...]) -> bool:
@@ -144,12 +153,18 @@ def _arguments() -> list[str]:
         return file.read().decode(errors="replace").split("\0")
 
 
-if "kfuzz.execution.processes.zygote" in _arguments():
-    _begin("preload")
-    os.register_at_fork(after_in_child=lambda: _begin("child"))
-elif any(f"{argument}.".startswith("kfuzz.") for argument in _arguments()):
-    import atexit
+def _forked() -> None:
+    """Begin anew in a process that was forked, which inherits handlers alone."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    atexit.unregister(counted.write)
+    _begin("child")
 
-    _command = _begin("command")
-    atexit.register(_command.write)
-    threading.Thread(target=_watch_the_command, args=[_command], daemon=True).start()
+
+if any(f"{argument}.".startswith("kfuzz.") for argument in _arguments()):
+    is_zygote = "kfuzz.execution.processes.zygote" in _arguments()
+    counted = _begin("preload" if is_zygote else "command")
+    os.register_at_fork(after_in_child=_forked)
+    if not is_zygote:
+        atexit.register(counted.write)
+        signal.signal(signal.SIGALRM, Watch(counted).look)
+        signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
