@@ -70,14 +70,21 @@ class _Heard:
     """
 
     def __init__(self) -> None:
-        self.over = False
+        self.over = self._asked = False
         self._devices: list[Device] | None = None
 
     @property
     def devices(self) -> list[Device]:
-        """The devices; none where the process could not tell."""
-        if self._devices is None:
+        """The devices.
+
+        Raises:
+            LookupError: the process could not tell.
+        """
+        if not self._asked:
+            self._asked = True
             self._devices = _in_a_fork(self._told)
+        if self._devices is None:
+            raise LookupError
         return self._devices
 
     def _told(self) -> list[Device]:
@@ -111,8 +118,8 @@ def _asked(
     return asked
 
 
-def _in_a_fork(ask: Callable[[], list[Device]]) -> list[Device]:
-    """Return what a forked process hears; it ends before this returns."""
+def _in_a_fork(ask: Callable[[], list[Device]]) -> list[Device] | None:
+    """Return what a forked process hears, None if nothing; it ends before."""
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -123,6 +130,8 @@ def _in_a_fork(ask: Callable[[], list[Device]]) -> list[Device]:
             os.close(reader)
             with os.fdopen(writer, "wb") as file:
                 pickle.dump(ask(), file)
+        except Exception:  # whoever asks the driver next meets it too
+            pass
         finally:
             os.kill(os.getpid(), signal.SIGKILL)  # `os._exit` may be replaced now
     os.close(writer)
@@ -132,7 +141,7 @@ def _in_a_fork(ask: Callable[[], list[Device]]) -> list[Device]:
     try:
         devices: list[Device] = pickle.loads(told)
     except (EOFError, pickle.UnpicklingError):
-        return []
+        return None
     return devices
 
 
@@ -143,12 +152,11 @@ def _told() -> list[Device]:
     heard = []
     for number in range(cuda.device_count()):
         found = cuda.get_device_properties(number)
-        properties = {
-            name: value
-            for name in dir(found)
-            if not name.startswith("_")
-            and isinstance(value := getattr(found, name), str | int | float)
-        }
+        properties = {}
+        for name in dir(found):
+            value = getattr(found, name, None)
+            if not name.startswith("_") and isinstance(value, str | int | float):
+                properties[name] = value
         capability = (found.major, found.minor)
         heard.append(Device(found.name, capability, properties))
     return heard

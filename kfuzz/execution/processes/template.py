@@ -29,6 +29,8 @@ from kfuzz.execution.processes.wire import Channel, Message
 REPLY_SECONDS: Final = 30.0
 # Of a template when memory runs out: after its children, which have 1000.
 _OOM_SCORE: Final = "500"
+# Threads of libraries that see to forks by themselves, by the names that they give.
+_SAFE: Final = frozenset({"jemalloc_bg_thd"})  # pyarrow brings it
 # What drivers keep open once a context is made: CUDA's memory manager, AMD's driver.
 _CONTEXTS: Final = ("/dev/nvidia-uvm", "/dev/kfd")
 
@@ -200,7 +202,8 @@ def unforkable(*, but: Collection[str] = ()) -> str:
     Args:
         but: threads that may run, besides this one; see `threads`.
     """
-    running = threads() - {str(os.getpid()), *but}
+    others = threads() - {str(os.getpid()), *but}
+    running = {task for task in others if _comm(task) not in _SAFE}
     if running:
         names = {_comm(task) for task in running}
         names |= {t.name for t in threading.enumerate() if str(t.native_id) in running}
