@@ -178,11 +178,20 @@ def test_where_all_is_too_dear_the_cheapest_runs() -> None:
 def test_small_cases_run_however_long_they_take() -> None:
     pace = Pace(Ledger(), compiles=True)
     pace.limit = 0.0
-    assert not pace.cases.is_quick(case_of(3, 1 << 10))
+    assert not pace.cases.is_quick(case_of(3, 1 << 16))
     assert pace.cases.due() is None
     small = case_of(3, 16)
     assert not pace.cases.is_quick(small)
     assert pace.cases.due() is small
+
+
+def test_with_little_time_ordinary_compilations_are_not_left_out() -> None:
+    search = Search(one_block)
+    search.pace.limit = 0.05
+    search.run(20.0)
+    rows = {row(case) for case in search.ran}
+    assert len(rows & {8, 9, 10, 11, 12, 13}) > 2
+    assert not rows & {17, 18, 19, 20}
 
 
 def test_what_has_been_compiled_elsewhere_runs_as_it_is_drawn() -> None:
@@ -217,7 +226,7 @@ def test_what_is_too_dear_runs_once_it_was_compiled_beside_the_search() -> None:
     search = Search(one_block)
     compilers: Any = Compilers(search, 8)
     search.pace.ahead = compilers
-    search.run(60.0)
+    search.run(40.0)
     ran = {row(case) for case in search.ran}
     assert {16, 17} & ran
     assert search.dearest <= 2 * LIMIT

@@ -40,6 +40,8 @@ _FURTHER: Final = 2
 _COUNTING: Final = 0.4
 # Reports after which what was expected is worked out anew.
 _REVIEWED: Final = 16
+# A compilation that takes no more times as long as the shortest is an ordinary one.
+_ORDINARY: Final = 2.0
 # What takes so many times as long as the quicker quarter is no longer quick.
 _USUAL: Final = 4.0
 
@@ -186,6 +188,10 @@ class Curve:
         means = [self._mean(size) for size in self._seen]
         return sum(means) / len(means) if means else None
 
+    def least(self) -> float | None:
+        """Return the least mean of a size, None where nothing was seen."""
+        return min(map(self._mean, self._seen), default=None)
+
     def _mean(self, size: int) -> float:
         seen = self._seen[size]
         return sum(seen) / len(seen)
@@ -258,6 +264,12 @@ class Compilations:
     def measured(self) -> bool:
         """Whether a compiler has run."""
         return self._compiled.typical() is not None
+
+    @property
+    def ordinary(self) -> float:
+        """Seconds that no compilation of the kernel is much below."""
+        least = self._compiled.least()
+        return _ORDINARY * (_FIRST_SECONDS * self._first if least is None else least)
 
     def is_new(self, traits: Traits) -> bool:
         """Whether a structure seems to have a compiled kernel of its own."""

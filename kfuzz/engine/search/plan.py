@@ -147,8 +147,12 @@ class Plan(Generic[T]):
         self._seconds[kind] += seconds - counted
 
     def is_admitted(self, one: Waiting[T], limit: float) -> bool:
-        """Whether a structure may run where one case may take `limit` seconds."""
-        return one.expected.total <= limit or one.traits.small
+        """Whether a structure may run where one case may take `limit` seconds.
+
+        Where there is little time for a kernel, ordinary compilations are not left out.
+        """
+        most = max(limit, self._costs.compilations.ordinary)
+        return one.expected.total <= most or one.traits.small
 
     def _drop(self) -> None:
         """Forget the newest of those that may run, or of those that may not.

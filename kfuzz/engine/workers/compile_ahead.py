@@ -137,8 +137,11 @@ class CompileAhead:
     def ask(self, case: Case) -> None:
         """Have a case compiled; there has to be room."""
         with self._lock:
-            self._pending += 1
-        self._cases.put(case)
+            if self._children:
+                self._pending += 1
+                self._cases.put(case)
+            else:  # it has ended since
+                self._made.put(Compiled(case, Spending(), done=False))
 
     def made(self) -> list[Compiled]:
         """Return what has been done since this was asked last."""
