@@ -246,6 +246,45 @@ def test_children_of_a_kernel_compile_what_another_one_then_has(
         backend.close()
 
 
+def test_what_is_called_off_was_not_in_vain() -> None:
+    yard = Yard(lambda n: ChildTimeout(1, 0.2))
+    ahead = yard.ahead(slots=1)
+    assert ahead.room()
+    ahead.ask(case_of(1))
+    until = time.monotonic() + PATIENCE
+    while not (yard.children and yard.children[0].asked):
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    ahead.close()
+    [made] = answers(ahead, 1)
+    assert not made.done
+    assert not made.spent.total
+    yard.model = lambda n: told()
+    while not ahead.room():
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    ahead.ask(case_of(1))
+    [made] = answers(ahead, 1)
+    assert made.done
+    ahead.close()
+
+
+def test_an_idle_child_makes_room_for_another_kernels_first() -> None:
+    yard, slots = Yard(lambda n: told()), Slots(1)
+    one, other = (CompileAhead(yard, slots, lambda: yard.over) for _ in range(2))
+    assert one.room()
+    one.ask(case_of(1))
+    assert answers(one, 1)[0].done
+    until = time.monotonic() + PATIENCE
+    while not other.room():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    other.ask(case_of(2))
+    assert answers(other, 1)[0].done
+    assert [child.alive for child in yard.children] == [False, True]
+    other.close()
+
+
 def test_closing_ends_the_children() -> None:
     yard = Yard(lambda n: ChildTimeout(1, 0.2))
     ahead = yard.ahead(slots=2)

@@ -257,7 +257,7 @@ class Pace:
             traits = traits_of(made.case)
             self._asked.pop(id(made.case), None)
             self.costs.take_built(traits, made.spent, done=made.done)
-            if not made.done:
+            if not made.done and made.spent.total:
                 self._in_vain.add(compilations.key(traits))
         if not (plan.waiting and compilations.measured):
             return

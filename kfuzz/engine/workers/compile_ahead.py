@@ -28,8 +28,9 @@ MOST: Final = 8
 _ROOM_BYTES: Final = 4 << 30
 """Memory of a device that is left to the child that judges."""
 
-# After so long without work a child ends; at once where another kernel wants one.
+# After so long without work a child ends, and where another kernel wants one.
 _IDLE_SECONDS: Final = 20.0
+_WANTED_SECONDS: Final = 1.0
 
 
 class Slots:
@@ -37,6 +38,9 @@ class Slots:
 
     Args:
         most: how many; none where no processor is idle.
+
+    Attributes:
+        wanted: whether a kernel has none and wants one.
     """
 
     def __init__(self, most: int) -> None:
@@ -44,11 +48,16 @@ class Slots:
         self._lock = threading.Lock()
         self.wanted = False
 
-    def take(self) -> bool:
-        """Return whether another child may be started, and count it."""
+    def take(self, *, first: bool) -> bool:
+        """Return whether another child may be started, and count it.
+
+        Args:
+            first: whether it would be its kernel's first; then one of another kernel
+                that is idle makes room.
+        """
         with self._lock:
-            self.wanted = self._left <= 0
-            if self.wanted:
+            if self._left <= 0:
+                self.wanted = self.wanted or first
                 return False
             self._left -= 1
             return True
@@ -75,7 +84,8 @@ class Compiled:
 
     Attributes:
         case: the case.
-        spent: what it took; where it was given up, until then.
+        spent: what it took; where it was given up, until then; nothing where nobody
+            tried, or it was called off.
         done: whether its kernels lie in the cache now.
     """
 
@@ -124,7 +134,7 @@ class CompileAhead:
                 return False
             if self._pending < self._children:
                 return True
-            if not self._slots.take():
+            if not self._slots.take(first=not self._children):
                 return False
             self._children += 1
             thread = threading.Thread(
@@ -153,8 +163,9 @@ class CompileAhead:
             self._stop.set()
             self._stop = threading.Event()
             threads, self._threads = self._threads, []
+        until = time.monotonic() + 2 * LOOK_SECONDS
         for thread in threads:
-            thread.join(2 * LOOK_SECONDS)
+            thread.join(max(until - time.monotonic(), 0.0))
 
     def _work(self, stop: threading.Event) -> None:
         """Open a child, and have it compile one case after the other."""
@@ -190,7 +201,7 @@ class CompileAhead:
                 return self._cases.get(timeout=LOOK_SECONDS)
             except queue.Empty:
                 idle = time.monotonic() - since
-            if idle >= _IDLE_SECONDS or (self._slots.wanted and idle > LOOK_SECONDS):
+            if idle >= (_WANTED_SECONDS if self._slots.wanted else _IDLE_SECONDS):
                 return None
         return None
 
@@ -203,6 +214,8 @@ class CompileAhead:
             spent, free = decode(Spending, reply["spending"], "spending"), reply["free"]
             # Where it raised at once the judging child learns no less quickly.
             done = bool(reply["returned"]) or not spent.compiled
+        elif stop.is_set():
+            spent = Spending()
         with self._lock:
             self._pending -= 1
         self._made.put(Compiled(case, spent, done))
