@@ -156,6 +156,7 @@ class Choice:
             return found is not None and self._pass_over()
         if found is not None:  # whatever became of the exception
             self._known.loops.append(found)
+        if found is not None or isinstance(error, _Found):
             return True
         refused = error is not None and declined(error)
         if refused and self._rankings:
@@ -194,6 +195,9 @@ class Choice:
 
     def _launches(self, _names: frozenset[str]) -> None:
         self.launches += 1
+        if self._trying:
+            self._found = self._known.loops[0]
+            raise _Found
 
     def _tell(self) -> None:
         told = [(r.words, r.count) for r in self._rankings.values()]
@@ -206,8 +210,10 @@ class Choice:
 
     def time(self, function: Callable[[], object]) -> float:
         """Return a time for what would be called to measure a configuration."""
-        self.used = True
         frames = list(frames_below(_CALLED))
+        if not frames:  # it is in no call by `choosing`
+            return 1.0
+        self.used = True
         stack = tuple((frame.f_code, frame.f_lasti) for frame in frames)
         if stack not in self._known.memories:
             self._known.memories[stack] = memory_of(frames)
