@@ -264,21 +264,31 @@ def test_the_first_that_fits_is_not_measured(fresh: list[int]) -> None:
         raise AssertionError("none fits")
 
     for number in range(4):
-        out, _ = called(fitting, number, n=2)
-        assert out.tolist() == [2.0, 2.0]
+        for n, block in ((4, 4.0), (2, 2.0)):
+            out, seen = called(fitting, number, n=n)
+            assert out.tolist() == [block] * n
+            assert seen.configs == 0
 
 
-def test_several_passes_are_all_made(fresh: list[int]) -> None:
+@pytest.mark.parametrize("clock", [time.perf_counter, int])
+def test_several_passes_are_all_made(
+    clock: Callable[[], float], fresh: list[int]
+) -> None:
     passes = [{"BLOCK": b} for b in BLOCKS]
+    took: list[float] = []
 
     def passing(out: Tensor, n: int) -> None:
+        began = clock()
         for config in passes:
             store[(1,)](out, n, **config)
+        took.append(time.perf_counter() - began)
 
-    out, seen = called(passing, 1)
-    assert fresh == [4, 8, 2]
-    assert out.tolist() == [2.0] * 2 + [8.0] * 6
-    assert seen.configs == 0
+    for number in range(3):
+        fresh.clear()
+        out, seen = called(passing, number)
+        assert fresh[-3:] == [4, 8, 2]
+        assert out.tolist() == [2.0] * 2 + [8.0] * 6
+        assert seen.configs == 0
 
 
 def test_a_call_without_a_launch_changes_nothing() -> None:

@@ -37,11 +37,13 @@ class Loop:
     """A tuner's list of configurations, wherever it is held.
 
     Attributes:
+        names: parameters of the kernel that it launches.
         configs: all of them, in order.
         lists: the lists that hold them, shortened in place.
         places: namespaces, with the names under which they hold a tuple of them.
     """
 
+    names: frozenset[str]
     configs: tuple[Any, ...]
     lists: list[list[Any]] = field(default_factory=list)
     places: list[tuple[MutableMapping[str, Any], str]] = field(default_factory=list)
@@ -164,7 +166,7 @@ def loop_of(
     for each in gone_through:
         holding = [h for h in held if all(any(c is o for o in h[2]) for c in each)]
         if holding:
-            loop = Loop(tuple(holding[0][2]))
+            loop = Loop(names, tuple(holding[0][2]))
             same = [h for h in holding if _is_same(h[2], loop.configs)]
             loop.lists = [value for _, _, value in same if isinstance(value, list)]
             loop.places = [(n, at) for n, at, v in same if isinstance(v, tuple)]

@@ -89,7 +89,7 @@ class Choice:
 
     Attributes:
         used: whether tuners take part in the call.
-        launches: how often the call has launched a kernel, where there are loops.
+        launches: how often the call has launched a kernel of a loop's.
     """
 
     def __init__(
@@ -171,17 +171,28 @@ class Choice:
             # The tuner does not take the chosen one, or nothing is to be done.
             self._trying = True
             return True
+        if self.launches == 1 and error is None:
+            # Nobody measures and launches nothing then: it is the first that fits, or
+            # one pass of several.
+            self._give_up()
+            return True
         return refused and self._pass_over()
 
     def _pass_over(self) -> bool:
         """Take the next configuration; give the loops up if there is none left."""
         self._turn += 1
-        loops = self._known.loops
-        if self._turn >= max(len(loop.configs) for loop in loops):
-            self._known.rejected += [each for loop in loops for each in loop.lists]
-            self._known.rejected += [v[n] for loop in loops for v, n in loop.places]
-            loops.clear()
+        if self._turn >= max(len(loop.configs) for loop in self._known.loops):
+            self._give_up()
         return True
+
+    def _give_up(self) -> None:
+        """Take it that the loops are no tuner's."""
+        loops = self._known.loops
+        self._known.rejected += [each for loop in loops for each in loop.lists]
+        self._known.rejected += [v[n] for loop in loops for v, n in loop.places]
+        for loop in loops:
+            self._known.memories.pop(id(loop), None)
+        loops.clear()
 
     def _of(self, loop: Loop) -> Any:
         return loop.configs[(self._chosen() + self._turn) % len(loop.configs)]
@@ -193,11 +204,12 @@ class Choice:
             _precede(compiled, "run", self._launches, self._patches)
         self._counts = True
 
-    def _launches(self, _names: frozenset[str]) -> None:
-        self.launches += 1
-        if self._trying:
-            self._found = self._known.loops[0]
-            raise _Found
+    def _launches(self, names: frozenset[str]) -> None:
+        if any(loop.names == names for loop in self._known.loops):
+            self.launches += 1
+            if self._trying:
+                self._found = self._known.loops[0]
+                raise _Found
 
     def _tell(self) -> None:
         told = [(r.words, r.count) for r in self._rankings.values()]
@@ -237,11 +249,15 @@ class Choice:
         Raises:
             _Found: if a tuner launches it to measure.
         """
-        self.launches += 1
-        if self._trying:
-            self._found = self._known.loops[0]
+        self._launches(names)
+        self.compile(names)
+
+    def compile(self, names: frozenset[str]) -> None:
+        """Take it that it is to be compiled, for a launch; as `launch`."""
         if self._found is not None:
             raise _Found
+        if not self._twice:  # it might have to be made again
+            return
         frames = list(frames_below(_CALLED))
         if not reads_a_clock(frames):
             return
@@ -312,7 +328,7 @@ def install(
     compiled = _jit_function()
     if hasattr(compiled, "_do_compile"):
         # A launch that compiles nothing is the second of its configuration.
-        _precede(compiled, "_do_compile", choice.launch, patches)
+        _precede(compiled, "_do_compile", choice.compile, patches)
     module: Any = sys.modules.get("triton.runtime.interpreter")
     if module is not None:
         _precede(module.InterpretedFunction, "run", choice.launch, patches)
