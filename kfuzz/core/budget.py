@@ -91,10 +91,12 @@ class Spending:
     """Where the time of one request went, in the child that answered it.
 
     Attributes:
-        compiling: seconds in which something was compiled, or read from a cache.
+        compiling: seconds of the kernel's calls in which something was compiled, or
+            read from a cache.
         calling: other seconds in which the kernel had the process or its device.
         rest: seconds for all else: values, the oracle, the comparison.
-        compiled: how often a compiler ran; what came from a cache does not count.
+        compiled: how often a compiler ran in them; what came from a cache does not
+            count.
     """
 
     compiling: float = 0.0

@@ -83,10 +83,23 @@ def test_a_compilation_that_raises_ends_with_its_call() -> None:
     assert spent.rest >= 3 * A_WHILE
 
 
-def test_what_is_built_beside_a_call_counts_as_compiling() -> None:
+def test_kernels_of_kfuzzs_own_count_among_the_rest() -> None:
     phases = Phases()
     phases.begin()
+    compiles()
     with compiling.at_work():
+        time.sleep(A_WHILE)
+    with by_kernel():
+        pass
+    spent = phases.end()
+    assert (spent.compiled, spent.compiling) == (0, 0.0)
+    assert spent.rest >= 2 * A_WHILE
+
+
+def test_what_is_built_in_a_call_counts_as_compiling() -> None:
+    phases = Phases()
+    phases.begin()
+    with by_kernel(), compiling.at_work():
         time.sleep(A_WHILE)
     spent = phases.end()
     assert spent.compiling >= A_WHILE

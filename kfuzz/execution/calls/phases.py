@@ -18,35 +18,38 @@ class Phases:
         self._began = self._since = time.perf_counter()
         self._called = 0.0
         self._in_kernel = False
-        self._compiled_before = 0.0, 0
+        # Of the kernel's calls: kfuzz has kernels of its own, which say nothing of it.
+        self._compiling, self._compiled = 0.0, 0
+        self._clock = clock.seconds, clock.compiled
         tell(self._held, role="phases")
 
     def begin(self) -> None:
         """Begin to measure a request."""
         time_compilations()  # Triton may have been imported since
-        clock.stop()  # one that raised never said that it ended
         self._began, self._called = time.perf_counter(), 0.0
-        self._compiled_before = clock.seconds, clock.compiled
+        self._compiling, self._compiled = 0.0, 0
 
     def end(self) -> Spending:
         """Return what the request took."""
-        clock.stop()
         total = time.perf_counter() - self._began
-        seconds, compiled = self._compiled_before
-        compiling = clock.seconds - seconds
-        # Most is compiled in the kernel's calls, some of it beside them.
-        calling = max(self._called - compiling, 0.0)
+        calling = max(self._called - self._compiling, 0.0)
         return Spending(
-            compiling=compiling,
+            compiling=self._compiling,
             calling=calling,
-            rest=max(total - calling - compiling, 0.0),
-            compiled=clock.compiled - compiled,
+            rest=max(total - calling - self._compiling, 0.0),
+            compiled=self._compiled,
         )
 
     def _held(self, holder: Holder) -> None:
         now = time.perf_counter()
         if self._in_kernel:
             self._called += now - self._since
-        if holder is Holder.KFUZZ:
+            if holder is not Holder.KERNEL:
+                clock.stop()  # one that raised never said that it ended
+            seconds, compiled = self._clock
+            self._compiling += clock.seconds - seconds
+            self._compiled += clock.compiled - compiled
+        elif holder is not Holder.KFUZZ:
             clock.stop()
+        self._clock = clock.seconds, clock.compiled
         self._in_kernel, self._since = holder is not Holder.KFUZZ, now
