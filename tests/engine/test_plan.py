@@ -294,3 +294,11 @@ def test_whether_sizes_are_constants_is_learnt(constant: bool) -> None:
 def test_what_compiles_nothing_is_not_expected_to() -> None:
     costs = Costs(compiles=False)
     assert costs.expected(traits_of(case_of(1, 1 << 20))).total == 0.0
+
+
+def test_what_is_known_of_hours_takes_no_more_memory() -> None:
+    costs, draws = Costs(compiles=True), drawn(3)
+    for _ in range(3000):
+        costs.take(next(draws), Spending(calling=RUN), RUN)
+    # Their configurations, which are all different, make no difference.
+    assert len(costs.compilations._whole) < 500

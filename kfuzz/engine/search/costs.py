@@ -38,6 +38,8 @@ _FURTHER: Final = 2
 # Below these odds a dimension counts as no compile-time constant: after two structures
 # that showed it.
 _COUNTING: Final = 0.4
+# Structures that are remembered.
+_REMEMBERED: Final = 1 << 14
 # Reports after which what was expected is worked out anew.
 _REVIEWED: Final = 16
 # A compilation that takes no more times as long as the shortest is an ordinary one.
@@ -296,7 +298,10 @@ class Compilations:
         for name in traits.sizes:
             self._by_size.setdefault(name, _Odds(self._first))
         self._longest = max(self._longest, traits.row)
-        whole = (traits.common, *traits.sizes.items(), traits.config)
+        if len(self._whole) >= _REMEMBERED:  # hours of a search: learnt anew
+            self._whole.clear()
+            self._index.clear()
+        whole = (traits.common, *traits.sizes.items(), self._config(traits))
         self._whole[whole] = traits
         every = self._by_size.items()
         counting = tuple(sorted(n for n, odds in every if odds.rate > _COUNTING))
@@ -314,14 +319,19 @@ class Compilations:
 
     def key(self, traits: Traits) -> Key:
         """Return what structures have in common that share compiled kernels."""
-        config = traits.config if self._configured.rate > 1 / 2 else None
+        config = self._config(traits) if self._configured.rate > 1 / 2 else None
         return (traits.common, self._sizes(traits), config)
+
+    def _config(self, traits: Traits) -> int | None:
+        """Return the configuration, None once it has made no difference for long."""
+        seen = self._configured.seen
+        return traits.config if any(seen) or len(seen) < _KEPT else None
 
     def _rate(self, traits: Traits) -> tuple[float, bool]:
         """Return the odds of a compilation, and whether all that counts is known."""
         common, sizes, index = traits.common, self._sizes(traits), self._index
         if (common, sizes) in index:
-            known = (common, sizes, traits.config) in index
+            known = (common, sizes, self._config(traits)) in index
             return (self._again if known else self._configured).rate, True
         if (common,) not in index:
             return self._otherwise.rate, False
@@ -335,7 +345,7 @@ class Compilations:
         """Return the odds that what a structure needed bears on, beyond doubt."""
         common, sizes, index = traits.common, self._sizes(traits), self._index
         if (common, sizes) in index:
-            known = (common, sizes, traits.config) in index
+            known = (common, sizes, self._config(traits)) in index
             again = [self._again if known else self._configured]
             return again + (self._doubted(traits) if compiled else [])
         if (common,) not in index:
@@ -367,7 +377,8 @@ class Compilations:
     def _note(self, traits: Traits) -> None:
         """Keep in the index what a structure is compiled for."""
         common, sizes = traits.common, self._sizes(traits)
-        self._index |= {(common,), (common, sizes), (common, sizes, traits.config)}
+        self._index |= {(common,), (common, sizes)}
+        self._index.add((common, sizes, self._config(traits)))
         self._index.add((None, sizes))
         for name in self._counting:
             rest = self._sizes(traits, but=name)

@@ -1,0 +1,53 @@
+"""A run under a time limit plans by what cases cost, and tells what it tries late."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kfuzz.core.budget import Budget
+from kfuzz.core.event import KernelFinished, Notice
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run
+
+SLOW = """
+import time
+
+import torch
+
+import kfuzz
+from kfuzz.contracts import operators as ops
+
+
+@kfuzz.kernel(ops.relu)
+def slow_relu(x):
+    if x.numel() > 1000:
+        time.sleep(0.7)
+    return torch.relu(x)
+"""
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_what_takes_long_is_tried_late_where_time_is_limited(
+    tmp_path: Path, limited: bool
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
+    config = RunConfig(
+        targets=(str(tmp_path / "slow.py"),),
+        root=tmp_path,
+        corpus=tmp_path / "corpus",
+        seed=1,
+        budget=Budget(max_time=7.0) if limited else Budget(None, max_cases=8),
+        device="cpu",
+        contracts=("K-LIV-*", "K-VAL-*"),
+    )
+    told, finished = "", []
+    for event in run(config, stop=threading.Event()):
+        if isinstance(event, Notice):
+            told += event.message
+        elif isinstance(event, KernelFinished):
+            finished.append(event)
+    [kernel] = finished
+    assert not kernel.findings
+    assert ("are tried late: one takes about" in told) is limited
+    assert kernel.cases > 10 if limited else kernel.cases == 8
