@@ -1,5 +1,6 @@
 """Children of a runner on a device: proved, replaced, prepared; witnessed findings."""
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.core.budget import Depth
+from kfuzz.cli.exit_codes import ExitCode, exit_code_of
+from kfuzz.core.budget import Budget, Depth
 from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
+from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm.lifecycle import WITNESS_CHILDREN, WITNESSES, confirm
+from kfuzz.engine.search import campaign
 from kfuzz.engine.workers import runner as running
 from kfuzz.engine.workers.children import Children, Place
 from kfuzz.engine.workers.runner import Runner
@@ -227,9 +229,8 @@ def my_relu(x):
 
 
 def test_a_run_whose_device_is_gone_exits_5_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(KERNEL)
     # Each case closes its child; from the second one on no device works.
     ready, asked = Children._ready, []
@@ -240,9 +241,14 @@ def test_a_run_whose_device_is_gone_exits_5_and_says_so(
 
     monkeypatch.setattr(Children, "_ready", fading)
     monkeypatch.setattr(Runner, "_learn", lambda runner, seconds: runner.close())
-    words = ["run", "mine.py", "--device", "cpu", "--max-cases", "40", "--seed", "1"]
-    assert main(words) == ExitCode.NO_BACKEND
-    told = capsys.readouterr().err
+    config = RunConfig(
+        targets=(str(tmp_path / "mine.py"),), root=tmp_path, corpus=tmp_path / "corpus",
+        seed=1, budget=Budget(max_time=None, max_cases=40), device="cpu",
+    )  # fmt: skip
+    with pytest.raises(BackendError) as raised:
+        list(campaign.run(config, stop=threading.Event()))
+    assert exit_code_of(raised.value) == ExitCode.NO_BACKEND
+    told = str(raised.value)
     assert "it has no answer" in told
     assert "saved in the corpus" in told
     assert len(asked) == 3  # one that worked, one that did not, and a fresh one
