@@ -21,11 +21,12 @@ from kfuzz.core.event import Event
 from kfuzz.core.home import HOME
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
-from kfuzz.engine.workers.templates import OPEN_SECONDS
 from kfuzz.execution.device.backends import environment_for, guess
 from kfuzz.targets.load import resolve
 
 _MODULE: Final = "kfuzz.cli.searching"
+# What builds an extension as it is imported may take long.
+IMPORT_SECONDS: Final = 1800.0
 # An import heeds nothing; a search needs longer, and is waited for.
 STOP_SECONDS: Final = 3.0
 # From the last event to the end of the process.
@@ -47,6 +48,9 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         KfuzzError: as `kfuzz.engine.search.campaign.run`; what ends that process.
         KeyboardInterrupt: if it is to stop while it imports.
     """
+    if config.isolate == "none":
+        yield from _in_this_process(config, stop)
+        return
     for target in config.targets:
         resolve(target)  # what is mistyped is said at once
     ours, theirs = socket.socketpair()
@@ -69,14 +73,23 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
             process.wait(END_SECONDS)
     finally:
         connection.close()
-        process.kill()  # and what it began ends with it
+        with suppress(OSError):  # with what it began, and what the user's file did
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
+
+
+def _in_this_process(config: RunConfig, stop: threading.Event) -> Iterator[Event]:
+    from kfuzz.engine.search import campaign
+    from kfuzz.fuzz.source import GUIDES
+
+    yield from campaign.run(config, stop=stop, guides=GUIDES)
 
 
 def _environment(config: RunConfig) -> Mapping[str, str]:
     """Return that of children, of whom the process is to be the origin."""
     backend = guess(config.device)
-    if backend is None or config.isolate == "none":
+    if backend is None:
         return os.environ
     return environment_for(backend, os.environ)
 
@@ -94,7 +107,11 @@ def _heard(
             if stop.is_set() and not asked:
                 asked, began = True, time.monotonic()
                 connection.send("stop")
-            message = connection.recv() if connection.poll(LOOK_SECONDS) else None
+            message = None
+            if connection.poll(LOOK_SECONDS):
+                message = connection.recv()
+            elif process.poll() is not None:  # another may hold its end open
+                raise EOFError
         except (EOFError, OSError):
             raise _ended(process, importing, config) from None
         match message:
@@ -107,9 +124,9 @@ def _heard(
                 return
             case _ if importing and asked and _since(began) > STOP_SECONDS:
                 raise KeyboardInterrupt
-            case _ if importing and _since(began) > OPEN_SECONDS:
+            case _ if importing and _since(began) > IMPORT_SECONDS:
                 raise BindingError(
-                    f"importing it takes more than {OPEN_SECONDS:.0f} s",
+                    f"importing it takes more than {IMPORT_SECONDS:.0f} s",
                     where=" ".join(config.targets),
                     fix="kfuzz imports a target as Python does; see what waits there",
                 )
@@ -123,7 +140,11 @@ def _ended(
     process: "subprocess.Popen[bytes]", importing: bool, config: RunConfig
 ) -> Exception:
     """Return what is said where the process ended before its last event."""
-    code = process.wait()
+    try:
+        code = process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:  # it closed its end, and goes on
+        process.kill()
+        code = process.wait()
     how = f"exit code {code}" if code >= 0 else _signal_name(-code)
     if importing:
         return BindingError(

@@ -3,6 +3,7 @@
 The command line starts it (`kfuzz.cli.apart`), is its only reader, and outlives it.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -80,6 +81,8 @@ def homes(config: RunConfig) -> list[Home]:
 if __name__ == "__main__":
     main()
     # Nothing is worth tidying up, and with torch loaded that takes a third of a second.
+    # But for what the user's file asked to be called.
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -114,7 +114,7 @@ def traits_of(case: Case, members: int = 1) -> Traits:
         config=case.config,
         axis=known_as,
         row=_log2(dims.get(row, 0)),
-        work=_log2(math.prod(max(n, 1) for n in dims.values()) * members),
+        work=_log2(math.prod(dims.values()) * members),
         small=max(dims.values(), default=0) <= TILES[0],
         dtype=data.dtype,
         members=members,

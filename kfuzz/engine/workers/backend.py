@@ -74,6 +74,15 @@ class Backend:
             return self._lent.zygote.fork(output)
         return self._lent.templates.fork(home, output, expired)
 
+    def shares(self, home: Home) -> bool:
+        """Whether children of a file come from one that imported it."""
+        return self._lent is not None and self._lent.templates.has(home)
+
+    def distrust(self, home: Home, why: str) -> None:
+        """Have children import a file by themselves from now on."""
+        if self._lent is not None:
+            self._lent.templates.give_up(home, why)
+
     def unshared(self, home: Home) -> str:
         """Return why each child imports a file by itself, "" where none does."""
         return "" if self._lent is None else self._lent.templates.why_not(home)

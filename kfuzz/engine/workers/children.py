@@ -52,6 +52,24 @@ class Place:
         return BACKENDS[self.backend].has
 
 
+@dataclass(frozen=True)
+class Anew:
+    """Children that import the kernel's file by themselves, where others do not.
+
+    What a file does as it is imported may not hold in a fork of the process that did
+    it: a helper's pipe, a number of a process, memory that is shared.
+
+    Attributes:
+        fork: begins one.
+        differs: whether other children are forked from what has imported the file.
+        distrust: has all children import it from now on, for a reason.
+    """
+
+    fork: Callable[[], Child]
+    differs: Callable[[], bool]
+    distrust: Callable[[str], None]
+
+
 class Children:
     """Opens children for one kernel: one that stays, others for a question each.
 
@@ -73,6 +91,7 @@ class Children:
         place: Place,
         fork: Callable[[], Child] | None,
         expired: Callable[[], bool],
+        anew: Anew | None = None,
     ) -> None:
         self.loaded = loaded
         self.place = place
@@ -83,7 +102,9 @@ class Children:
         self.fenced = False
         self._fork = fork
         self._expired = expired
+        self._anew = anew
         self._standing: Served | None = None
+        self._importing: Served | None = None
         self._spares: list[Served] = []
 
     @property
@@ -115,8 +136,38 @@ class Children:
             [self._standing] = self.fresh(1)
         return self._standing
 
-    def fresh(self, count: int) -> list[Served]:
+    @property
+    def forked(self) -> bool:
+        """Whether children are forks of a process that imported the kernel's file."""
+        return self._anew is not None and self._anew.differs()
+
+    def distrust(self, why: str) -> None:
+        """Have all children import the kernel's file from now on."""
+        if self._anew is not None:
+            self._anew.distrust(why)
+        self.close()
+
+    def importing(self, *, fresh: bool = False) -> Served:
+        """Return the one that imported the kernel's file by itself, and stays.
+
+        Args:
+            fresh: whether it is to have been asked nothing.
+        """
+        served = self._importing
+        if served is not None and (fresh or served.busy or served.lost):
+            served.discard()
+            served = None
+        if served is None:
+            served = self.fresh(1, anew=True)[0]
+        self._importing = served
+        return served
+
+    def fresh(self, count: int, *, anew: bool = False) -> list[Served]:
         """Return children that are ready, those that were prepared first.
+
+        Args:
+            count: how many.
+            anew: whether each is to have imported the kernel's file by itself.
 
         Raises:
             BackendError: if a device does no work in a fresh child either.
@@ -125,14 +176,14 @@ class Children:
         """
         started: list[Served] = []
         try:
-            while self._spares and len(started) < count:
+            while self._spares and len(started) < count and not anew:
                 started.append(self._spares.pop(0))
             while len(started) < count:
-                started.append(self._start())
+                started.append(self._start(anew=anew))
             for number, served in enumerate(started):
                 ailment = self._ready(served)
                 if ailment:
-                    started[number] = self._start()
+                    started[number] = self._start(anew=anew)
                     served.discard()
                     ailment = self._ready(started[number])
                 if ailment:
@@ -183,11 +234,11 @@ class Children:
 
     def close(self) -> None:
         """End the one that stays, and those that were prepared."""
-        if self._standing is not None:
-            self._standing.discard()
-        for served in self._spares:
-            served.discard()
-        self._standing, self._spares = None, []
+        for served in (self._standing, self._importing, *self._spares):
+            if served is not None:
+                served.discard()
+        self._standing = self._importing = None
+        self._spares = []
 
     def _worker(self) -> Worker:
         """Return a worker in this process; it has the kernel at hand."""
@@ -199,12 +250,13 @@ class Children:
         worker.adopt(Evaluator(self.loaded.kernel, setting))
         return worker
 
-    def _start(self) -> Served:
+    def _start(self, *, anew: bool = False) -> Served:
         """Return a child that has been told to get ready."""
-        if self._fork is None:
+        fork = self._anew.fork if anew and self._anew is not None else self._fork
+        if fork is None:
             served = Served(InProcess(self._worker), None, self._expired)
         else:
-            served = Served(self._fork(), new_pulse(), self._expired)
+            served = Served(fork(), new_pulse(), self._expired)
         source, place = self.loaded.source, self.place
         message = {
             "do": "open",

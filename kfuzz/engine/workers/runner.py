@@ -26,7 +26,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
 from kfuzz.engine.workers import faults
 from kfuzz.engine.workers.backend import Backend, budget_for
-from kfuzz.engine.workers.children import Children, Place
+from kfuzz.engine.workers.children import Anew, Children, Place
 from kfuzz.engine.workers.compile_ahead import CompileAhead, Slots
 from kfuzz.engine.workers.faults import (
     death_report,
@@ -84,6 +84,7 @@ class Runner:
         fork: Callable[[], Child] | None,
         *,
         expired: Callable[[], bool] = lambda: False,
+        anew: Anew | None = None,
     ) -> None:
         self.loaded = loaded
         self.place = place
@@ -99,7 +100,7 @@ class Runner:
         self._died = False
         # Who prefilters a batch whose answer nobody has asked for yet.
         self._prefiltering: Served | None = None
-        self._children = Children(loaded, place, fork, expired)
+        self._children = Children(loaded, place, fork, expired, anew)
 
     @property
     def device_name(self) -> str:
@@ -190,6 +191,10 @@ class Runner:
         if not self._children.apart:
             return [self._judge(m, self._hang_limit()) for m in messages]
         reports = self._side_by_side(messages, warm=self.hanging)
+        if not self._holds_anew(messages[0], reports):
+            reports = self._side_by_side(messages, warm=self.hanging, anew=True)
+            if all(report.failure is None for report in reports):
+                self._children.distrust("what it does in a fork differs")
         if not any(map(is_fault, reports)):
             return self._settled(reports)
         found = self.locate(case)
@@ -198,6 +203,25 @@ class Runner:
         alignment = self.loaded.kernel.declaration.alignment
         failure = faults.measure(*found, self._ask, alignment)
         return [faults.charged(r, failure) if is_fault(r) else r for r in reports]
+
+    def _holds_anew(
+        self, message: dict[str, Any], reports: Sequence[CaseReport]
+    ) -> bool:
+        """Whether what fails in forks fails where the kernel's file was imported too.
+
+        Nothing is charged for what only a fork of the process that imported it shows.
+        A child that imported it and stays is asked, then one that was asked nothing.
+        """
+        failure = next((r.failure for r in reports if r.failure is not None), None)
+        if failure is None or not self._children.forked or self.hanging:
+            return True
+        signature = failure.signature(self.loaded.kernel.name)
+        limit = max(self._hang_limit(), FIRST_SECONDS)
+        for fresh in (False, True):
+            peer = self._children.importing(fresh=fresh)
+            if self._asked(peer, message, limit).shows(signature):
+                return True
+        return False
 
     def _settled(self, reports: Sequence[CaseReport]) -> list[CaseReport]:
         """Return the reports of one case with what they suspect settled, asked once."""
@@ -411,7 +435,8 @@ class Runner:
         if not self._children.apart:
             raise HarnessError("a hang was suspected without a process")
         start = time.perf_counter()
-        reports = self._side_by_side([message, message], warm=True)
+        anew = self._children.forked
+        reports = self._side_by_side([message, message], warm=True, anew=anew)
         spent = time.perf_counter() - start
         hung = [r for r in reports if is_hang(r)]
         if len(hung) == len(reports):
@@ -426,18 +451,24 @@ class Runner:
         return other
 
     def _side_by_side(
-        self, messages: Sequence[dict[str, Any]], *, warm: bool
+        self, messages: Sequence[dict[str, Any]], *, warm: bool, anew: bool = False
     ) -> list[CaseReport]:
-        """Judge each message in a fresh child of its own, all at once if on the CPU."""
+        """Judge each message in a fresh child of its own, all at once if on the CPU.
+
+        Args:
+            messages: requests.
+            warm: whether each child is first sent a case that has returned.
+            anew: whether each imports the kernel's file by itself.
+        """
         if messages[0].get("large") and (len(messages) > 1 or self._children.stands):
             # The device has memory for one of them.
             self._children.close()
             return [
                 report
                 for message in messages
-                for report in self._side_by_side([message], warm=False)
+                for report in self._side_by_side([message], warm=False, anew=anew)
             ]
-        peers = self._children.fresh(len(messages))
+        peers = self._children.fresh(len(messages), anew=anew)
         limit = max(self._hang_limit(), FIRST_SECONDS)
         try:
             if warm and self._passed is not None:
@@ -590,11 +621,16 @@ def runner_of(
     )
     if isinstance(loaded, RunsItself):
         return loaded.runner(place, expired=expired)
-    fork = None
+    fork = anew = None
     if backend.isolated:
         home = home_of(loaded.source, root)
         fork = partial(backend.fork, quiet, home=home, expired=expired)
-    return Runner(loaded, place, fork, expired=expired)
+        anew = Anew(
+            partial(backend.fork, quiet),
+            partial(backend.shares, home),
+            partial(backend.distrust, home),
+        )
+    return Runner(loaded, place, fork, expired=expired, anew=anew)
 
 
 _SUSPECT: Final = "suspected hang"

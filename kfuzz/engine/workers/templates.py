@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kfuzz.core.errors import KfuzzError
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
@@ -52,10 +52,10 @@ def home_of(source: Source, root: Path) -> Home:
     return Home(str(source.file or ""), source.module, str(root))
 
 
-def prepare(home: Home) -> None:
-    """Import a file in this process, as a template does."""
+def prepare(home: Home) -> bool:
+    """Import a file in this process, as a template does; return whether that went."""
     imports: Any = serving.resolve(PREPARE)
-    imports(_message(home))
+    return not imports(_message(home))["problem"]
 
 
 def _message(home: Home) -> Message:
@@ -65,6 +65,16 @@ def _message(home: Home) -> Message:
         "file": home.file,
         "module": home.module,
     }
+
+
+class Origin(Protocol):
+    """What children of a file are forked from."""
+
+    def fork(self, output: Callable[[bytes], None]) -> Child:
+        """Return a new child."""
+
+    def close(self) -> None:
+        """End it and its children."""
 
 
 class Templates:
@@ -85,7 +95,24 @@ class Templates:
         """Have a file imported, while the caller goes on."""
         with self._lock:
             if home not in self._begun:
-                self._begun[home] = _Begun(self._zygote, home, self._output)
+                self._begun[home] = begun = _Begun()
+                message = _message(home)
+                begun.begin(
+                    partial(
+                        Template, self._zygote, PREPARE, message, output=self._output
+                    )
+                )
+
+    def adopt(self, home: Home, made: "Origin | None", why: str = "") -> None:
+        """Take as a file's template what has imported it; or say why there is none."""
+        with self._lock:
+            self._begun[home] = begun = _Begun()
+            begun.adopt(made, why)
+
+    def give_up(self, home: Home, why: str) -> None:
+        """Have children import a file by themselves from now on."""
+        if home in self._begun:
+            self._begun[home].give_up(why)
 
     def fork(
         self,
@@ -105,8 +132,13 @@ class Templates:
             try:
                 return template.fork(output)
             except ZygoteError as error:
-                self._begun[home].give_up(str(error.what))
+                self.give_up(home, str(error.what))
         return self._zygote.fork(output)
+
+    def has(self, home: Home) -> bool:
+        """Whether children of a file come from a template, as far as is known now."""
+        begun = self._begun.get(home)
+        return begun is not None and begun.is_used
 
     def why_not(self, home: Home) -> str:
         """Return why children import a file by themselves, "" while they do not."""
@@ -128,19 +160,25 @@ class _Begun:
         why: why there is none, as far as that is worth telling.
     """
 
-    def __init__(
-        self, zygote: Zygote, home: Home, output: Callable[[bytes], None]
-    ) -> None:
+    def __init__(self) -> None:
         self.why = ""
-        self._template: Template | None = None
+        self._template: Origin | None = None
+        self._made: list[Origin] = []
         self._over = threading.Event()
         self._closed = False
-        self._until = time.monotonic() + OPEN_SECONDS
-        self._make = partial(Template, zygote, PREPARE, _message(home), output=output)
-        self._thread = threading.Thread(target=self._import, daemon=True)
-        self._thread.start()
 
-    def wait(self, expired: Callable[[], bool]) -> Template | None:
+    def adopt(self, made: "Origin | None", why: str) -> None:
+        """Take one that is there, or why there is none."""
+        self.why, self._template = why, made
+        self._made = [] if made is None else [made]
+        self._over.set()
+
+    def begin(self, make: Callable[[], Template]) -> None:
+        """Make one, while the caller goes on."""
+        until = time.monotonic() + OPEN_SECONDS
+        threading.Thread(target=self._import, args=(make, until), daemon=True).start()
+
+    def wait(self, expired: Callable[[], bool]) -> "Origin | None":
         """Return the template, None where there is none.
 
         Raises:
@@ -151,38 +189,38 @@ class _Begun:
                 raise Stopped
         return self._template
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there is one."""
+        return self._template is not None
+
     def give_up(self, why: str) -> None:
-        """Use it no more."""
-        self.why = why
-        template, self._template = self._template, None
-        if template is not None:
-            template.close()
+        """Use it no more; the children that it has go on."""
+        self.why, self._template = why, None
 
     def close(self) -> None:
         """End it, or keep it from coming to be."""
         self._closed = True
         self._over.set()
-        if self._template is not None:
-            self._template.close()
+        while self._made:
+            self._made.pop().close()
 
-    def _import(self) -> None:
+    def _import(self, make: Callable[[], Template], until: float) -> None:
         """Make the template; what goes wrong its children meet again by themselves."""
         try:
-            template = self._make()
-        except KfuzzError:
-            self._over.set()
+            template = make()
+            self._made.append(template)
+            if self._imported(template, until):
+                self._template = template
+        except (KfuzzError, OSError):
             return
-        kept = self._imported(template)
-        if kept and not self._closed:
-            self._template = template
-        else:
-            template.close()
-        self._over.set()
-        if self._closed:
-            template.close()
+        finally:
+            self._over.set()
+            if self._closed:
+                self.close()
 
-    def _imported(self, template: Template) -> bool:
-        while not self._closed and time.monotonic() < self._until:
+    def _imported(self, template: Template, until: float) -> bool:
+        while not self._closed and time.monotonic() < until:
             try:
                 told = template.wait(LOOK_SECONDS)
             except ChildTimeout:

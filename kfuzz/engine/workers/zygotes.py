@@ -7,13 +7,14 @@ follow in this process at once. Nothing here imports torch.
 
 import atexit
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from kfuzz.engine.workers.templates import Home, Templates, prepare
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import environment_for, guess
-from kfuzz.execution.processes import Zygote, load_modules, threads, unforkable
+from kfuzz.execution.processes import Zygote, held, load_modules, unforkable
 
 SERVE: Final = "kfuzz.evaluation.worker:serve"
 # Set while this process runs, and of no meaning to a child.
@@ -50,17 +51,25 @@ class Lent:
         self.guessed = guessed
         self._output: Callable[[bytes], None] = _to_stderr
         self._key = _key(backend, serve)
-        self.zygote = Zygote(
+        self._new = partial(
+            Zygote,
             serve,
             env=environment_for(backend, os.environ),
             preload=backend.preload,
             output=self._told,
         )
+        self.zygote = self._new()
         if here:
             self.zygote.start_here()
         else:
             self.zygote.start()
         self.templates = Templates(self.zygote, self._told)
+
+    def again(self) -> Zygote:
+        """Return another such zygote, a fork of this process as it is now."""
+        made = self._new()
+        made.start_here()
+        return made
 
     def _told(self, data: bytes) -> None:
         self._output(data)
@@ -87,44 +96,37 @@ class Lent:
 def begin_here(device: str, homes: Sequence[Home]) -> None:
     """Have a fork of this process be the zygote for the device that is asked for.
 
-    This process imports what a zygote does, and what is to be tested where that is one
-    file: it has no use for the command line's process, which begins as it ends. Where
-    that is not forkable afterwards, a process of its own becomes the zygote.
+    This process imports what a zygote does and is forked. Where one file is to be
+    tested it goes on to import that too, and another fork is the template. Templates of
+    several begin when they are needed: what a file does once, as it is imported first,
+    is not done twice at a time.
 
     Args:
         device: as asked for.
-        homes: what is to be imported in templates.
+        homes: what is to be tested.
     """
     backend = guess(device)
     if backend is None:
         return
     load_modules(backend.preload)
-    before = threads()
-    if len(homes) == 1:
-        prepare(homes[0])
-    if not unforkable(but=before):
-        _waiting.append(Lent(backend, SERVE, guessed=True, here=True))
-    expect(device, homes)
+    lent = Lent(backend, SERVE, guessed=True, here=True)
+    _waiting.append(lent)
+    if len(homes) != 1:
+        return
+    before = held()
+    imported = prepare(homes[0])
+    why = unforkable(before)
+    lent.templates.adopt(homes[0], lent.again() if imported and not why else None, why)
 
 
-def expect(device: str, homes: Iterable[Home] = ()) -> None:
+def expect(device: str) -> None:
     """Begin a zygote for the device that `--device` names, by the look of the machine.
 
     A guess that proves wrong costs the start of a process.
-
-    Args:
-        device: as asked for.
-        homes: what is to be imported in templates.
     """
     backend = guess(device)
-    if backend is None:
-        return
-    found = next((w for w in _waiting if w.fits(backend, SERVE)), None)
-    if found is None:
-        found = Lent(backend, SERVE, guessed=True)
-        _waiting.append(found)
-    for home in homes:
-        found.templates.expect(home)
+    if backend and not any(lent.fits(backend, SERVE) for lent in _waiting):
+        _waiting.append(Lent(backend, SERVE, guessed=True))
 
 
 def lend(

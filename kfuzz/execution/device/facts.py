@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
+from functools import partial
 from typing import Any, Final
 
 from kfuzz.execution.calls.patches import Patches
@@ -30,6 +30,21 @@ class Device:
     properties: Mapping[str, object]
 
 
+class Properties:
+    """The properties of a device: those that were heard, else the driver's own."""
+
+    def __init__(self, heard: Mapping[str, object], real: Callable[[], object]) -> None:
+        self._heard, self._real = heard, real
+
+    def __getattr__(self, name: str) -> object:
+        if name in self._heard:
+            return self._heard[name]
+        return getattr(self._real(), name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict(self._heard)})"
+
+
 @contextmanager
 def answered_apart() -> Iterator[None]:
     """Have torch's questions about GPUs answered by a process forked for them.
@@ -40,6 +55,7 @@ def answered_apart() -> Iterator[None]:
 
     cuda = torch.cuda
     heard = _Heard()
+    real_properties = cuda.get_device_properties
     patches = Patches()
     answers: dict[str, Callable[..., object]] = {
         "is_available": lambda: bool(heard.devices),
@@ -47,8 +63,8 @@ def answered_apart() -> Iterator[None]:
         "current_device": lambda: 0,
         "get_device_name": lambda device=None: heard.of(device).name,
         "get_device_capability": lambda device=None: heard.of(device).capability,
-        "get_device_properties": lambda device=None: SimpleNamespace(
-            **heard.of(device).properties
+        "get_device_properties": lambda device=None: Properties(
+            heard.of(device).properties, partial(real_properties, device)
         ),
     }
     if cuda._is_compiled():

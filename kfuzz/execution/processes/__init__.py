@@ -11,7 +11,7 @@ from kfuzz.execution.processes.faults import (
 )
 from kfuzz.execution.processes.in_process import InProcess
 from kfuzz.execution.processes.serving import load_modules
-from kfuzz.execution.processes.template import Template, threads, unforkable
+from kfuzz.execution.processes.template import Template, held, unforkable
 from kfuzz.execution.processes.wire import Handler, Message
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "Template",
     "Zygote",
     "ZygoteError",
+    "held",
     "load_modules",
-    "threads",
     "unforkable",
 ]

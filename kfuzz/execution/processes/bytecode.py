@@ -49,10 +49,19 @@ def _kept(
         own = named(path, *args, **options)
         if os.path.exists(own) or (not forbidden and _is_writable(own)):
             return own
-        return os.path.join(folder, os.path.abspath(own).lstrip(os.sep))
+        return os.path.join(folder, os.path.abspath(own).lstrip(os.sep) + _age(path))
 
     kept.kept_in = folder  # type: ignore[attr-defined]
     return kept
+
+
+def _age(source: Any) -> str:
+    """Return what of a source tells two of its forms apart, within a second too."""
+    try:
+        told = os.stat(source)
+    except (OSError, TypeError, ValueError):
+        return ""
+    return f".{told.st_mtime_ns}.{told.st_size}"
 
 
 def _is_writable(file: str) -> bool:

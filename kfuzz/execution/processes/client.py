@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -201,8 +202,11 @@ class _Fork:
     def wait(self) -> int:
         """Return the exit status, once there is one."""
         if self.returncode is None:
-            _, status = os.waitpid(self.pid, 0)
-            self.returncode = os.waitstatus_to_exitcode(status)
+            try:
+                _, status = os.waitpid(self.pid, 0)
+                self.returncode = os.waitstatus_to_exitcode(status)
+            except ChildProcessError:  # a user's file has the system reap children
+                self.returncode = -signal.SIGKILL
         return self.returncode
 
 
@@ -256,7 +260,6 @@ class _Running:
             kept = (ours.fileno(), self._output.reader)
             self._process = begin(theirs, self._output.writer, kept)
         self._output.close_writer()
-        self._output.drain()
         self._control = Channel(ours)
         self.pid = self._process.pid
 
@@ -318,6 +321,7 @@ class _Running:
     def _await_ready(self) -> None:
         if self.was_ready:
             return
+        self._output.drain()
         try:
             self._control.receive(START_SECONDS)
         except WireError as error:

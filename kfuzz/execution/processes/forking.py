@@ -4,10 +4,12 @@ import contextlib
 import gc
 import os
 import select
+import signal
 import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from kfuzz.execution.processes import forked, serving, table
 from kfuzz.execution.processes.wire import Channel, Message, WireError
@@ -44,6 +46,7 @@ class Forking:
         self._pid = os.getpid()
         self._alive: set[int] = set()
         self._ended: dict[int, int] = {}
+        self._on_child: Any = None
 
     def run(self, greeting: Message) -> None:
         """Obey the campaign until it is gone, then end every child.
@@ -51,6 +54,10 @@ class Forking:
         Args:
             greeting: sent before the first request is read.
         """
+        # What a file asked for as it was imported is its children's: how they end is
+        # learnt by waiting for them, here.
+        self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         # What a child leaves behind that has lost its parent comes here.
         forked.prctl(forked.PR_SET_CHILD_SUBREAPER, 1)
         # Objects that live for ever are kept out of the collector's sight: a child's
@@ -98,6 +105,8 @@ class Forking:
             return {"error": f"cannot fork: {error}"}
         if pid == 0:
             self._control.close()
+            if self._on_child is not None:
+                signal.signal(signal.SIGCHLD, self._on_child)
             sock = socket.socket(fileno=connection)
             named = partial(serving.named, serve) if serve else self._serve
             forked.run(named, sock, output, self._pid)

@@ -59,8 +59,9 @@ class Output:
             self.drain()
 
     def drain(self) -> None:
-        """Begin to empty the pipe."""
-        self._thread.start()
+        """Begin to empty the pipe; harmless when repeated."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     @property
     def tail(self) -> str:
@@ -79,6 +80,7 @@ class Output:
             return
         self._finished = True
         self.close_writer()
+        self.drain()
         self._thread.join(FINISH_SECONDS)
         os.eventfd_write(self._stop, 1)
         # A sink that blocks may hold the thread: leave it the descriptors then.

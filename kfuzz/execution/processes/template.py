@@ -11,12 +11,12 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.processes import serving
+from kfuzz.execution.processes import serving, table
 from kfuzz.execution.processes.child import Child
 from kfuzz.execution.processes.client import Zygote
 from kfuzz.execution.processes.closing import Closing
@@ -170,11 +170,12 @@ class _Attendant:
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         request = channel.receive()
         prepare: Any = serving.resolve(request["prepare"])
+        before = held()
         envelope = serving.answer(prepare, request["message"])
         if "raised" in envelope:
             channel.send(envelope)
             return
-        why = unforkable()
+        why = unforkable(before)
         greeting = {"made": envelope["reply"], "unforkable": why}
         if why:
             channel.send({"reply": greeting})
@@ -188,26 +189,52 @@ def serve() -> _Attendant:
     return _Attendant()
 
 
-def threads() -> frozenset[str]:
-    """Return the numbers of this process's threads, as its directory in /proc has them.
+@dataclass(frozen=True)
+class Held:
+    """What a process holds that forks would share, or miss.
 
-    Those that torch and numpy start as they are imported see to forks by themselves.
+    Attributes:
+        threads: their numbers.
+        shared: writable mappings that forks share.
+        children: its processes.
     """
-    return frozenset(os.listdir("/proc/self/task"))
+
+    threads: frozenset[str]
+    shared: frozenset[str]
+    children: frozenset[int]
 
 
-def unforkable(*, but: Collection[str] = ()) -> str:
-    """Return why children of this process would not work, "" where they would.
+def held() -> Held:
+    """Return what this process holds.
+
+    Threads that torch and numpy start as they are imported see to forks by themselves.
+    """
+    lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    shared = (line.split()[0] for line in lines if line.split()[1].startswith("rw-s"))
+    return Held(
+        frozenset(os.listdir("/proc/self/task")),
+        frozenset(shared),
+        frozenset(table.children_of(os.getpid())),
+    )
+
+
+def unforkable(before: Held) -> str:
+    """Return why children of this process would not work alike, "" where they would.
 
     Args:
-        but: threads that may run, besides this one; see `threads`.
+        before: what it held when it was known to be forkable.
     """
-    others = threads() - {str(os.getpid()), *but}
+    now = held()
+    others = now.threads - {str(os.getpid())} - before.threads
     running = {task for task in others if _comm(task) not in _SAFE}
     if running:
         names = {_comm(task) for task in running}
         names |= {t.name for t in threading.enumerate() if str(t.native_id) in running}
         return f"it leaves threads running ({', '.join(sorted(filter(None, names)))})"
+    if now.shared - before.shared:
+        return "it keeps memory that its forks would share"
+    if set(table.children_of(os.getpid())) - before.children:
+        return "it leaves processes running"
     for descriptor in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{descriptor}").startswith(_CONTEXTS):
