@@ -48,6 +48,7 @@ class Measured:
         cases: cases, by kernel.
         structures: different shapes, strides, dtypes and scalars.
         findings: contracts broken, each with how often.
+        messages: what was found, in words.
         processor: seconds of processor time by phase.
         reducing: seconds in which findings were confirmed and reduced.
         error: why there is no more; "" if all went well.
@@ -59,6 +60,7 @@ class Measured:
     cases: dict[str, int] = field(default_factory=dict)
     structures: dict[str, int] = field(default_factory=dict)
     findings: dict[str, dict[str, int]] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
     processor: dict[str, float] = field(default_factory=dict)
     reducing: float = 0.0
     error: str = ""
@@ -200,6 +202,11 @@ def _folded(
             n: dict(Counter(f["contract"] for f in k["findings"]))
             for n, k in by_name.items()
         },
+        messages=[
+            f"{n}: {f['contract']} {f['message']}"
+            for n, k in by_name.items()
+            for f in k["findings"]
+        ],
         processor=dict(processor),
         reducing=command.get("reducing", 0.0),
     )

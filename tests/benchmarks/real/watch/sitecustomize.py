@@ -8,6 +8,7 @@ are confirmed and reduced, and when the first case was judged. Standard library 
 """
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -53,7 +54,9 @@ class Counted:
         phase = _phase(frame, self.role)
         self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
         if now - self._written >= WRITE_SECONDS:
-            self.write()
+            # What is raised here would count as raised by what was interrupted.
+            with contextlib.suppress(Exception):
+                self.write()
 
     def write(self) -> None:
         """Put the counters on disk, whole."""
