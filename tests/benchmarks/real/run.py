@@ -148,7 +148,8 @@ def _measure(nodes: list[str], options: argparse.Namespace) -> Measured:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path),
             # Nothing that an earlier run has built is there already.
-            "KFUZZ_CACHE": str(place / "cache"),
+            # Fresh, but for one that is named: bytecode is kept from run to run.
+            "KFUZZ_CACHE": os.environ.get("KFUZZ_CACHE", str(place / "cache")),
             "TRITON_CACHE_DIR": str(place / "triton"),
         }
         command = [sys.executable, "-m", "kfuzz", "run", *nodes]
