@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.project import HEADER, RIGHT, Project, Run
+from tests.e2e.project import HEADER, RIGHT, Project
 
 # Each misbehaves at some sizes, never at a power of two.
 KERNELS = """
@@ -78,25 +78,39 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return made
 
 
-@pytest.fixture(scope="module")
-def run(project: Project) -> Run:
-    """One search of those that end at once."""
-    return project.run("kernels.py", "--max-time", "120s", cases=30)
+ENDING = {
+    "segfaults": "ends its process: SIGSEGV",
+    "aborts": "ends its process: SIGABRT",
+    "exits": "ends its process: exit code 3",
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("segfaults", "ends its process: SIGSEGV"),
-        ("aborts", "ends its process: SIGABRT"),
-        ("exits", "ends its process: exit code 3"),
-    ],
-)
-def test_a_kernel_that_ends_its_process(name: str, says: str, run: Run) -> None:
+def test_a_search_of_those_that_end_at_once(project: Project) -> None:
+    """One search, whose parts stand together: it takes long."""
+    run = project.run("kernels.py", "--max-time", "120s", cases=30)
     assert run.code == 1
-    [finding] = run.findings(name)
-    assert (finding["contract"], finding["state"]) == ("K-LIV-01", "confirmed")
-    assert says in finding["message"]
+    for name, says in ENDING.items():
+        [finding] = run.findings(name)
+        assert (finding["contract"], finding["state"]) == ("K-LIV-01", "confirmed")
+        assert says in finding["message"]
+    # One that prints a gigabyte.
+    assert run.findings("floods") == []
+    assert run.kernel("floods")["contracts"]["K-VAL-01"]["verdict"] == "conforms"
+    assert "is dropped" in run.err
+    assert len(run.err) < 4 << 20
+    # The others are judged, and nothing is left.
+    assert run.findings("right") == []
+    assert run.kernel("right")["cases"] == 30
+    assert run.kernel("right")["contracts"]["K-LIV-01"]["verdict"] == "conforms"
+    assert project.wait_until_alone() == []
+    # A load past the end of an argument.
+    [finding] = run.findings("over_reads")
+    assert (finding["contract"], finding["state"]) == ("K-MEM-01", "confirmed")
+    assert "reads outside x: 1 to " in finding["message"]
+    assert "past the end (guard page" in finding["message"]
+    again = project.kfuzz("replay", finding["id"])
+    assert again.returncode == 1
+    assert "FAILS" in again.stdout
 
 
 @pytest.mark.slow
@@ -136,30 +150,6 @@ def test_the_time_of_a_run_is_kept_whatever_its_kernels_do(project: Project) -> 
     assert document["elapsed_s"] < 60
     assert not document["interrupted"]
     assert len(document["kernels"]) == 7
-    assert project.wait_until_alone() == []
-
-
-def test_a_kernel_that_prints_a_gigabyte(run: Run) -> None:
-    assert run.findings("floods") == []
-    assert run.kernel("floods")["contracts"]["K-VAL-01"]["verdict"] == "conforms"
-    assert "is dropped" in run.err
-    assert len(run.err) < 4 << 20
-
-
-def test_a_load_past_the_end_of_an_argument(project: Project, run: Run) -> None:
-    [finding] = run.findings("over_reads")
-    assert (finding["contract"], finding["state"]) == ("K-MEM-01", "confirmed")
-    assert "reads outside x: 1 to " in finding["message"]
-    assert "past the end (guard page" in finding["message"]
-    again = project.kfuzz("replay", finding["id"])
-    assert again.returncode == 1
-    assert "FAILS" in again.stdout
-
-
-def test_the_others_are_judged_and_nothing_is_left(project: Project, run: Run) -> None:
-    assert run.findings("right") == []
-    assert run.kernel("right")["cases"] == 30
-    assert run.kernel("right")["contracts"]["K-LIV-01"]["verdict"] == "conforms"
     assert project.wait_until_alone() == []
 
 

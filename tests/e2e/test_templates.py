@@ -79,7 +79,7 @@ def right(x):
     "text",
     [
         usual(BY_NUMBER, is_usual=True),
-        usual(BY_HELPER, is_usual=True),
+        usual(BY_HELPER, is_usual=False),
         usual(BY_SIGNAL, is_usual=False),
         usual(BY_SHARED_MEMORY, is_usual=False),
     ],
@@ -108,6 +108,7 @@ def test_children_of_two_faulty_kernels_import_it_once(project: Project) -> None
     assert imports(project) <= 3
 
 
+@pytest.mark.slow
 def test_each_of_two_files_is_imported_by_kfuzz_and_by_one_template(
     project: Project,
 ) -> None:
@@ -122,6 +123,7 @@ def test_each_of_two_files_is_imported_by_kfuzz_and_by_one_template(
     assert imports(project) <= 8
 
 
+@pytest.mark.slow
 def test_what_cannot_be_forked_is_imported_by_each_child_and_that_is_said(
     project: Project,
 ) -> None:
@@ -134,6 +136,7 @@ def test_what_cannot_be_forked_is_imported_by_each_child_and_that_is_said(
     assert "poller" in run.err
 
 
+@pytest.mark.slow
 def test_torch_works_in_children_of_a_file_that_computed(project: Project) -> None:
     project.write("kernels.py", COUNTED + COMPUTING)
     run = project.run("kernels.py")

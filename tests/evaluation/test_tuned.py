@@ -22,6 +22,7 @@ from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import spec
+from tests.helpers.tiers import usual
 
 pytestmark = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"
@@ -118,7 +119,7 @@ def judged(function: Callable[[Tensor], Tensor], configs: range) -> list[CaseRep
     ]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [usual(f, is_usual=f != "a loop") for f in FORMS])
 def test_a_fault_of_one_configuration_is_charged_to_it(form: str) -> None:
     reports = judged(FORMS[form](relu_wrong_with_sixteen), range(6))
     failures = [r.failure for r in reports if r.failure is not None]

@@ -4,14 +4,14 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import serving
 from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.faults import ChildDied, ChildTimeout, ZygoteError
-from kfuzz.execution.processes.output import Output
+from kfuzz.execution.processes.output import Output, Sink
 from kfuzz.execution.processes.wire import (
     Channel,
     Message,
@@ -238,6 +238,36 @@ class Child(Closing):
             time.sleep(pause)
             pause = min(2 * pause, longest)
         return code
+
+
+def forked_child(
+    ask: Callable[[Sequence[int]], Message], warden: Warden, sink: Sink | None
+) -> Child:
+    """Return a new child of a process that forks.
+
+    Args:
+        ask: asks that process, handing over the child's end of its connection, and
+            where it prints; returns the answer.
+        warden: of its children.
+        sink: takes what the child prints.
+
+    Raises:
+        ZygoteError: it cannot fork.
+    """
+    output = Output(sink, "a child")
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            reply = ask([theirs.fileno(), output.writer])
+        output.close_writer()
+        if "pid" not in reply:
+            raise ZygoteError(str(reply.get("error")))
+    except BaseException:
+        ours.close()
+        output.finish()
+        raise
+    output.name = f"child {reply['pid']}"
+    return Child(reply["pid"], ours, output, warden)
 
 
 def _signal_name(code: int | None) -> str:

@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol, Self
 
 from kfuzz.core.home import HOME
 from kfuzz.execution.processes import serving, table
-from kfuzz.execution.processes.child import Child
+from kfuzz.execution.processes.child import Child, forked_child
 from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.faults import ZygoteError
 from kfuzz.execution.processes.forking import Forking
@@ -266,21 +266,8 @@ class _Running:
     def fork(self, sink: Sink | None, serve: str) -> Child:
         with self._lock:
             self._await_ready()
-            output = Output(sink or self._sink, "a child")
-            ours, theirs = socket.socketpair()
-            try:
-                with theirs:
-                    descriptors = [theirs.fileno(), output.writer]
-                    reply = self._ask({"do": "fork", "serve": serve}, descriptors)
-                output.close_writer()
-                if "pid" not in reply:
-                    raise ZygoteError(str(reply.get("error")))
-            except BaseException:
-                ours.close()
-                output.finish()
-                raise
-            output.name = f"child {reply['pid']}"
-            child = Child(reply["pid"], ours, output, self)
+            ask = partial(self._ask, {"do": "fork", "serve": serve})
+            child = forked_child(ask, self, sink or self._sink)
             self._children[child.pid] = child
             return child
 

@@ -9,20 +9,21 @@ refuses to go on in a child).
 
 import contextlib
 import os
-import socket
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import serving, table
-from kfuzz.execution.processes.child import Child
+from kfuzz.execution.processes.child import Child, forked_child
 from kfuzz.execution.processes.client import Zygote
 from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.faults import ChildFault, ZygoteError
 from kfuzz.execution.processes.forking import Forking
-from kfuzz.execution.processes.output import Output, Sink
+from kfuzz.execution.processes.output import Sink
 from kfuzz.execution.processes.wire import Channel, Message
 
 # A fork copies page tables: tens of milliseconds with torch loaded, more under load.
@@ -99,21 +100,8 @@ class Template(Closing):
             ZygoteError: it died, or cannot fork.
         """
         with self._lock:
-            printed = Output(output or self._sink, "a child")
-            ours, theirs = socket.socketpair()
-            try:
-                with theirs:
-                    descriptors = (theirs.fileno(), printed.writer)
-                    reply = self._ask({"do": "fork"}, descriptors)
-                printed.close_writer()
-                if "pid" not in reply:
-                    raise ZygoteError(str(reply.get("error")))
-            except BaseException:
-                ours.close()
-                printed.finish()
-                raise
-            printed.name = f"child {reply['pid']}"
-            child = Child(reply["pid"], ours, printed, self)
+            ask = partial(self._ask, {"do": "fork"})
+            child = forked_child(ask, self, output or self._sink)
             self._children[child.pid] = child
             return child
 
@@ -139,7 +127,7 @@ class Template(Closing):
             with contextlib.suppress(HarnessError):
                 self._child.kill()
 
-    def _ask(self, request: Message, descriptors: tuple[int, ...] = ()) -> Message:
+    def _ask(self, request: Message, descriptors: Sequence[int] = ()) -> Message:
         """Return the answer to a request; one that is interrupted ends the template."""
         with self._lock:
             try:
