@@ -67,7 +67,10 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         )
     connection = Connection(ours.detach())
     try:
-        connection.send(config)
+        try:
+            connection.send(config)
+        except OSError:
+            raise _ended(process, importing=False, config=config) from None
         yield from _heard(connection, process, config, stop)
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_SECONDS)

@@ -76,8 +76,10 @@ def test_a_full_disk_loses_nothing_stored_before(found: Project) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, hard))  # children inherit it
     try:
         done = found.kfuzz(
-            "run", "kernels.py::second", "--max-cases", "30", "--device", "cpu"
-        )
+            "run", "kernels.py::second", "--max-cases", "30", "--device", "cpu",
+            # Python takes bytecode that a full disk cut short for whole.
+            environment={"PYTHONPYCACHEPREFIX": str(found.folder / "bytecode")},
+        )  # fmt: skip
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert done.returncode == 3

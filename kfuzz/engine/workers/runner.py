@@ -211,9 +211,13 @@ class Runner:
 
         Nothing is charged for what only a fork of the process that imported it shows.
         A child that imported it and stays is asked, then one that was asked nothing.
+        What fails at times is charged only where chance is what is to be shown.
         """
         failure = next((r.failure for r in reports if r.failure is not None), None)
         if failure is None or not self._children.forked or self.hanging:
+            return True
+        by_chance = failure.kind in CLASSES[failure.contract].by_chance
+        if not by_chance and any(r.failure is None for r in reports):
             return True
         signature = failure.signature(self.loaded.kernel.name)
         limit = max(self._hang_limit(), FIRST_SECONDS)
