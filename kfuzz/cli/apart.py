@@ -22,6 +22,7 @@ from kfuzz.core.home import HOME
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
 from kfuzz.execution.device.backends import environment_for, guess
+from kfuzz.execution.processes.child import signal_name
 from kfuzz.targets.load import resolve
 
 _MODULE: Final = "kfuzz.cli.searching"
@@ -148,7 +149,7 @@ def _ended(
     except subprocess.TimeoutExpired:  # it closed its end, and goes on
         process.kill()
         code = process.wait()
-    how = f"exit code {code}" if code >= 0 else _signal_name(-code)
+    how = f"exit code {code}" if code >= 0 else signal_name(code)
     if importing:
         return BindingError(
             f"importing it ends the process: {how}",
@@ -159,13 +160,6 @@ def _ended(
         f"the process that searches ended: {how}",
         fix="What was found is in the corpus, `kfuzz corpus list` shows it",
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def portable(error: BaseException) -> Any:

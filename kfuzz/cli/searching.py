@@ -15,7 +15,6 @@ from kfuzz.cli.apart import portable
 from kfuzz.core.errors import KfuzzError
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
-from kfuzz.engine.workers.processors import processors
 from kfuzz.engine.workers.templates import Home, home_of
 from kfuzz.execution.processes import bytecode, forked
 from kfuzz.targets.load import resolve
@@ -33,7 +32,7 @@ def main() -> None:
     os.register_at_fork(after_in_child=connection.close)
     stop = threading.Event()
     try:
-        if config.isolate != "none" and config.engine is Engine.HYPOTHESIS:
+        if config.engine is Engine.HYPOTHESIS:
             zygotes.begin_here(config.device, homes(config))
         else:
             bytecode.keep()
@@ -66,16 +65,13 @@ def _obey(connection: Connection, stop: threading.Event) -> None:
 
 
 def homes(config: RunConfig) -> list[Home]:
-    """Return what the targets of a run have children import, as far as it is at hand.
-
-    Nothing where it is more than the processors can import at once.
-    """
+    """Return what the targets of a run have children import, if it is at hand."""
     found: dict[Home, None] = {}
     for target in config.targets:
         with contextlib.suppress(KfuzzError):  # the run says so
             for source in resolve(target):
                 found[home_of(source, config.root)] = None
-    return list(found) if len(found) <= processors() else []
+    return list(found)
 
 
 if __name__ == "__main__":

@@ -224,7 +224,7 @@ class Child(Closing):
         self._end = ChildDied(
             self.pid,
             exit_code=None if killed else code,
-            signal_name=_signal_name(code) if killed else None,
+            signal_name=signal_name(code) if killed else None,
             output_tail=self.output_tail,
         )
         return self._end
@@ -270,7 +270,8 @@ def forked_child(
     return Child(reply["pid"], ours, output, warden)
 
 
-def _signal_name(code: int | None) -> str:
+def signal_name(code: int | None) -> str:
+    """Return the name of the signal that ended a process, by its negative exit code."""
     number = signal.SIGKILL if code is None else -code
     try:
         return signal.Signals(number).name
