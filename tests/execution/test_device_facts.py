@@ -1,7 +1,8 @@
 """Questions about GPUs while a file is imported: answered, and by another process."""
 
 import os
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -59,3 +60,38 @@ def test_who_cannot_be_told_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> 
         assert torch.cuda.get_device_name(0) == "asked"
         with pytest.raises(RuntimeError, match="no driver"):
             torch.cuda.device_count()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_triton_is_answered_as_well(
+    two_devices: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    class CudaUtils:
+        """As in Triton's driver: one object, with functions of C as attributes."""
+
+        def __init__(self) -> None:
+            def properties(device: int) -> dict[str, int]:
+                asked.append(os.getpid())
+                return {"max_shared_mem": 1000 + device}
+
+            self.get_device_properties = properties
+
+    from triton.runtime import driver as config
+
+    active = SimpleNamespace(utils=CudaUtils())
+    monkeypatch.setattr(config, "_active", active)
+    backend = ModuleType("triton.backends.nvidia.driver")
+    backend.CudaUtils = CudaUtils  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "triton.backends.nvidia.driver", backend)
+    CudaUtils.instance = active.utils  # type: ignore[attr-defined]
+    own = active.utils.get_device_properties
+    with facts.answered_apart():
+        assert active.utils.get_device_properties(1) == {"max_shared_mem": 1001}
+        later = CudaUtils()
+        assert later.get_device_properties(0) == {"max_shared_mem": 1000}
+        assert asked == []  # another process asked
+    assert active.utils.get_device_properties is own
+    assert later.get_device_properties(0) == {"max_shared_mem": 1000}
+    assert asked == [os.getpid()]

@@ -15,6 +15,8 @@ import triton
 PROCESSORS = torch.cuda.get_device_properties(0).multi_processor_count
 NAME, CAPABILITY = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
 TARGET = triton.runtime.driver.active.get_current_target()
+SHARED = triton.runtime.driver.active.utils.get_device_properties(0)["max_shared_mem"]
+assert SHARED > 1000
 assert torch.cuda.is_available() and PROCESSORS > 1 and TARGET.backend == "cuda"
 """
 CONTEXT = "ON_DEVICE = torch.zeros(4, device='cuda')\n"

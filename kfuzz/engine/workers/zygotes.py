@@ -75,8 +75,16 @@ class Lent:
         self._output(data)
 
     def fits(self, backend: DeviceBackend, serve: str) -> bool:
-        """Whether it was begun for such children, in these surroundings."""
-        return self._key == _key(backend, serve)
+        """Whether it was begun for such children, in these surroundings.
+
+        One that was begun ahead is for what this process does next: where the
+        surroundings changed meanwhile, a file that was imported here changed them
+        (torch._inductor sets a variable), and a template's import does so too.
+        """
+        name, served, variables = _key(backend, serve)
+        if self.guessed:
+            return self._key[:2] == (name, served)
+        return self._key == (name, served, variables)
 
     def take(self, output: Callable[[bytes], None]) -> "Lent":
         """Return it, with its output and its children's going to `output`."""

@@ -19,15 +19,25 @@ from kfuzz.execution.calls.patches import Patches
 
 # A driver that takes longer to answer is left to whoever asks it.
 SECONDS: Final = 60
+# What asks in Triton's drivers, by backend.
+_TRITON_UTILS: Final = {"nvidia": "CudaUtils", "amd": "HIPUtils"}
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a process heard of one device."""
+    """What a process heard of one device.
+
+    Attributes:
+        name: of the device.
+        capability: its compute capability, major and minor.
+        properties: as torch has them.
+        of_triton: as Triton's driver has them; None where Triton was not asked.
+    """
 
     name: str
     capability: tuple[int, int]
     properties: Mapping[str, object]
+    of_triton: Mapping[str, object] | None = None
 
 
 class Properties:
@@ -71,6 +81,8 @@ def answered_apart() -> Iterator[None]:
         for name, answer in answers.items():
             asked = _asked(getattr(cuda, name), answer, heard)
             patches.set(cuda, name, asked)
+        for utils in _of_triton():
+            _answer_triton(utils, heard, patches)
     try:
         yield
     finally:
@@ -118,6 +130,40 @@ class _Heard:
         elif not isinstance(device, int):
             device = getattr(device, "index", None)
         return self.devices[int(device or 0)]
+
+
+def _of_triton() -> Iterator[type]:
+    """Yield the classes by which Triton's drivers ask, as far as they are imported."""
+    for backend, name in _TRITON_UTILS.items():
+        module = sys.modules.get(f"triton.backends.{backend}.driver")
+        if isinstance(utils := getattr(module, name, None), type):
+            yield utils
+
+
+def _answer_triton(utils: Any, heard: "_Heard", patches: Patches) -> None:
+    """Have a driver of Triton answer from what was heard, one made later as well.
+
+    Its own function is C, and fails in a process without a context: a library then
+    takes its smallest tiles, which its users do not.
+    """
+
+    def answer(device: object = 0) -> Mapping[str, object]:
+        if (told := heard.of(device).of_triton) is None:
+            raise LookupError
+        return dict(told)
+
+    def made(self: Any) -> None:
+        real(self)
+        wrap(self)
+
+    def wrap(one: Any) -> None:
+        asked = _asked(one.get_device_properties, answer, heard)
+        patches.set(one, "get_device_properties", asked)
+
+    real = utils.__init__
+    patches.set(utils, "__init__", made)
+    if hasattr(existing := vars(utils).get("instance"), "get_device_properties"):
+        wrap(existing)
 
 
 def _asked(
@@ -174,5 +220,18 @@ def _told() -> list[Device]:
             if not name.startswith("_") and isinstance(value, str | int | float):
                 properties[name] = value
         capability = (found.major, found.minor)
-        heard.append(Device(found.name, capability, properties))
+        of_triton = _told_by_triton(number)
+        heard.append(Device(found.name, capability, properties, of_triton))
     return heard
+
+
+def _told_by_triton(number: int) -> Mapping[str, object] | None:
+    """Return what Triton's driver has of a device, None where it is not in use."""
+    if "triton" not in sys.modules:
+        return None
+    from triton.runtime import driver
+
+    try:
+        return dict(driver.active.utils.get_device_properties(number))
+    except Exception:  # whoever asks it next meets that too
+        return None
