@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kfuzz.execution.device import facts
+from kfuzz.execution.processes import table
 
 
 @pytest.fixture
@@ -95,3 +96,25 @@ def test_triton_is_answered_as_well(
     assert active.utils.get_device_properties is own
     assert later.get_device_properties(0) == {"max_shared_mem": 1000}
     assert asked == [os.getpid()]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_file_that_chooses_its_devices_is_answered_for_those(
+    two_devices: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        torch.cuda,
+        "device_count",
+        lambda: 1 if os.environ.get("CUDA_VISIBLE_DEVICES") == "1" else 2,
+    )
+    with facts.answered_apart():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+        assert torch.cuda.device_count() == 1
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_file_that_asks_nothing_leaves_no_process(two_devices: list[int]) -> None:
+    before = table.children_of(os.getpid())
+    with facts.answered_apart():
+        pass
+    assert table.children_of(os.getpid()) == before

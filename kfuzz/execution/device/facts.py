@@ -10,7 +10,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -64,6 +64,9 @@ def answered_apart() -> Iterator[None]:
     import torch
 
     cuda = torch.cuda
+    if not cuda._is_compiled():
+        yield
+        return
     heard = _Heard()
     real_properties = cuda.get_device_properties
     patches = Patches()
@@ -77,29 +80,30 @@ def answered_apart() -> Iterator[None]:
             heard.of(device).properties, partial(real_properties, device)
         ),
     }
-    if cuda._is_compiled():
-        for name, answer in answers.items():
-            asked = _asked(getattr(cuda, name), answer, heard)
-            patches.set(cuda, name, asked)
-        for utils in _of_triton():
-            _answer_triton(utils, heard, patches)
+    for name, answer in answers.items():
+        asked = _asked(getattr(cuda, name), answer, heard)
+        patches.set(cuda, name, asked)
+    for utils in _of_triton():
+        _answer_triton(utils, heard, patches)
     try:
         yield
     finally:
-        heard.over = True
+        heard.close()
         patches.undo()
 
 
 class _Heard:
-    """What another process heard, asked when it is needed first.
+    """What another process heard: one that began to ask before it was needed.
 
     Attributes:
         over: whether nothing is answered from here any more.
     """
 
     def __init__(self) -> None:
-        self.over = self._asked = False
+        self.over = False
         self._devices: list[Device] | None = None
+        self._visible = _visible()
+        self._asking: _Asking | None = _Asking(self._told)
 
     @property
     def devices(self) -> list[Device]:
@@ -108,12 +112,22 @@ class _Heard:
         Raises:
             LookupError: the process could not tell.
         """
-        if not self._asked:
-            self._asked = True
-            self._devices = _in_a_fork(self._told)
+        if self._asking is not None:
+            if _visible() != self._visible:  # the file says which devices it sees
+                self._asking.end()
+                self._asking = _Asking(self._told)
+            asking, self._asking = self._asking, None
+            self._devices = asking.answer()
         if self._devices is None:
             raise LookupError
         return self._devices
+
+    def close(self) -> None:
+        """Answer no more."""
+        self.over = True
+        if self._asking is not None:
+            self._asking.end()
+            self._asking = None
 
     def _told(self) -> list[Device]:
         self.over = True  # in that process
@@ -180,31 +194,56 @@ def _asked(
     return asked
 
 
-def _in_a_fork(ask: Callable[[], list[Device]]) -> list[Device] | None:
-    """Return what a forked process hears, None if nothing; it ends before."""
-    reader, writer = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
+class _Asking:
+    """A forked process that asks, while this one goes on.
+
+    Args:
+        ask: what it calls; what that returns can be pickled.
+    """
+
+    def __init__(self, ask: Callable[[], list[Device]]) -> None:
+        self._reader, writer = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                signal.alarm(SECONDS)
+                os.close(self._reader)
+                with os.fdopen(writer, "wb") as file:
+                    pickle.dump(ask(), file)
+            except Exception:  # whoever asks the driver next meets it too
+                pass
+            finally:
+                os.kill(os.getpid(), signal.SIGKILL)  # `os._exit` may be replaced now
+        os.close(writer)
+
+    def answer(self) -> list[Device] | None:
+        """Return what it heard, None if nothing; it has ended then."""
+        with os.fdopen(self._reader, "rb") as file:
+            told = file.read()
+        self._gone()
         try:
-            signal.alarm(SECONDS)
-            os.close(reader)
-            with os.fdopen(writer, "wb") as file:
-                pickle.dump(ask(), file)
-        except Exception:  # whoever asks the driver next meets it too
-            pass
-        finally:
-            os.kill(os.getpid(), signal.SIGKILL)  # `os._exit` may be replaced now
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        told = file.read()
-    os.waitpid(pid, 0)
-    try:
-        devices: list[Device] = pickle.loads(told)
-    except (EOFError, pickle.UnpicklingError):
-        return None
-    return devices
+            devices: list[Device] = pickle.loads(told)
+        except (EOFError, pickle.UnpicklingError):
+            return None
+        return devices
+
+    def end(self) -> None:
+        """End it; nobody wants its answer."""
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        os.close(self._reader)
+        self._gone()
+
+    def _gone(self) -> None:
+        with suppress(ChildProcessError):  # the file waits for whatever ends
+            os.waitpid(self._pid, 0)
+
+
+def _visible() -> dict[str, str]:
+    """Return the variables that say which devices a process sees."""
+    return {k: v for k, v in os.environ.items() if k.endswith("_VISIBLE_DEVICES")}
 
 
 def _told() -> list[Device]:
