@@ -7,9 +7,12 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import kfuzz
 
@@ -74,16 +77,56 @@ def test_every_folder_with_modules_is_a_package() -> None:
             assert (module.parent / "__init__.py").exists(), module
 
 
-def test_every_direct_requirement_is_pinned() -> None:
-    pins = set()
+def pins() -> set[str]:
+    """Return the normalised names that constraints.txt pins."""
+    names = set()
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             name, version = line.split("==", 1)
             assert version, line
-            pins.add(name.lower().replace("_", "-"))
+            names.add(canonicalize_name(name))
+    return names
+
+
+def declared() -> list[Requirement]:
     extras = PROJECT["project"]["optional-dependencies"].values()
     needed = [*PROJECT["project"]["dependencies"], *(r for e in extras for r in e)]
-    assert {re.split(r"[<>=;\[ ]", r)[0].lower() for r in needed} <= pins
+    return [Requirement(text) for text in needed]
+
+
+def installed_requirements() -> set[str]:
+    """Return the project's requirements, and theirs, as far as they are installed."""
+    found: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    todo = [(r, "") for r in declared()]
+    while todo:
+        requirement, extra = todo.pop()
+        marker = requirement.marker
+        if marker is not None and not marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(requirement.name)
+        try:
+            needed = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue  # of an extra that is not installed here
+        found.add(name)
+        for wanted in ("", *requirement.extras):
+            if (name, wanted) not in seen:
+                seen.add((name, wanted))
+                todo += [(Requirement(text), wanted) for text in needed]
+    return found
+
+
+def test_every_direct_requirement_is_pinned() -> None:
+    assert {canonicalize_name(r.name) for r in declared()} <= pins()
+
+
+def test_every_installed_requirement_is_pinned() -> None:
+    # torch names the exact version of each library of CUDA's and ROCm's itself.
+    of_torch = re.compile(r"nvidia-|cuda-|pytorch-triton|triton-rocm")
+    found = {name for name in installed_requirements() if not of_torch.match(name)}
+    assert {"torch", "sympy", "mpmath"} <= found  # what needs what is followed
+    assert sorted(found - pins()) == []
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(dist: Path) -> None:
