@@ -48,6 +48,7 @@ class Checker:
         self._put_in = 0
         self._done = 0
         self._thread: threading.Thread | None = None
+        self._leaving = False
 
     @property
     def waiting(self) -> int:
@@ -85,9 +86,18 @@ class Checker:
         if thread is not threading.current_thread():
             thread.join(timeout)
 
+    def leave(self, timeout: float) -> None:
+        """Let the thread end after what it does now; what waits is left undone.
+
+        For the end of the process: a thread that is inside torch when the interpreter
+        ends takes the process with it, by an abort.
+        """
+        self._leaving = True
+        self.end(timeout)
+
     def _work(self) -> None:
         due = time.monotonic() + self._every
-        while True:
+        while not self._leaving:
             with contextlib.suppress(queue.Empty):
                 item: Any = self._queue.get(timeout=_TICK_SECONDS)
                 if item is None:

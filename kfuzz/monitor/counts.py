@@ -52,6 +52,45 @@ class Counts:
     violations: int = 0
     errors: int = 0
 
+    @property
+    def judged(self) -> int:
+        """Calls of which something was decided."""
+        return self.checked - self.undecided
+
+
+# Why nothing was judged of calls that were chosen, in words, and what to do.
+_LOST: Final = {
+    "dropped": ("found no room for their data", "kfuzz.monitor.start(ring_bytes=…)"),
+    "skipped": ("could not be copied", ""),
+    "outside": ("are outside the contract", ""),
+    "raised": ("raised", ""),
+    "errors": ("met an error", ""),
+    "undecided": ("had no element that could be judged", ""),
+}
+_WAITED: Final = (
+    "waited for their check when the program ended",
+    "kfuzz.monitor.flush() before it does, or start(exit_seconds=…)",
+)
+
+
+def unjudged(counts: Counts) -> str:
+    """Return why nothing was judged of a function that was called; "" otherwise."""
+    if counts.judged or not counts.seen:
+        return ""
+    calls = "its one call" if counts.seen == 1 else f"its {counts.seen} calls"
+    if not counts.sampled:
+        return f"none of {calls} was chosen to be looked at: see rate="
+    lost = {why: getattr(counts, name) for name, why in _LOST.items()}
+    lost[_WAITED] = counts.sampled - sum(lost.values())
+    reasons = [
+        f"{n} {what}" + (f" ({remedy})" if remedy else "")
+        for (what, remedy), n in lost.items()
+        if n > 0
+    ]
+    return f"none of {calls} was judged: of {counts.sampled} chosen " + ", ".join(
+        reasons
+    )
+
 
 NUMBERS: Final = tuple(f.name for f in fields(Counts) if f.name != "function")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.monitor.checker import Checker
-from kfuzz.monitor.counts import Counts, ProcessCounts, append_counts
+from kfuzz.monitor.counts import Counts, ProcessCounts, append_counts, unjudged
 from kfuzz.monitor.gate.device import Living, poll_all
 from kfuzz.monitor.snapshot import Rooms, Streams
 from kfuzz.store.life import utc_now
@@ -27,6 +27,8 @@ log: Final = logging.getLogger("kfuzz.monitor")
 # Between two times that the thread writes the counts, where it is not asked.
 _WRITE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 1e-3
+# The end of a process waits so long at most for the one check that is under way.
+_LAST_CHECK_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -133,15 +135,29 @@ class Runtime:
         Returns:
             Whether everything was checked within the time.
         """
-        self.running = False
-        for monitor in self.monitors.all():
-            monitor.gate.active = False
+        self._pass_all()
         settled = self.flush(timeout)
         self.checker.end(timeout if settled else 0.0)
         child, self._child = self._child, None
         if child is not None:
             child.close()
         return settled
+
+    def leave(self) -> None:
+        """End with the process; log for which functions nothing was judged."""
+        self._pass_all()
+        if not self.flush(self.settings.exit_seconds):
+            self.checker.leave(_LAST_CHECK_SECONDS)
+        self.stop(0.0)
+        for counts in self.statistics():
+            if text := unjudged(counts):
+                log.warning("%s: %s", counts.function, text)
+
+    def _pass_all(self) -> None:
+        """Look at no call any more."""
+        self.running = False
+        for monitor in self.monitors.all():
+            monitor.gate.active = False
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until every call looked at so far is checked, and write the counts.
@@ -206,9 +222,5 @@ runtime: Final = Runtime()
 """The one of this process."""
 
 
-def _at_exit() -> None:
-    runtime.stop(runtime.settings.exit_seconds)
-
-
 os.register_at_fork(after_in_child=runtime.after_fork)
-atexit.register(_at_exit)
+atexit.register(runtime.leave)

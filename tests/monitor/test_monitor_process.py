@@ -48,6 +48,64 @@ def test_a_forked_child_starts_clean_and_works() -> None:
     assert done.returncode == 0
 
 
+TRAINING = """
+import time, torch, kfuzz
+import torch.nn.functional as F
+
+kfuzz.monitor.start({settings})
+
+def reference(x):
+    time.sleep({seconds})
+    return torch.softmax(x, -1)
+
+@kfuzz.monitor({reference}, rate={rate}, signatures={signatures}, seed=1)
+def rows(x):
+    return torch.softmax(x, -1) * 1.01
+
+w = torch.randn(8, 8, requires_grad=True)
+for _ in range(40):
+    rows(torch.randn(4, 8) @ w).square().sum().backward()
+"""
+
+
+def trained(**given: Any) -> str:
+    """Return what a training loop of 40 steps with a wrong kernel prints as errors."""
+    defaults = {
+        "settings": "", "seconds": 0, "reference": "reference", "rate": 0.2,
+        "signatures": True,
+    }  # fmt: skip
+    program = TRAINING.format(**defaults | given)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_the_end_of_a_program_waits_for_the_check_under_way() -> None:
+    told = trained(settings="exit_seconds=0.05", seconds=0.2)
+    assert "rows breaks" in told
+    assert "was judged" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"settings": "ring_bytes=128"}, "found no room for their data"),
+        ({"reference": "lambda x: 1 / 0"}, "met an error"),
+        ({"rate": 0, "signatures": False}, "was chosen to be looked at"),
+    ],
+    ids=["no room", "a reference that raises", "not chosen"],
+)
+def test_a_function_of_which_nothing_was_judged_is_reported_at_the_end(
+    given: dict[str, Any], why: str
+) -> None:
+    told = trained(**given)
+    assert "rows: none of its 40 calls" in told
+    assert why in told
+    assert "breaks" not in told
+
+
 def test_importing_kfuzz_imports_no_torch() -> None:
     code = "import sys, kfuzz; kfuzz.monitor; print('torch' in sys.modules)"
     done = subprocess.run(
