@@ -137,6 +137,10 @@ def test_the_wheel_holds_the_packages_and_nothing_else(dist: Path) -> None:
         f"kfuzz-{kfuzz.__version__}.dist-info",
     }
     assert "kfuzz/py.typed" in names
+    documents = {f"kfuzz/{n.removeprefix('kfuzz/')}" for n in tracked()
+                 if n.endswith(".md") and n.split("/")[0] in
+                 ("kfuzz", "strategies", "contracts")}  # fmt: skip
+    assert {n for n in names if n.endswith(".md")} == documents
     # What tells which contracts are calibrated.
     statements = (n for n in names if n.startswith("kfuzz/contracts/platform/statem"))
     assert any(n.endswith("-cpu.json") for n in statements)

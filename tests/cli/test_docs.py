@@ -1,10 +1,19 @@
 """What the documents list is what the tree has."""
 
+import ast
+import os
 import re
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+import kfuzz
+from kfuzz.app import app
 from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
@@ -13,9 +22,23 @@ from kfuzz.core.value_families import (
 )
 from kfuzz.execution.processes import limits
 from kfuzz.store import cache
+from tests.helpers.generated_docs import COMMAND, DOCUMENTS
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"`([a-z_0-9]+)\.py`")
+DOCUMENTATION = sorted(
+    str(path.relative_to(ROOT))
+    for folder in (
+        ".",
+        ".github",
+        "contracts",
+        "corpus",
+        "kfuzz",
+        "strategies",
+        "tests",
+    )
+    for path in (ROOT / folder).glob("*.md" if folder == "." else "**/*.md")
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +60,150 @@ def test_the_changelog_counts_the_families_that_there_are() -> None:
     ) in words
 
 
-def test_the_readme_names_the_variables_that_are_no_settings() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_variables_that_are_no_settings_are_documented() -> None:
+    text = (ROOT / "kfuzz" / "cli" / "README.md").read_text()
     for name in (cache.VARIABLE, limits.VARIABLE):
         assert f"`{name}`" in text
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_a_generated_document_is_what_the_code_gives(path: str) -> None:
+    committed = (ROOT / path).read_text()
+    assert committed == DOCUMENTS[path](), f"run `{COMMAND}` and commit {path}"
+
+
+def test_ci_runs_the_commands_of_the_readme(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    search, test = re.findall(r"^```sh\n(python3 .*)\n```$", readme, re.MULTILINE)
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+    (tmp_path / "README.md").write_text(readme)
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    stub = '#!/bin/bash\necho "$(basename "$0") $*" >> {calls}\nexit {code}\n'
+    calls = tmp_path / "calls"
+    for name in ("snake", "pip", "python", "ruff", "mypy", "kfuzz"):
+        file = tools / name
+        file.write_text(stub.format(calls=calls, code=int(name == "kfuzz")))
+        file.chmod(0o755)
+    environment = {**os.environ, "PYTHON": str(tools / "snake")}
+    script = ["bash", str(tmp_path / ".ci" / "run")]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = [
+        command.replace("python3 ", "snake ").replace(".venv/bin/", "").replace("'", "")
+        for line in (search, test)
+        for command in line.split(" && ")
+    ]
+    told = calls.read_text().splitlines()
+    assert [line for line in told if line in expected] == expected
+    assert {"ruff check", "ruff format --check", "mypy "} <= set(told)
+
+    (tools / "kfuzz").write_text("#!/bin/bash\nexit 0\n")  # it finds nothing
+    done = subprocess.run(script, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "exit code 0, expected 1" in done.stderr
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("path", DOCUMENTATION)
+def test_links_lead_somewhere(path: str) -> None:
+    text = without_code((ROOT / path).read_text())
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = link.partition("#")
+        goal = (ROOT / path).parent / name if name else ROOT / path
+        assert goal.exists(), link
+        if anchor:
+            assert anchor in anchors(goal.read_text()), link
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(text: str) -> set[str]:
+    """Return what GitHub names the headings of a page."""
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    kept = (re.sub(r"[^\w\- ]", "", head.lower()) for head in heads)
+    return {head.replace(" ", "-") for head in kept}
+
+
+@pytest.mark.parametrize("path", DOCUMENTATION)
+def test_the_commands_in_a_document_exist(path: str) -> None:
+    text = (ROOT / path).read_text()
+    if path == "CHANGELOG.md":
+        pytest.skip("it names what there was")
+    spans = re.findall(r"`(kfuzz [^`]*)`", text.replace("\n", " "))
+    fences = "".join(re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    spans += re.findall(
+        r"(?:^|&& |bin/|run: |srun )(kfuzz [a-z][^\n#;&]*)", fences, re.MULTILINE
+    )
+    for span in spans:
+        command: Any = get_command(app)
+        words = span.split()[1:]
+        while words and hasattr(command, "commands") and words[0][0].isalpha():
+            assert words[0] in command.commands, span
+            command, words = command.commands[words[0]], words[1:]
+        valid = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
+        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert given <= valid, span
+
+
+def test_each_message_of_the_faq_is_printed_by_the_code() -> None:
+    faq = (ROOT / "kfuzz" / "cli" / "FAQ.md").read_text()
+    headings = re.findall(r"^### (.*)$", faq, re.MULTILINE)
+    assert len(headings) >= 20
+    printed = "\n".join(set(texts_of_the_code()))
+    for heading in headings:
+        pieces = [p.strip() for p in heading.strip("`").split("…")]
+        assert max(map(len, pieces)) >= 10, f"{heading} could be anything"
+        assert [p for p in pieces if p not in printed] == [], heading
+
+
+def texts_of_the_code() -> Iterator[str]:
+    """Yield every text of the code but docstrings, each on a line of its own."""
+    for folder in ("kfuzz", "contracts", "strategies"):
+        for path in (ROOT / folder).rglob("*.py"):
+            tree = list(ast.walk(ast.parse(path.read_text())))
+            docstrings = {id(n.value) for n in tree if isinstance(n, ast.Expr)}
+            for node in tree:
+                if isinstance(node, ast.Constant) and id(node) not in docstrings:
+                    yield " ".join(str(node.value).split())
+
+
+def test_the_kernels_of_the_readme_can_be_bound() -> None:
+    [example] = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S
+    )
+    space: dict[str, Any] = {"__name__": "readme"}
+    exec(example, space)
+    assert space["my_softmax"].operator.name == "softmax"
+
+
+@pytest.mark.parametrize(("cast", "found"), [(True, set()), (False, {"C-PRC-01"})])
+def test_the_example_of_an_operator_is_searched(cast: bool, found: set[str]) -> None:
+    page = (ROOT / "contracts" / "operators" / "README.md").read_text()
+    [example] = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    space: dict[str, Any] = {"__name__": f"operators_readme_{cast}"}
+    exec(example if cast else example.replace(".float()", ""), space)
+    findings = kfuzz.falsify(space["my_scaled_sum"], max_cases=60, device="cpu")
+    assert found <= {f.signature.contract for f in findings}
+    assert found or not findings
+
+
+def test_the_map_of_the_architecture_matches_the_tree() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = re.findall(r"`([\w./]+(?:/|\.(?:py|md|toml)))`", text)
+    assert len(named) >= 40
+    places = ("", "kfuzz")
+    missing = [n for n in named if not any((ROOT / p / n).exists() for p in places)]
+    assert missing == []
+    packages = {path.parent.name for path in (ROOT / "kfuzz").glob("*/__init__.py")}
+    layers = text.partition("## Layers")[2].partition("\n## ")[0]
+    assert {p for p in packages if f"`kfuzz/{p}/`" not in layers} == {
+        "contracts", "strategies"
+    }  # fmt: skip

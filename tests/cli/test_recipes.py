@@ -1,4 +1,4 @@
-"""The recipes of README.md: their syntax, and that the commands in them exist."""
+"""The recipes of kfuzz/cli/CI.md: their syntax, and that the commands in them exist."""
 
 import os
 import re
@@ -17,15 +17,15 @@ from kfuzz.app import app, main
 from kfuzz.cli.exit_codes import ExitCode
 from tests.helpers.command_line import Engine
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "kfuzz" / "cli" / "CI.md").read_text()
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = [(m[1], m[2]) for m in FENCE.finditer(README)]
+BLOCKS = [(m[1], m[2]) for m in FENCE.finditer(PAGE)]
 COMMAND = re.compile(r"(?:^|[ /])(kfuzz (?:[a-z]).*?)(?: &&|;|$)", re.MULTILINE)
 
 
 def blocks(language: str, part: str = "") -> list[str]:
     found = [text for name, text in BLOCKS if name == language and part in text]
-    assert found, f"README.md has no {language} with {part!r}"
+    assert found, f"CI.md has no {language} with {part!r}"
     return found
 
 
@@ -157,4 +157,4 @@ def test_the_options_of_pytest_are_the_plugins(pytestconfig: pytest.Config) -> N
     runs = [s["run"] for job in jobs() for s in job["steps"] if "run" in s]
     [words] = [shlex.split(run) for run in runs if run.startswith("pytest")]
     assert {w for w in words if w.startswith("--")} <= valid
-    assert set(re.findall(r"--kfuzz-[a-z-]+", README)) <= valid
+    assert set(re.findall(r"--kfuzz-[a-z-]+", PAGE)) <= valid

@@ -10,7 +10,7 @@ import pytest
 from kfuzz.app import main
 from kfuzz.cli.config import Effective
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.settings import PROFILES, SETTINGS, as_text
+from kfuzz.cli.settings import PROFILES, SETTINGS
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import Budget, Scale
 from kfuzz.engine.config import RunConfig
@@ -277,18 +277,7 @@ def test_every_setting_reaches_the_engine_or_the_command_line_alone() -> None:
     assert unfilled == {"root", "started", "budget", "keep_inputs"}
 
 
-def test_profiles_set_what_the_readme_says() -> None:
-    readme = (ROOT / "README.md").read_text()
-    head = f"| | {' | '.join(f'`{name}`' for name in PROFILES)} |"
-    table = readme.partition(head)[2].partition("\n\n")[0]
-    rows = re.findall(r"^\| `([\w-]+)` \| (.*) \|$", table, re.MULTILINE)
-    assert {key for key, s in SETTINGS.items() if s.profiles} <= {
-        key for key, _ in rows
-    }
-    for key, cells in rows:
-        setting = SETTINGS[key]
-        values = [setting.profiles.get(name, setting.default) for name in PROFILES]
-        assert cells == " | ".join(map(as_text, values))
+def test_the_share_of_second_calls_is_the_default_of_probes() -> None:
     assert SETTINGS["probes"].default == 1 / SECOND_CALL_SHARE
 
 
