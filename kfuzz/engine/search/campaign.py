@@ -34,6 +34,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.batches import prefilter_round
+from kfuzz.engine.search.bindings import Bindings
 from kfuzz.engine.search.case_drawing import (
     round_seed,
     search_round,
@@ -91,6 +92,8 @@ if TYPE_CHECKING:
 FIRST_ROUND: Final = 25
 LONGEST_ROUND: Final = 200
 FINDINGS_PER_KERNEL: Final = 6
+# What users brought is compared with so many seconds of kernels before any is searched.
+COMPARING_SECONDS: Final = 3.0
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
 
@@ -196,6 +199,7 @@ class Campaign:
         self._counting = threading.Lock()
         self._collective = threading.Lock()
         settle()
+        self.bindings = Bindings(self.kernels, on_host=not backend.on.has.asynchronous)
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, GuidedSearch] = {}
         if guide is not None:
@@ -265,6 +269,7 @@ class Campaign:
             yield Notice("", text)
         refused: StorageError | None = None
         try:
+            self._compare_bindings()
             if self.config.replay:
                 self._open_first()
                 yield from replay_first(
@@ -414,6 +419,25 @@ class Campaign:
         with self.clock.opening():
             if not self.guided:  # what draws for it calls it as well
                 kernel.runner.open()
+                self.bindings.compare(kernel)
+
+    def _compare_bindings(self) -> None:
+        """Have what users brought compared with its kernels, as far as that is quick.
+
+        The others are in their first time slice.
+        """
+        end = time.monotonic() + COMPARING_SECONDS
+        for kernel in filter(self.bindings.awaits, self.kernels):
+            if time.monotonic() > end or self._expired():
+                return
+            try:
+                self._open(kernel)
+            except BindingError:
+                raise
+            except (KfuzzError, Stopped):
+                pass  # its time slice says so
+            if len(self.kernels) > LIVE_CHILDREN:
+                self._close(kernel)
 
     def _open_first(self) -> None:
         """Have the time of the run begin before its first time slice."""
