@@ -85,6 +85,32 @@ def ordinary_cases(operator: Operator, case: Case) -> Iterator[Case]:
         yield replace(case, tensors=tensors)
 
 
+def with_ordinary_values(
+    operator: Operator, case: Case, dtype: str, *, plain: bool
+) -> Case:
+    """Return a case with normal numbers in a dtype; indices and masks are its own.
+
+    Args:
+        operator: what is to be computed.
+        case: with shapes, layouts, indices and masks.
+        dtype: of the floats that have that of the case's data.
+        plain: whether weights are 1 and biases 0.
+    """
+    tensors = {}
+    for seed, (name, spec) in enumerate(case.tensors.items()):
+        parameter = operator.tensors[name]
+        tensors[name] = spec
+        if parameter.kind != "float" or parameter.role == "mask":
+            continue
+        family = _ordinary(operator, name, "randn")
+        if plain and parameter.role in ("weight", "bias"):
+            family = "ones" if parameter.role == "weight" else "zeros"
+        fill = Fill(family, seed=0xC0DE + 31 * seed)
+        own = spec.dtype if parameter.dtype or spec.dtype != case.data.dtype else dtype
+        tensors[name] = replace(spec, dtype=own, fill=fill, values=None, plants=())
+    return replace(case, tensors=tensors)
+
+
 def holds(operator: Operator, failing: Case, friendly: Case) -> bool:
     """Whether a friendly case has room for the failing values along the reduced axis.
 
@@ -136,7 +162,8 @@ def recentred(operator: Operator, failing: Derived) -> Derived | None:
     """Return the case with its first data shifted to mean 0 and scaled down.
 
     Rows along the reduced axis, or of a whole group; None where that cannot be done
-    (nothing is reduced, the values are not finite, or nothing would change).
+    (nothing is reduced, the values are not finite), or where neither their magnitude
+    nor their mean stands out.
     """
     axis = operator.reduced_axis(failing.case)
     name = next(n for n, s in failing.case.tensors.items() if s is failing.case.data)
@@ -144,16 +171,34 @@ def recentred(operator: Operator, failing: Derived) -> Derived | None:
     if axis is None or x.numel() == 0 or not bool(torch.isfinite(x).all()):
         return None
     centred = x - _row_means(operator, failing.case, x, axis)
-    top = float(centred.abs().max())
+    top, greatest = float(centred.abs().max()), float(x.abs().max())
+    if greatest <= MODERATE * top and greatest <= 2 * MODERATE:
+        return None
     scale = 1.0
     while top * scale > MODERATE:
         scale /= 2
     moderate = (centred * scale).to(failing.values[name].dtype)
-    spec = failing.case.tensors[name]
-    if torch.equal(moderate.to(torch.float64), x):
-        return None
-    case = failing.case.with_tensor(name, spec)
-    return Derived(case, {**failing.values, name: moderate.contiguous()})
+    return replace(failing, values={**failing.values, name: moderate.contiguous()})
+
+
+def moderated(operator: Operator, failing: Derived) -> Derived | None:
+    """Return the case with no number of great magnitude.
+
+    Arguments that have one are scaled down by a power of two, the first data recentred
+    too where the operator lets it be; masks and indices stay. None where nothing would
+    change.
+    """
+    made = dict((recentred(operator, failing) or failing).values)
+    for name, x in made.items():
+        parameter = operator.tensors[name]
+        if parameter.kind != "float" or parameter.role == "mask" or not x.numel():
+            continue
+        wide = x.to(torch.float64)
+        top = float(wide.abs().max())
+        if MODERATE < top < math.inf:
+            made[name] = (wide * 2.0 ** -math.frexp(top)[1]).to(x.dtype)
+    same = all(torch.equal(made[n], failing.values[n]) for n in made)
+    return None if same else replace(failing, values=made)
 
 
 def _row_means(operator: Operator, case: Case, x: Tensor, axis: int) -> Tensor:

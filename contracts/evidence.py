@@ -201,7 +201,10 @@ class Diagnosis:
             shapes and layouts.
         contiguous: whether the kernel passes on the same values and shapes,
             contiguous; None if the case is contiguous.
-        recentred: whether the kernel passes on the recentred values.
+        recentred: whether the kernel passes on the recentred values, and on normal
+            ones; None where mean and magnitude are ordinary.
+        moderate: whether NaN or infinities of finite inputs are gone with numbers of
+            ordinary magnitude; None where they are.
         subnormal: "gone" if a miss vanishes without subnormal arguments and with
             normal numbers in their places, "persists" if normal numbers show it
             too, None if neither is known or no argument is subnormal.
@@ -212,6 +215,7 @@ class Diagnosis:
     contiguous: bool | None = None
     recentred: bool | None = None
     subnormal: str | None = None
+    moderate: bool | None = None
 
     @property
     def shape_bound(self) -> bool:

@@ -15,14 +15,17 @@ ID = "C-PRC-02"
 
 
 def judge(evidence: "Evidence") -> Failure | None:
-    """Return NaN or Inf from finite input, or a miss that recentring removes."""
+    """Return NaN or Inf that magnitude makes, or a miss that recentring mends."""
     miss = miss_of(evidence)
     if miss is None:
         return None
     if miss.kind in (Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED):
-        # What contiguous input mends is no matter of arithmetic.
-        arithmetic = inputs_finite(evidence) and not evidence.of(Diagnosis).contiguous
-        return value_failure(ID, miss) if arithmetic else None
+        found = evidence.of(Diagnosis)
+        # What contiguous input mends is no matter of arithmetic, nor is what numbers
+        # of ordinary magnitude do not mend: 0 / 0, or memory that nothing wrote.
+        arithmetic = inputs_finite(evidence) and found.moderate and not found.contiguous
+        why = "gone with numbers of ordinary magnitude"
+        return value_failure(ID, miss, why=why) if arithmetic else None
     if miss.kind is not Kind.VALUE or evidence.of(Diagnosis).shape_bound:
         return None
     if not evidence.of(Diagnosis).recentred:
@@ -41,10 +44,12 @@ CLASS = ContractClass(
     postcondition="The result is finite and lies in the acceptance of the stable "
     "algorithm.",
     on_miss=(Probe.FRIENDLY, Probe.CONTIGUOUS, Probe.ORDINARY, Probe.RECENTRED),
-    procedure="NaN or Inf from finite input with finite reference violates at once, "
-    "unless contiguous input mends it. A finite miss belongs here if it vanishes when "
-    "each row is shifted to mean 0 and scaled to magnitude 4 or less, unless the shape "
-    "is at fault: it vanishes at friendly shapes, and ordinary data fails here.",
+    procedure="NaN or Inf from finite input with finite reference violates if it "
+    "vanishes with numbers of ordinary magnitude, unless contiguous input mends it. A "
+    "finite miss on data of a large mean or magnitude belongs here if it vanishes when "
+    "each row is shifted to mean 0 and scaled to magnitude 4 or less, and normal data "
+    "passes; unless the shape is at fault: it vanishes at friendly shapes, and "
+    "ordinary data fails here.",
     kinds=(Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED, Kind.VALUE),
     symptom="only offset or large-magnitude data shows it",
     judge=judge,

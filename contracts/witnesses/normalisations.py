@@ -188,12 +188,12 @@ def triton_rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 @witness(
-    LONG_ROWS, (1024,), breaks="C-PRC-01", most=(2, 2),
+    LONG_ROWS, (1024,), breaks="K-VAL-01", most=(2, 2),
     minimal="one small element and its weight",
 )  # fmt: skip
 @kernel(ops.rms_norm)
 def rms_norm_eps_outside(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    """Violates C-PRC-01: eps is added to the root, not under it."""
+    """Violates K-VAL-01: eps is added to the root, not under it."""
     return rms_norm(x, weight, eps, eps_outside=True)[0]
 
 

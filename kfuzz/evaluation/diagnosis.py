@@ -12,9 +12,11 @@ from kfuzz.contracts.derive import (
     as_contiguous,
     friendly_shapes,
     holds,
+    moderated,
     ordinary_cases,
     recentred,
     tiled,
+    with_ordinary_values,
 )
 from kfuzz.contracts.evidence import Configurations, Diagnosis, Evidence
 from kfuzz.contracts.oracle import expected_metadata
@@ -23,6 +25,8 @@ from kfuzz.contracts.relation import compare_all
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Kind
+from kfuzz.evaluation.arithmetic import Arithmetic, valued
 from kfuzz.evaluation.calling import Caller, without_edge
 from kfuzz.evaluation.other_declarations import flushes
 from kfuzz.execution.values.fills import logical_values
@@ -63,15 +67,22 @@ class Diagnosing:
             )
         plain = as_contiguous(derived)
         contiguous = None if plain is None else self.passes(plain)
-        centred = None
-        if operator.recentres:
-            moderate = recentred(operator, derived)
-            centred = None if moderate is None else self.passes(moderate)
+        miss = miss_of(evidence)
+        centred = moderate = None
+        if miss is not None and miss.kind is Kind.VALUE:
+            centred = self._passes_centred(derived)
+        elif miss is not None:
+            tame = moderated(operator, derived)
+            moderate = None if tame is None else self._is_tame(tame)
         if "C-CMP-02" in self.classes:
             evidence = self._with_configs(evidence, derived)
         subnormal = self._subnormality(derived)
-        found = Diagnosis(friendly, ordinary, contiguous, centred, subnormal)
+        found = Diagnosis(friendly, ordinary, contiguous, centred, subnormal, moderate)
         return evidence.knowing(found)
+
+    def arithmetic(self, derived: Derived) -> Arithmetic:
+        """Return what names the arithmetic that the miss of a case comes from."""
+        return Arithmetic(self.caller, derived, self.budget)
 
     def passes(self, derived: Derived) -> bool | None:
         """Whether the kernel conforms on a derived case; None if undecided."""
@@ -81,6 +92,24 @@ class Diagnosing:
         if miss_of(evidence) is not None:
             return False
         return True if decided(evidence) else None
+
+    def _is_tame(self, derived: Derived) -> bool | None:
+        """Whether NaN and infinities are where they belong; None if undecided."""
+        evidence, unsupported = self.caller.evidence(without_edge(derived))
+        if unsupported or evidence.acceptance is None or not evidence.base.comparable:
+            return None
+        miss = miss_of(evidence)
+        return decided(evidence) > 0 and (miss is None or miss.kind is Kind.VALUE)
+
+    def _passes_centred(self, derived: Derived) -> bool | None:
+        """Whether mean or magnitude alone make the kernel miss."""
+        operator = self.caller.kernel.operator
+        centred = recentred(operator, derived) if operator.recentres else None
+        if centred is None or not self.passes(centred):
+            return None if centred is None else False
+        dtype = derived.case.data.dtype
+        usual = with_ordinary_values(operator, derived.case, dtype, plain=False)
+        return self.passes(valued(usual, derived)) is not False
 
     def _with_configs(self, evidence: Evidence, derived: Derived) -> Evidence:
         """Return the evidence with what the kernel's other configurations come to."""

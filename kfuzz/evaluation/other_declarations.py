@@ -1,34 +1,33 @@
 """What other declarations would accept of a miss: asked of the oracle, then judged."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.evidence import Diagnosis, Evidence, Explanation
 from kfuzz.contracts.judge import judge
-from kfuzz.contracts.narrower import (
-    accumulates,
-    narrower_declarations,
-    other_algorithms,
-)
 from kfuzz.contracts.oracle import accept
 from kfuzz.contracts.reading import comparison, miss_of
 from kfuzz.contracts.relation import compare_all
-from kfuzz.core.verdict import Failure, Kind, Verdict
+from kfuzz.core.verdict import Failure, Verdict
 from kfuzz.numerics.acceptance import Problem
 
 _RANKS: Final = {c.id: c.rank for c in CLASSES.values() if c.explained}
 
 
 def judge_explained(
-    evidence: Evidence, classes: Collection[str]
+    evidence: Evidence,
+    classes: Collection[str],
+    arithmetic: Callable[[Evidence], tuple[str, str]] | None = None,
 ) -> tuple[Evidence, dict[str, Verdict], Failure | None]:
     """Judge a case, with an explanation of its miss where the verdict hangs on that.
 
     Args:
         evidence: of the case.
         classes: ids of the classes in force.
+        arithmetic: returns the algorithm and the narrower format that a miss comes
+            from, which takes further calls; None where none are made.
 
     Returns:
         The evidence, with the explanation if it was asked for; verdict per class; the
@@ -39,17 +38,23 @@ def judge_explained(
     """
     verdicts, failure = judge(evidence, classes)
     asking = [_RANKS[i] for i in classes if i in _RANKS]
-    known = Explanation in evidence.found or not asking
-    if known or miss_of(evidence) is None:
+    known = Explanation in evidence.found and arithmetic is None
+    if known or not asking or miss_of(evidence) is None:
         return evidence, verdicts, failure
     if failure is not None and CLASSES[failure.contract].rank < min(asking):
         return evidence, verdicts, failure  # whatever accepts the miss
-    evidence = evidence.knowing(explanation(evidence))
+    if Explanation not in evidence.found:
+        evidence = evidence.knowing(explanation(evidence))
+    if arithmetic is not None and not evidence.of(Diagnosis).shape_bound:
+        algorithm, narrower = arithmetic(evidence)
+        found = evidence.of(Explanation)
+        found = replace(found, algorithm=algorithm, narrower=narrower)
+        evidence = evidence.knowing(found)
     return evidence, *judge(evidence, classes)
 
 
 def explanation(evidence: Evidence) -> Explanation:
-    """Return which other declarations accept what a case misses.
+    """Return which other declarations accept what a case misses, but for arithmetic.
 
     Raises:
         BindingError: if the operator's oracle or error model is malformed.
@@ -57,13 +62,8 @@ def explanation(evidence: Evidence) -> Explanation:
     problem, miss = evidence.problem, miss_of(evidence)
     if problem is None or miss is None:
         return Explanation()
-    algorithm, narrower, shape = "", "", evidence.of(Diagnosis).shape_bound
-    if miss.kind is Kind.VALUE and not shape:
-        algorithm = _algorithm(evidence, problem)
-        narrower = algorithm or _narrower(evidence, problem)
+    shape = evidence.of(Diagnosis).shape_bound
     return Explanation(
-        algorithm=algorithm,
-        narrower="" if algorithm else narrower,
         flushes=not shape and flushes(evidence),
         breaks_chain=bool(evidence.operator.chain) and _breaks_chain(evidence, problem),
     )
@@ -76,22 +76,6 @@ def flushes(evidence: Evidence) -> bool:
         return False
     claims = replace(evidence.declaration, subnormals="any")
     return _accepts(evidence, replace(problem, declaration=claims))
-
-
-def _algorithm(evidence: Evidence, problem: Problem) -> str:
-    for text, claims in other_algorithms(evidence.operator, problem):
-        if _accepts(evidence, replace(problem, declaration=claims)):
-            return text
-    return ""
-
-
-def _narrower(evidence: Evidence, problem: Problem) -> str:
-    sums = accumulates(evidence.operator, evidence.case)
-    for text, claims in narrower_declarations(problem, sums=sums):
-        narrowed = replace(problem, declaration=claims, attribution=True)
-        if _accepts(evidence, narrowed):
-            return text
-    return ""
 
 
 def _accepts(evidence: Evidence, other: Problem) -> bool:

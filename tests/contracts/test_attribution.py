@@ -10,7 +10,6 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
@@ -179,26 +178,9 @@ def test_an_algorithm_that_may_be_declared_is_named_before_a_narrow_format() -> 
     assert judged(ops.geglu, by_tanh, case, algorithm="tanh_form").failure is None
 
 
-def eps_outside(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return x / ((x * x).mean(-1, keepdim=True).sqrt() + eps) * weight
-
-
-@pytest.mark.parametrize(
-    ("operator", "function", "tensors", "scalars"),
-    [
-        (ops.rms_norm, eps_outside, {"x": (1.0, "N"), "weight": (1.0, "N")}, 1e-3),
-        (ops.sigmoid, lambda x: torch.sigmoid(x.half()).float(), {"x": (0.7,)}, None),
-    ],
-)
-def test_no_accumulator_is_blamed_where_nothing_is_summed(
-    operator: Operator,
-    function: Callable[..., Tensor],
-    tensors: dict[str, tuple[float, str]],
-    scalars: float | None,
-) -> None:
-    specs = {n: one_number(value)(*axes) for n, (value, *axes) in tensors.items()}
-    case = Case(specs, {} if scalars is None else {"eps": scalars})
-    report = judged(operator, function, case)
+def test_no_accumulator_is_blamed_where_nothing_is_summed() -> None:
+    case = Case({"x": one_number(0.7)()})
+    report = judged(ops.sigmoid, lambda x: torch.sigmoid(x.half()).float(), case)
     assert charged(report) == ("C-PRC-01", Kind.VALUE)
     assert report.failure is not None
     assert "as float16 intermediates may give it" in report.failure.message

@@ -32,6 +32,8 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     lost = torch.zeros_like(h)
     for t in (x, residual, h) if arithmetic.flush else ():
         lost = lost + torch.where(t.abs() < least, t.abs(), 0.0)
+    if problem.attribution:  # to sums that are rounded to a narrower format
+        lost = lost + arithmetic.acc.format.unit * nm.finite_or_zero(h).abs()
     store = problem.declaration.store
     modes = ("rd", "ru") if store == "stochastic" else (store,)
     stored = [nm.round_to(h, problem.output, mode) for mode in modes]

@@ -110,4 +110,9 @@ def judge_repeated(
     evidence, _, failure = judged
     if not diagnose or miss_of(evidence) is None or _is_told(failure):
         return judged
-    return judge_explained(calls.diagnosis.of(evidence, calls.derived), classes)
+    diagnosis = calls.diagnosis
+    return judge_explained(
+        diagnosis.of(evidence, calls.derived),
+        classes,
+        diagnosis.arithmetic(calls.derived).of,
+    )

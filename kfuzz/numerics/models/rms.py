@@ -71,11 +71,13 @@ def rms_scaled(
     low, high = ends.amin(0), ends.amax(0)
     size, gain = rows.size, root.high * g.abs()
     most = size * gain
-    relative = 4 * a.unit
+    relative: float | Tensor = 4 * a.unit
     # Products x r, r g and x g that underflow, factors that are flushed.
     lost = 2 * a.eta * (1 + g.abs() + gain + root.high + size * (1 + root.high))
     if stored:
-        relative += problem.output.unit
+        # A power of two moves the rounded product as it is.
+        exact = (g.abs().frexp().mantissa == 0.5) & (problem.declaration.store == "rne")
+        relative = relative + problem.output.unit * ~exact
         least = problem.output.min_normal if a.flush else problem.output.min_subnormal
         lost = lost + least * g.abs()
     error = (relative * most + lost) * SECOND_ORDER
