@@ -150,27 +150,27 @@ def kernel(
 ) -> Binder:
     """Bind an implementation to an operator.
 
-    Used as a decorator, or called on any callable:
-    `kfuzz.kernel(ops.matmul, name="gemm", accumulator="float32")(gemm)`; operators of
-    torch.library and the forms of `kfuzz.targets` are as good as functions.
+    Use it as a decorator, or call it on any callable:
+    `kfuzz.kernel(ops.matmul, name="gemm", accumulator="float32")(gemm)`. Operators of
+    torch.library and the forms of `kfuzz.targets` can be bound like functions.
 
     Args:
-        operator: what the implementation computes.
+        operator: the operator that the implementation computes.
         name: the kernel's name; the function's own by default.
-        gradients: binds `<name>.backward` besides: the gradients of the implementation
-            by autograd, with respect to the arguments named, or to all that the
-            operator is differentiable in; see contracts/README.md.
-        claims: what the kernel claims for itself: `dtypes=`, `layouts=`,
-            `accumulator=`, …; each is explained in `kfuzz.core.declaration.Declaration`
-            and contracts/README.md, what may be written for it in `Claims`.
+        gradients: also bind `<name>.backward`, the gradients of the implementation by
+            autograd. A tuple names the arguments; True means every argument in which
+            the operator is differentiable. See contracts/README.md.
+        claims: the declaration of the kernel: `dtypes=`, `layouts=`, `accumulator=`, ….
+            `kfuzz.core.declaration.Declaration` and contracts/README.md explain each
+            keyword, `Claims` lists the accepted values.
 
     Returns:
         A decorator that returns the implementation as a transparent callable of the
         same signature.
 
     Raises:
-        BindingError: if a claim is unknown or impossible for the operator, the
-            signatures do not match, or the module holds the name already.
+        BindingError: if a claim is unknown or impossible for the operator, if the
+            signatures do not match, or if the module already binds the name.
     """
     if not isinstance(operator, Operator):
         raise BindingError(

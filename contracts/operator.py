@@ -40,7 +40,7 @@ MAX_RANK: Final = 4
 
 @dataclass(frozen=True)
 class Operator:
-    """What is to be computed.
+    """What a kernel computes; contracts/operators/README.md shows how to write one.
 
     Attributes:
         name: e.g. "softmax".
@@ -50,8 +50,8 @@ class Operator:
             ones of indices, masks as they are; positional, in order) and the
             scalars (keywords, dtypes by name); returns one float64 tensor, or a
             tuple in the order of `outputs`.
-        error_model: what kernels may lose: `kfuzz.numerics.elementwise(...)`, or a
-            function from a `Problem` to the acceptance of the output, or of each
+        error_model: how much a result may differ: `kfuzz.numerics.elementwise(...)`,
+            or a function from a `Problem` to the acceptance of the output, or of each
             output by name; None for the running-error shadow of the oracle.
         relation: where the answer is not unique, a function of a `Problem` and
             of the kernel's results: see `kfuzz.contracts.relation`. It judges
@@ -64,21 +64,20 @@ class Operator:
         shape_class: what dimensions and integer scalars must satisfy together,
             e.g. "C % num_groups == 0"; every case keeps it, besides what the
             kernel declares.
-        chain: names of the operators that a fused one stands for, in order,
+        chain: names of the operators that a fused one combines, in order,
             e.g. ("linear", "relu").
         batch: dimension along which rows are independent of one another; "" for
             the first of the "*" ones.
-        homogeneous: what a power of two may be taken out of, exactly: for an
-            argument, or several in one text that are scaled together ("x bias",
-            of which a kernel may omit some), the degree of the result in it. Only
-            where all that a kernel computes are sums and products of arguments
-            and constants, or choices among them.
+        homogeneous: the degree of the result in an argument, or in several that are
+            scaled together ("x bias"; a kernel may omit some): scaling by a power of
+            two then commutes with the operator exactly. Only for operators that
+            consist of sums, products and choices of arguments and constants.
         integers: outputs that hold integers; they keep their value.
-        workspaces: dimension names of tensors that the oracle makes on its
-            way, e.g. "B H S T"; they keep the element budget as arguments do.
-        usual: sizes that some dimensions have in functional tests, the rest
-            being powers of two.
-        defaults: declaration that a kernel starts from.
+        workspaces: dimension names of tensors that the oracle allocates,
+            e.g. "B H S T"; they count against the element budget, as arguments do.
+        usual: sizes of some dimensions in functional tests; the others get powers
+            of two.
+        defaults: the declaration that a kernel starts from.
         dtypes: floating dtypes for which the oracle is precise enough.
         algorithms: what `algorithm=` may name, each with its meaning in words.
         empty_reduction: whether the reduced axis may have size 0.
@@ -92,7 +91,7 @@ class Operator:
             knows; "clamp" and "zero" need one that reads the declaration.
         within: puts changed values, by argument, back into the domain where that is
             more than shapes and types can say; None where it is not.
-        forward: the operator of which this one gives the gradients; None for others.
+        forward: the operator whose gradients this one computes; None for others.
         tolerance: the error model in words, for `kfuzz contracts show`.
         special_values: rules for NaN, Inf and zero in words.
     """

@@ -1,4 +1,23 @@
-"""kfuzz: a falsifier for GPU kernels."""
+"""kfuzz searches for inputs on which GPU kernels are wrong.
+
+Bind a kernel to the operator that it implements. Then search it: with `kfuzz run FILE`
+on the command line, or with `falsify` here.
+
+    import kfuzz
+    from kfuzz.contracts import operators as ops
+
+    @kfuzz.kernel(ops.softmax)
+    def my_softmax(x, dim=-1): ...
+
+    findings = kfuzz.falsify(my_softmax, max_cases=200)
+
+* Binding: `kernel`; `launch` for a bare Triton kernel, `cuda_source` for CUDA C++,
+  `module` for torch.nn.Module, `compiled` and `chain` for torch.compile; `Operator` for
+  an operator of your own.
+* Searching: `falsify`, `replay`, and `mark.falsify` for tests of pytest.
+* Live calls: `monitor`.
+* Error models: `numerics`.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -47,6 +66,10 @@ __all__ = [
     "numerics",
     "replay",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

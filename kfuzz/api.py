@@ -39,29 +39,29 @@ def falsify(
 ) -> list[Finding]:
     """Search for violations of one bound kernel.
 
-    A kernel bound at the top level of a file runs in a child process, which
-    imports that file; any other (in a notebook cell, in a function) runs in this
-    process, where a crash or hang is this process's own.
+    A kernel bound at the top level of a file runs in a child process, which imports
+    that file. Any other kernel (in a notebook cell, in a function) runs in this
+    process. A crash or hang of such a kernel also ends or blocks this process.
 
     Args:
-        kernel: what `kfuzz.kernel(...)` returned.
-        max_cases: cases to run; None for no limit.
-        max_time: seconds from the first case on; None for no limit.
-        seed: everything drawn depends on it.
+        kernel: the value that `kfuzz.kernel(...)` returned.
+        max_cases: number of cases; None for no limit.
+        max_time: seconds, counted from the first case; None for no limit.
+        seed: determines all random choices.
         device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
-        corpus: folder in which findings are kept; none by default.
+        corpus: folder that stores the findings; by default none are stored.
         profile: "quick", or "large" for tensors above 2^31 elements, more than
             65,535 rows, and strides that span gigabytes, on a GPU.
 
     Returns:
-        The findings, minimal and explained.
+        The findings, each with its smallest input and its cause.
 
     Raises:
-        UsageError: if the kernel is not bound, a limit is not positive, there is
-            no limit at all, or the call comes while kfuzz imports its file.
+        UsageError: if the kernel is not bound, a limit is not positive, both limits
+            are None, or kfuzz is importing the kernel's file.
         BackendError: if the kernel needs a GPU and there is none.
-        HarnessError: if not one case could be judged, as where the kernel's source
-            cannot be built.
+        HarnessError: if kfuzz could judge no case, for example because the kernel's
+            source cannot be built.
     """
     _require_no_import()
     if not isinstance(kernel, BoundKernel):
@@ -107,13 +107,19 @@ def falsify(
 def replay(
     finding: Finding, *, times: int = 3, device: str | None = None, target: str = ""
 ) -> ReplayResult:
-    """Run a finding's minimal case again, in fresh children.
+    """Run the minimal case of a finding again, in fresh child processes.
 
     Args:
-        finding: as `falsify` returned it, or read from a corpus.
-        times: runs.
-        device: where; the backend it was found on by default.
-        target: where the kernel lives now, if it moved.
+        finding: from `falsify` or a corpus.
+        times: number of runs.
+        device: as for `falsify`; by default the backend of the original run.
+        target: the kernel's new place, "path.py::name", if it has moved.
+
+    Returns:
+        The outcome (FIXED, FAILS, FLAKY or ERROR), with the number of failing runs.
+
+    Raises:
+        UsageError: if kfuzz is importing the kernel's file.
     """
     _require_no_import()
     root = project_root()
@@ -139,7 +145,7 @@ def _scale(profile: str) -> Scale:
 
 
 def _require_no_import() -> None:
-    """Refuse to search while a child imports the file that asks for the search."""
+    """Raise if a child is importing the file that asks for the search."""
     target = importing()
     if target is not None:
         raise UsageError(

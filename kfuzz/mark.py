@@ -1,4 +1,4 @@
-"""Marks for tests: a search as a test of pytest."""
+"""Marks for pytest: a search as a test."""
 
 import sys
 from collections.abc import Callable
@@ -17,13 +17,14 @@ def falsify(kernel: Any, **options: Any) -> Callable[[F], F]:
         @kfuzz.mark.falsify(my_softmax, max_cases=200)
         def test_my_softmax(): ...
 
-    The test fails on what the search confirms, with the minimal input and the line
-    that replays it; what is known, and what fails at times only, is told at the end.
-    Findings are kept in the folder of --kfuzz-corpus, or else the project's corpus.
+    The test fails on confirmed findings. It prints the minimal input and the command
+    that replays it. The end of pytest's report lists known and unconfirmed findings.
+    Findings are stored in the folder of --kfuzz-corpus, or in the project's corpus.
 
     Args:
-        kernel: what `kfuzz.kernel(...)` returned.
-        options: as `kfuzz.falsify` has them.
+        kernel: the value that `kfuzz.kernel(...)` returned.
+        options: those of `kfuzz.falsify`: max_cases, max_time (seconds), seed, device,
+            corpus, profile.
 
     Raises:
         UsageError: if there is no such option.

@@ -75,52 +75,51 @@ def monitor(
     seed: int | None = None,
     **claims: Any,
 ) -> Callable[[F], F]:
-    """Hold the calls of a function to a contract while it works.
+    """Check live calls of a function against a contract.
 
     For functions, methods, `forward` and `backward` of an autograd.Function, functions
-    that launch Triton kernels, bound kernels, and instances of `nn.Module`. A call that
-    is looked at is copied, before and after, and judged in another thread; the function
-    does, returns and raises what it did before, and never waits for a check.
+    that launch Triton kernels, bound kernels, and instances of `nn.Module`. The monitor
+    copies a sampled call, before and after, and judges it in another thread. The
+    function computes, returns and raises as before. It never waits for a check.
 
-    What is guaranteed holds for the calls that were looked at: the first of each
-    signature (shapes, strides, dtypes, devices, alignment), and the given share of all
-    by chance, less those that were dropped for want of room. Of the others nothing is
-    known.
+    The guarantee covers the sampled calls: the first call of each signature (shapes,
+    strides, dtypes, devices, alignment), and the given share of all calls at random,
+    except those that were dropped because the buffer was full. Nothing is known about
+    the other calls.
 
     Args:
         contract: an operator or its name ("softmax", "softmax.backward"); a bound
-            kernel, as which findings are shown again; or a function in plain torch
-            that takes the same arguments. Left out for a bound kernel.
-        rate: share of the calls looked at by chance.
-        signatures: whether the first call of each signature is looked at.
+            kernel, with which findings are replayed; or a function in plain torch that
+            takes the same arguments. Omit it for a bound kernel.
+        rate: share of the calls that are sampled at random, 0 to 1.
+        signatures: whether the first call of each signature is sampled.
         on_violation: called with each `Violation`, in the checking thread.
-        corpus: folder in which violating inputs are stored as findings, which
-            `kfuzz shrink` and `kfuzz replay` take; three of each kind at most.
+        corpus: folder that stores violating inputs as findings for `kfuzz shrink` and
+            `kfuzz replay`, at most three of each kind.
         keep: how much of the data a violation holds: "full"; "summary", the numbers at
             the worst element, the extremes and the scalars; or "statistics", with no
-            element and no scalar. Findings need all of it.
-        detectors: what flags calls by statistics of their arguments.
-        device_gate: what flags calls on a GPU there, without waiting for it.
-        arguments: from the function's arguments to the contract's, by name or in
-            order, where the signatures do not tell; called with what the function is
-            called with.
-        results: from what the function returns to what the contract speaks of.
+            element and no scalar. Findings need "full".
+        detectors: objects that flag calls by statistics of their arguments.
+        device_gate: flags calls on a GPU there, without waiting for it.
+        arguments: a function of the function's arguments that returns the contract's,
+            by name or in order, where the signatures differ.
+        results: a function of the function's result that returns the contract's.
         outputs: names of a reference's results.
-        autocast: whether calls under torch.autocast are judged as others are: for
+        autocast: whether calls under torch.autocast are judged like others: for
             functions whose arithmetic does not depend on it.
-        name: the function's in findings and statistics; its own by default.
-        seed: of the chance; None for another one in each process.
-        claims: declarations, as of `kfuzz.kernel`. For a reference `inplace` names a
-            parameter of it that the function overwrites with its result, and `out`
+        name: the function's name in findings and statistics; its own by default.
+        seed: of the sampling; None for a different one in each process.
+        claims: declarations, as for `kfuzz.kernel`. For a reference `inplace` names a
+            parameter that the function overwrites with its result, and `out` names
             parameters of the function that receive results.
 
     Returns:
-        A decorator. What it returns has an attribute `monitor`: `rate`, which may be
-        set at any time, `statistics()` and `kernel`.
+        A decorator. The decorated function has an attribute `monitor`: `rate`, which
+        may be set at any time, `statistics()` and `kernel`.
 
     Raises:
-        UsageError: if an argument is impossible, or what is decorated has no call to
-            look at (a coroutine function, a generator, a class).
+        UsageError: if an argument is impossible, or the decorated object has no call
+            to check (a coroutine function, a generator, a class).
         BindingError: if the signatures do not fit, or a claim is unknown.
     """
     from kfuzz.monitor.decorate import Choices, decorator, options_of
@@ -154,12 +153,14 @@ def start(
     exit_seconds: float = 5.0,
     process: bool = False,
 ) -> None:
-    """Look at calls, with these settings; without a call of this, with the defaults.
+    """Start to check calls, with these settings.
+
+    If nobody calls this, the first monitored call starts with the defaults.
 
     Args:
-        ring_bytes: room for copies of arguments and results; where CPU and GPU are
-            both used, of each.
-        pending: calls that may wait for their check.
+        ring_bytes: size of the buffer for copies of arguments and results, in bytes;
+            CPU and GPU have a buffer each.
+        pending: number of calls that may wait for their check.
         state: file to which counts are appended, for `kfuzz monitor-report`.
         exit_seconds: how long the end of the process may wait for checks.
         process: judge in a child process, which shares no interpreter lock with the
@@ -175,21 +176,35 @@ def start(
 
 
 def stop(timeout: float | None = None) -> bool:
-    """Look at no further call, and check what waits; whether that took no longer."""
+    """Check the calls that wait, and no further ones.
+
+    Args:
+        timeout: seconds; None for no limit.
+
+    Returns:
+        Whether all checks were done in time.
+    """
     from kfuzz.monitor.runtime import runtime
 
     return runtime.stop(timeout)
 
 
 def flush(timeout: float | None = None) -> bool:
-    """Wait for the checks of all calls so far; whether that took no longer."""
+    """Wait for the checks of all calls so far.
+
+    Args:
+        timeout: seconds; None for no limit.
+
+    Returns:
+        Whether all checks were done in time.
+    """
     from kfuzz.monitor.runtime import runtime
 
     return runtime.flush(timeout)
 
 
 def statistics() -> "tuple[Counts, ...]":
-    """Return what became of the calls of every monitored function, by name."""
+    """Return the counts of calls of every monitored function, by name."""
     from kfuzz.monitor.runtime import runtime
 
     return runtime.statistics()
@@ -197,7 +212,7 @@ def statistics() -> "tuple[Counts, ...]":
 
 @contextmanager
 def running(**settings: Any) -> Iterator[None]:
-    """Look at calls within the block, and check them before it ends; see `start`."""
+    """Monitor calls within the block; check them before it ends; see `start`."""
     start(**settings)
     try:
         yield

@@ -39,18 +39,17 @@ _MACHINES_WORDS: Final = (
 def compiled(function: Callable[..., Any], **options: Any) -> "Compiled":
     """Return a function or module under torch.compile, as a kernel.
 
-    It is compiled where it is first called, in a child, within its process. Shapes
-    are dynamic unless the options say otherwise, and it may be compiled as often as
-    it takes: eager execution is never fallen back to unseen. What cannot be compiled
-    for want of a compiler on this machine is an error of the run; any other exception
-    of the compiler's is the kernel's.
+    The first call compiles it, in a child process. Shapes are dynamic unless the
+    options say otherwise. It may recompile without a limit, so that torch never falls
+    back to eager execution silently. Without a compiler the verdict is `error`.
+    Any other exception of the compiler counts as raised by the kernel.
 
     Args:
-        function: takes tensors, and scalars by keyword.
-        options: of `torch.compile`.
+        function: takes tensors by position, and scalars by keyword.
+        options: those of `torch.compile`.
 
     Raises:
-        BindingError: if it is not callable.
+        BindingError: if the function is not callable.
     """
     if not callable(function):
         raise BindingError(f"{function!r:.60} is not callable", where="kfuzz.compiled")
@@ -64,23 +63,23 @@ def chain(
     name: str = "",
     **parts: Any,
 ) -> Operator:
-    """Return the operator that a function or module in plain torch is.
+    """Return the operator that a function or module in plain torch computes.
 
-    The function itself, in float64, is the oracle; the running-error shadow bounds
-    what a kernel of the same steps may differ. Eager execution stores each result, so
-    kernels start from `intermediates="output"`. What the steps would not give is
-    charged under C-CMP-01.
+    The function itself, run in float64, is the oracle. The running-error shadow bounds
+    how much a kernel of the same steps may differ. Eager execution stores each result,
+    so kernels start from `intermediates="output"`. A value that the steps could not
+    give violates C-CMP-01.
 
     Args:
         function: takes tensors by position, and scalars by keyword.
-        inputs: its parameters, as of `kfuzz.Operator`; by default every parameter
-            without a default is a tensor of one common shape, and those with a number
-            or a text are scalars.
-        name: of the operator; the function's own by default.
-        parts: of `kfuzz.Operator` besides.
+        inputs: its parameters, as for `kfuzz.Operator`. By default every parameter
+            without a default is a tensor, all of one shape; parameters whose default is
+            a number or a text are scalars.
+        name: the operator's name; the function's own by default.
+        parts: further fields of `kfuzz.Operator`.
 
     Raises:
-        BindingError: if parameters cannot be told, or a part is not the operator's.
+        BindingError: if the parameters cannot be inferred, or a part is no field.
     """
     import torch
 

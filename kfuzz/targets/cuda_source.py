@@ -29,15 +29,14 @@ def cuda_source(
 ) -> "CudaSource":
     """Return a module of CUDA C++ whose kernels can be launched on tensors.
 
-    Nothing is built before the first launch, which takes place in a child; what is
-    built is kept in kfuzz's cache. A build that fails ends the search of its kernel
-    with the verdict `error`.
+    The first launch builds it, in a child process. kfuzz's cache keeps the build. A
+    failed build ends the search of its kernel with the verdict `error`.
 
     Args:
-        source: a file, relative to the one that calls, or the text itself.
+        source: a file, relative to the calling file; or the source text itself.
         options: for the compiler, e.g. `("-std=c++17", "--use_fast_math")`.
-        compiler: "nvrtc", "nvcc" or, for AMD's GPUs, "hipcc"; "auto" takes NVRTC, and
-            nvcc where a source needs headers that NVRTC lacks.
+        compiler: "nvrtc", "nvcc", "hipcc" (for AMD GPUs), or "auto": NVRTC, and nvcc
+            for a source that needs headers which NVRTC lacks.
 
     Raises:
         BindingError: if there is no such file or compiler.

@@ -35,25 +35,25 @@ def launch(
     num_stages: int | None = None,
     **constexprs: Any,
 ) -> "Launch":
-    """Return a kernel of Triton's as what `kfuzz.kernel(...)` binds.
+    """Return a Triton kernel in a form that `kfuzz.kernel(...)` binds.
 
-    A grid in which a dimension is 0 launches no program and is no error: Triton's
-    compiled launcher skips it, and its interpreter has nothing to run.
+    A grid with a dimension of 0 launches no program and is no error: Triton's compiled
+    launcher skips it, and the interpreter has nothing to run.
 
     Args:
-        jit_kernel: what `@triton.jit` made, under `@triton.autotune` and
-            `@triton.heuristics` too.
-        grid: programs in one to three dimensions, or a function of parameters that
-            `args` has; one that it has not is given Triton's `meta`.
-        args: from the operator's tensors, the destinations and scalars by name, to
-            what the kernel is passed: a tuple, or a mapping by parameter.
-        num_warps: as for Triton, like num_stages.
+        jit_kernel: a function under `@triton.jit`, also under `@triton.autotune` and
+            `@triton.heuristics`.
+        grid: the number of programs in one to three dimensions; or a function of
+            parameters of `args`. A parameter that `args` lacks gets Triton's `meta`.
+        args: a function of the operator's tensors, the destinations and the scalars, by
+            name. It returns the kernel's arguments: a tuple, or a mapping by parameter.
+        num_warps: as for Triton.
         num_stages: as for Triton.
-        constexprs: parameters that stay the same, and other options of the launch.
+        constexprs: constant parameters, and other options of the launch.
 
     Raises:
-        BindingError: if it is no such kernel, a name is none of its parameters, or
-            the recipe's parameters cannot be told.
+        BindingError: if `jit_kernel` is no Triton kernel, a name is not one of its
+            parameters, or the parameters of `args` or `grid` cannot be inferred.
     """
     given = {"num_warps": num_warps, "num_stages": num_stages}
     options = {name: n for name, n in given.items() if n is not None}

@@ -26,22 +26,22 @@ def module(
     *,
     parameters: Mapping[str, str] | None = None,
 ) -> "ModuleForm":
-    """Return a module as what `kfuzz.kernel(...)` binds.
+    """Return a torch.nn.Module in a form that `kfuzz.kernel(...)` binds.
 
-    Its `forward` takes the operator's tensors that are no parameters of it, in order;
-    the parameters hold what is drawn (`torch.func.functional_call`). Others stay as
-    the module has them. What it computes with is on the device and in the dtype of
+    `forward` takes the operator's tensors that are not parameters of the module, in
+    order. The named parameters get the drawn values (`torch.func.functional_call`). The
+    others keep the module's values. The module runs on the device and in the dtype of
     the case.
 
     Args:
-        source: a module, which is taken for one that fits every shape unless
-            `shape_class` says otherwise; or a function that makes one from sizes of the
-            operator's dimensions and from its scalars, by name.
+        source: a module, which kfuzz runs at every shape unless `shape_class` limits
+            them; or a function that makes one from sizes of the operator's dimensions
+            and from its scalars, by name.
         parameters: the operator's tensors that are parameters or buffers of the
             module, and their names in it, e.g. `{"weight": "norm.weight"}`.
 
     Raises:
-        BindingError: if it is neither, or a module has no parameter of a name.
+        BindingError: if the source is neither, or the module lacks a parameter.
     """
     return ModuleForm(source, dict(parameters or {}))
 
