@@ -159,20 +159,23 @@ class Miss:
     promise: str = ""
 
     def describe(self) -> str:
-        """Return one line: where, what was got, what was admissible."""
+        """Return one line: where, the actual value, the expected one, how many.
+
+        `kfuzz.report.measured` reads it back.
+        """
         place = f"{self.output}[{', '.join(map(str, self.index))}]"
         if self.expected is None or self.low is None or self.high is None:
-            text = f"{place} = {self.got:.9g}, against: {self.promise}"
+            text = f"{place} = {self.got:.9g}, expected: {self.promise}"
         elif self.kind is Kind.VALUE:
-            wanted = f"admissible {self.low:.9g} to {self.high:.9g}"
+            wanted = f"allowed [{self.low:.9g}, {self.high:.9g}]"
             if self.low == self.high:
-                wanted = f"exactly {self.low:.9g}"
+                wanted = f"expected {self.low:.9g}"
             far = f", {self.ratio:.3g} x tolerance" if self.ratio else ""
             text = f"{place} = {self.got:.9g}, {wanted}{far}"
         else:
             text = f"{place} = {self.got:.9g}, expected {self.expected:.9g}"
         if self.elements > 1:
-            text += f" ({self.elements} of {self.of} elements)"
+            text += f" ({self.elements} of {self.of} elements wrong)"
         return text
 
     @property

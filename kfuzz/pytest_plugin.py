@@ -214,8 +214,10 @@ class FindingItem(pytest.Item):
             if result.reproduces:
                 pytest.xfail(f"{finding.state}: {runs}")
         if result.reproduces:
-            note = f"{result.outcome}: {result.message}{_differences(result)}"
-            raise Failed("\n".join((note, *_shown(finding, options)[1:])))
+            head, *lines = _shown(finding, options)
+            runs = f"  replayed  {result.failures} of {result.runs} runs fail"
+            text = "\n".join((head, runs, *lines))
+            raise Failed(text + _differences(result))
 
 
 def _search(item: pytest.Item, marker: pytest.Mark) -> None:
@@ -257,13 +259,12 @@ def _search(item: pytest.Item, marker: pytest.Mark) -> None:
 
 
 def _shown(finding: "Finding", options: str, *, stored: bool = True) -> list[str]:
-    """Return what a failing test shows of a finding, its message first."""
+    """Return what a failing test shows of a finding."""
     from kfuzz.report.finding_view import finding_lines, view
     from kfuzz.report.gathered import Shown
 
     made = view(Shown(finding.target.node_id, finding, ""), options)
-    message, *lines = finding_lines(made if stored else replace(made, replay=""))
-    return [message, f"violates {made.title}", *lines]
+    return finding_lines(made if stored else replace(made, replay=""))
 
 
 def _differences(result: "ReplayResult") -> str:

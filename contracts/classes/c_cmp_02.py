@@ -76,7 +76,7 @@ CLASS = ContractClass(
     id=ID,
     rank=110,
     level=3,
-    title="every configuration keeps the contract, and the first call does",
+    title="correct under every autotuning configuration and on the first call",
     scope="kernels with configs=, and tuned Triton kernels, interpreted or not",
     precondition="Cases that run one of several configurations.",
     postcondition="The result is in the operator's acceptance whichever runs, also of "

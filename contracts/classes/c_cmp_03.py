@@ -20,7 +20,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     miss = miss_of(evidence)
     if miss is None or evidence.of(Diagnosis).friendly != "gone":
         return None
-    return value_failure(ID, miss, why="gone at friendly shapes")
+    return value_failure(ID, miss, why="passes at power-of-two shapes")
 
 
 CLASS = ContractClass(
@@ -28,7 +28,7 @@ CLASS = ContractClass(
     rank=170,
     level=1,
     core=True,
-    title="correct over the declared shape class, not only friendly shapes",
+    title="correct at every declared shape, not only at powers of two",
     scope="every kernel",
     precondition="Every shape and layout of the declared class; one failing shape "
     "violates, there is no pass rate.",

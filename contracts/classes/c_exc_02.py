@@ -50,7 +50,7 @@ CLASS = ContractClass(
     id=ID,
     rank=120,
     level=2,
-    title="declared policy for indices out of bounds",
+    title="out-of-bounds indices are handled as declared",
     scope="operators with index parameters, unless out_of_bounds is undefined",
     precondition="Cases in which an index is negative or not below its bound, and is "
     "not the one that the operator ignores; not where rows have no elements.",

@@ -29,7 +29,7 @@ CLASS = ContractClass(
     id=ID,
     rank=210,
     level=3,
-    title="any schedule stays within the bound of the declared reduction",
+    title="any order of the reduction stays within the error bound",
     scope="operators that reduce a dimension",
     precondition="The case conforms, and another order of the reduced dimension "
     "changes its data.",

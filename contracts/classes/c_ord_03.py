@@ -99,7 +99,7 @@ CLASS = ContractClass(
     id=ID,
     rank=70,
     level=3,
-    title="calls that overlap give what they give one after the other",
+    title="overlapping calls give the same results as sequential calls",
     scope="kernels on the CPU and on a GPU; not in Triton's interpreter, which runs "
     "one call at a time",
     precondition="Cases that conform, on other data of the same shapes too.",

@@ -37,7 +37,7 @@ CLASS = ContractClass(
     id=ID,
     rank=140,
     level=2,
-    title="no avoidable cancellation or overflow where the stable algorithm has none",
+    title="no cancellation or overflow that a stable algorithm avoids",
     scope="every kernel; the cancellation part binds operators that a shift of the "
     "data leaves well posed (softmax, layer_norm)",
     precondition="Finite inputs with a finite reference.",

@@ -47,7 +47,7 @@ CLASS = ContractClass(
     id=ID,
     rank=150,
     level=2,
-    title="subnormal numbers are kept, or flushed, as declared",
+    title="subnormal numbers are kept or flushed as declared",
     scope="every kernel with a floating result",
     precondition="A finite argument or a reference that is a subnormal number of its "
     "format.",

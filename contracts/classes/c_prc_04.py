@@ -34,7 +34,7 @@ CLASS = ContractClass(
     id=ID,
     rank=200,
     level=2,
-    title="powers of two commute with what is homogeneous",
+    title="scaling the input by a power of two scales the result",
     scope="operators that are homogeneous in an argument, or in several together, and "
     "compute sums, products and choices alone",
     precondition="The case conforms. The exponent is such that no argument, and no "

@@ -50,7 +50,7 @@ CLASS = ContractClass(
     rank=220,
     level=1,
     core=True,
-    title="gradients keep the contracts of any kernel",
+    title="gradients are correct in whichever way they are computed",
     scope="gradients by autograd of kernels that declare gradients=",
     precondition="Every case of the operator's domain and the declared one, with "
     "gradients of the outputs of every layout, expanded ones and empty ones too. "

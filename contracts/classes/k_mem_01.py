@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 ID = "K-MEM-01"
 
 _OUTSIDE: Final = ("before", "after", "slack", "elsewhere")
-_DOES: Final = {"load": "loads", "store": "stores", "atomic": "has an atomic"}
+_DOES: Final = {"load": "load of", "store": "store to", "atomic": "atomic on"}
 
 
 def judge(evidence: "Evidence") -> Failure | None:
@@ -27,14 +27,14 @@ def judge(evidence: "Evidence") -> Failure | None:
                 contract=ID,
                 kind=Kind.WRITE_OUTSIDE,
                 output=touch.argument,
-                message=f"writes outside {touch.argument}: {touch.describe()}",
+                message=f"out-of-bounds write to {touch.argument}: {touch.describe()}",
                 elements=touch.count,
             )
     for stray in evidence.base.strays:
         return Failure(
             contract=ID,
             kind=Kind.WRITE_OUTSIDE,
-            message=f"writes outside its own allocation: {stray.describe()}",
+            message=f"out-of-bounds write to its own allocation: {stray.describe()}",
             elements=stray.count,
         )
     return _failure(Kind.READ_OUTSIDE, reads) if reads else None
@@ -42,13 +42,13 @@ def judge(evidence: "Evidence") -> Failure | None:
 
 def _failure(kind: Kind, accesses: tuple[Access, ...]) -> Failure:
     first = accesses[0]
-    does = _DOES.get(first.access, "reaches")
+    does = _DOES.get(first.access, "access to")
     place = f", at {first.line}" if first.line else ""
     if first.program is not None:
         place += f" in program {first.program}"
-    outside = f"{does} outside {first.memory}: {_where(first)}"
+    outside = f"out-of-bounds {does} {first.memory}: {_where(first)}"
     if first.where == "elsewhere":
-        outside = f"{does} outside everything that it was given"
+        outside = f"out-of-bounds {does} memory that the launch was not given"
     return Failure(
         contract=ID,
         kind=kind,
@@ -74,7 +74,7 @@ CLASS = ContractClass(
     id=ID,
     rank=20,
     level=1,
-    title="no access outside what it was given",
+    title="no out-of-bounds memory access",
     scope="every kernel",
     precondition="Every case; on one that raises or faults, what was seen until then.",
     postcondition="Nothing is written but the elements of its arguments and its own "

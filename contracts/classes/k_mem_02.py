@@ -40,10 +40,10 @@ def judge(evidence: "Evidence") -> Failure | None:
         load = unwritten[0]
         loads = f"; the kernel loads elements of {load.memory} that nothing wrote"
         loads += f", {place}" if (place := place_of(load)) else ""
-    what = "what memory held before the call" + loads
+    what = "uninitialized memory" + loads
     made = comparison(evidence, found.output)
     if made is not None and bool(made.missed[0][found.index]):
-        failure = value_failure(ID, found, why=f"it follows {what}")
+        failure = value_failure(ID, found, why=f"depends on {what}")
         return replace(failure, accesses=unwritten)
     # Right under this poison: the two values tell more than what was expected.
     other = float(evidence.runs[Probe.OTHER_POISON].outputs[found.output][found.index])
@@ -51,7 +51,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     return Failure(
         contract=ID,
         kind=Kind.UNWRITTEN,
-        message=f"{where} = {found.got:.9g} or {other:.9g}, by {what}",
+        message=f"{where} = {found.got:.9g} or {other:.9g}, depending on {what}",
         output=found.output,
         index=found.index,
         elements=found.elements,
@@ -64,7 +64,7 @@ CLASS = ContractClass(
     rank=90,
     level=2,
     core=True,
-    title="every output element is written, nothing stale is read",
+    title="every output element is written, no uninitialized memory is read",
     scope="every kernel",
     precondition="Every case on which the kernel returns.",
     postcondition="No result depends on what fresh memory held before the call.",

@@ -36,7 +36,7 @@ def _in_input(evidence: "Evidence") -> Failure | None:
                     contract=ID,
                     kind=Kind.ALIASES_INPUT,
                     output=output,
-                    message=f"{output} lies in the memory of the input {name}",
+                    message=f"{output} shares memory with the input {name}",
                 )
     return None
 
@@ -54,7 +54,7 @@ def _in_living_result(evidence: "Evidence") -> Failure | None:
                             contract=ID,
                             kind=Kind.ALIASES_OUTPUT,
                             output=output,
-                            message=f"{output} lies in the memory of {other}, which an "
+                            message=f"{output} shares memory with {other}, which an "
                             "earlier call returned and its caller still holds",
                         )
     return None
@@ -74,7 +74,7 @@ CLASS = ContractClass(
     rank=50,
     level=3,
     core=True,
-    title="results of calls share memory neither with inputs nor with each other",
+    title="results share no memory with inputs or other results",
     scope="every kernel; a parameter named by `inplace` may be the result, and one "
     "named by `out` is, in every call",
     precondition="Every case on which the kernel returns.",

@@ -154,6 +154,14 @@ class Finding:
     first_errors: ErrorMap | None = None
     mark: Mark | None = None
 
+    def __str__(self) -> str:
+        """Return one line: what fails, its contract, state and id, then the values."""
+        s = self.signature
+        return (
+            f"{s.kernel}: {s.summary} ({s.contract}, {self.state}; {self.id}): "
+            f"{self.failure.message}"
+        )
+
     @property
     def bucket(self) -> str:
         """Signature and necessary features, as one line of text."""

@@ -1,5 +1,6 @@
 """Verdicts, kinds of failure and signatures: the closed vocabularies of a judgement."""
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Final
@@ -159,6 +160,45 @@ class Feature(StrEnum):
     MAGNITUDE = "magnitude"
 
 
+_SUMMARIES: Final = {
+    Kind.HANG: "does not return",
+    Kind.CRASH: "crashes with {detail}",
+    Kind.DEVICE_FAULT: "device fault {detail}",
+    Kind.UNCHECKED_LAUNCH: "unreported launch failure {detail}",
+    Kind.RAISES: "raises {detail}",
+    Kind.READ_OUTSIDE: "out-of-bounds read of {output}",
+    Kind.WRITE_OUTSIDE: "out-of-bounds write to {output}",
+    Kind.WRONG_TYPE: "wrong type of {output}",
+    Kind.WRONG_SHAPE: "wrong shape of {output}",
+    Kind.WRONG_DTYPE: "wrong dtype of {output}",
+    Kind.WRONG_DEVICE: "wrong device of {output}",
+    Kind.FALSE_SCHEMA: "false operator schema",
+    Kind.FALSE_FAKE: "false fake implementation",
+    Kind.INPUT_MODIFIED: "modified input {output}",
+    Kind.ALIASES_INPUT: "result shares memory with an input",
+    Kind.ALIASES_OUTPUT: "result shares memory with another result",
+    Kind.RACE: "data race in {output}",
+    Kind.NONDETERMINISTIC: "nondeterministic value in {output}",
+    Kind.STALE_RESULT: "stale value in {output}",
+    Kind.SEED_DEPENDENT: "value in {output} depends on the random seed",
+    Kind.BATCH_DEPENDENT: "value in {output} depends on the batch",
+    Kind.OVERLAP_DEPENDENT: "wrong result of overlapping calls",
+    Kind.TUNING_DEPENDENT: "wrong value in {output} around autotuning",
+    Kind.SCALE_DEPENDENT: "wrong value in {output} after scaling the input",
+    Kind.ORDER_DEPENDENT: "wrong value in {output} after reordering the input",
+    Kind.UNWRITTEN: "uninitialized memory in {output}",
+    Kind.FOREIGN_OPERATOR: "computed by torch's own {detail}",
+    Kind.INDEX_ACCEPTED: "out-of-bounds index accepted",
+    Kind.NONFINITE_ACCEPTED: "NaN or infinity accepted",
+    Kind.NAN_MISSING: "missing NaN in {output}",
+    Kind.NAN_UNEXPECTED: "unexpected NaN in {output}",
+    Kind.INF_MISSING: "missing infinity in {output}",
+    Kind.INF_UNEXPECTED: "unexpected infinity in {output}",
+    Kind.INF_SIGN: "infinity of the wrong sign in {output}",
+    Kind.VALUE: "wrong value in {output}",
+}
+
+
 @dataclass(frozen=True)
 class Signature:
     """What a finding is an instance of; the reducer keeps it.
@@ -180,6 +220,16 @@ class Signature:
     kind: Kind
     output: str = ""
     detail: str = ""
+
+    @property
+    def summary(self) -> str:
+        """How it fails in a few words: "wrong value in y"."""
+        words = _SUMMARIES[self.kind]
+        for name, text in (("output", self.output), ("detail", self.detail)):
+            if not text:
+                words = re.sub(rf"( (in|of|to|with))? {{{name}}}", "", words)
+            words = words.replace(f"{{{name}}}", text)
+        return words
 
     @property
     def symptom(self) -> tuple[str, Kind, str, str]:

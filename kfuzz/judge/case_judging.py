@@ -378,7 +378,7 @@ def _of_values(report: CaseReport) -> CaseReport:
     assert failure is not None
     verdicts = {c: v for c, v in report.verdicts.items() if c != SHAPES}
     moved = replace(
-        failure, contract=VALUES, message=failure.message.partition("; gone at")[0]
+        failure, contract=VALUES, message=failure.message.partition("; passes at")[0]
     )
     return replace(
         report, verdicts={**verdicts, VALUES: Verdict.VIOLATES}, failure=moved,

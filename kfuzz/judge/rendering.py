@@ -46,8 +46,7 @@ def judgement_lines(made: Judgement, *, options: str = "") -> list[str]:
     for finding in made.findings:
         path = made.paths.get(finding.id, "")
         found = view(Shown(made.candidate, finding, path), options)
-        lines.append(f"  finding: {found.title}")
-        lines += [f"    {line}" for line in finding_lines(found)]
+        lines += [f"  {line}" for line in finding_lines(found)]
     lines += [f"  {label}: {one_line(text)}" for label, text in _facts(made)]
     where = f" ({made.device_name})" if made.device_name else ""
     stopped = ", interrupted" if made.interrupted else ""

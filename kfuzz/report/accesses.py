@@ -20,6 +20,7 @@ FAR: Final = 1 << 16
 # Accesses put into words; they come one per line of source and place.
 MAX_ACCESSES: Final = 12
 
+OVERFLOW: Final = " (32-bit offset overflow)"
 _GAP: Final = "…"
 _NOTHING: Final = ""
 _ELEMENT: Final = "."
@@ -40,11 +41,26 @@ _MEANINGS: Final = {
 }
 
 
-def accesses_words(accesses: Sequence[Access]) -> list[str]:
-    """Return each access in words, as many as are worth reading."""
-    lines = [access_words(access) for access in accesses[:MAX_ACCESSES]]
+def accesses_words(accesses: Sequence[Access], case: Case) -> list[str]:
+    """Return each access in words, as many as are worth reading.
+
+    Args:
+        accesses: as a failure lists them.
+        case: the input on which they happened.
+    """
+    lines = [
+        access_words(access) + (OVERFLOW if _overflows(access, case) else "")
+        for access in accesses[:MAX_ACCESSES]
+    ]
     more = len(accesses) - MAX_ACCESSES
     return [*lines, f"{_GAP} and {more} more"] if more > 0 else lines
+
+
+def _overflows(access: Access, case: Case) -> bool:
+    """Whether the offset, taken for one of 32 bits that wrapped, is within the view."""
+    if access.argument not in (*case.tensors, *case.destinations):
+        return False
+    return 0 <= access.offset + (1 << 32) < case.memory(access.argument).span
 
 
 def draw_accesses(accesses: Sequence[Access], case: Case) -> list[str]:

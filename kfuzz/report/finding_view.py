@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
 from functools import cache
+from pathlib import Path
 from shlex import quote
 from typing import Final
 
@@ -16,21 +17,26 @@ from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.finding import Explanation, Finding
-from kfuzz.core.verdict import Kind, State, Verdict
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Feature, Kind, State
 from kfuzz.execution.device.backends import named
 from kfuzz.report.accesses import accesses_words, draw_accesses
 from kfuzz.report.gathered import Shown
 from kfuzz.report.grids import Grid, grids
 from kfuzz.report.layout import LABEL, Section, fact_lines, section_lines
-from kfuzz.report.promises import bound_contract, parts_of, title
+from kfuzz.report.measured import measured
+from kfuzz.report.places import place_of
+from kfuzz.report.promises import bound_contract, parts_of, titled
 from kfuzz.report.text import (
     counted,
     draw_case,
-    draw_failure,
+    draw_scalar,
+    draw_tensor,
     one_line,
     plain,
     shown_path,
 )
+from kfuzz.targets.load import project_root
 
 # What people read of a text that kernels or strangers wrote; JSON has all of it.
 MAX_LINE: Final = 1_000
@@ -39,14 +45,26 @@ MAX_LINES: Final = 40
 TRACE_LINES: Final = 20
 # A part of a contract on the page of a finding; `contracts show` has it whole.
 PART_WIDTH: Final = 110
+# A block: its first line ends where a terminal does, its labels stand in a column.
+WIDTH: Final = 80
+COLUMN: Final = 9
 
 _OF_GPUS: Final = re.compile(r"cuda|hip\b|rocm|gpu|device", re.IGNORECASE)
+_RUNS: Final = re.compile(r"(\d+ of \d+) fresh processes")
 
 
 @dataclass(frozen=True)
 class StateText:
-    """How a state of a finding is shown: in words, by a sign, and by a class of CSS."""
+    """How a state of a finding is shown.
 
+    Attributes:
+        headline: the word before the finding's summary.
+        words: the state.
+        sign: one letter or mark for it.
+        level: the class of CSS.
+    """
+
+    headline: str
     words: str
     sign: str
     level: str
@@ -54,24 +72,50 @@ class StateText:
 
 STATES: Final = {
     State.REGRESSED: StateText(
-        "regressed: it was fixed, and fails again", "✗", "v-violates"
+        "FAIL", "regressed: it was fixed, and fails again", "✗", "v-violates"
     ),
-    State.CONFIRMED: StateText("confirmed in fresh processes", "✗", "v-violates"),
-    State.NEW: StateText("not confirmed: the time ran out", "?", "v-under_specified"),
+    State.CONFIRMED: StateText(
+        "FAIL", "confirmed in fresh processes", "✗", "v-violates"
+    ),
+    State.NEW: StateText(
+        "UNCONFIRMED",
+        "not confirmed: the time limit came first",
+        "?",
+        "v-under_specified",
+    ),
     State.FLAKY: StateText(
+        "FLAKY",
         "flaky: it fails in some runs only, which does not fail this one",
         "≈",
         "v-under_specified",
     ),
     State.UNREPRODUCED: StateText(
-        "unreproduced: seen once, which does not fail this run",
+        "UNCONFIRMED",
+        "not reproduced: seen once, which does not fail this run",
         "≈",
         "v-under_specified",
     ),
-    State.KNOWN: StateText("known", "K", "v-known"),
-    State.FIXED: StateText("fixed", "✓", "v-conforms"),
+    State.KNOWN: StateText("KNOWN", "known", "K", "v-known"),
+    State.FIXED: StateText("FIXED", "fixed", "✓", "v-conforms"),
 }
 """All texts of states, those that fail a run first; colour only repeats them."""
+
+FEATURES: Final = {
+    Feature.FLOAT64: "float64 data",
+    Feature.FLOAT32: "float32 data",
+    Feature.SIXTEEN_BIT: "16-bit data",
+    Feature.EIGHT_BIT: "8-bit data",
+    Feature.NON_CONTIGUOUS: "non-contiguous tensors",
+    Feature.MISALIGNED: "tensors with a storage offset",
+    Feature.TAIL: "a size that is no multiple of the block",
+    Feature.ZERO_SIZE: "a size of zero",
+    Feature.BEYOND_TILE: "sizes above one block",
+    Feature.NAN: "NaN in the input",
+    Feature.INF: "infinity in the input",
+    Feature.SUBNORMAL: "subnormal numbers in the input",
+    Feature.MAGNITUDE: "very large or very small values",
+}
+"""What a failure needs, as its cause is printed."""
 
 
 class Depth(IntEnum):
@@ -124,9 +168,10 @@ class FindingView:
         id: its id.
         state: how its state is shown, its reason and whether it is new included.
         contract: id of the contract class.
-        title: contract, operator and promise on one line.
+        title: the contract's id and name on one line.
         kernel: node id.
-        message: what happened, on one line.
+        summary: kernel and failure in a few words: "my_softmax: wrong value in y".
+        place: file and line of the kernel; its node id where they are unknown.
         parts: what else there is to say, in this order.
         errors: maps of errors, each with what it is of.
         replay: the command that replays it; "" where it is not stored.
@@ -137,18 +182,26 @@ class FindingView:
     contract: str
     title: str
     kernel: str
-    message: str
+    summary: str
+    place: str
     parts: tuple[Part, ...]
     errors: tuple[tuple[str, ErrorMap], ...]
     replay: str
 
+    @property
+    def head(self) -> str:
+        """The first line: what happened, and where."""
+        what = f"{self.state.headline} {self.summary}"
+        return f"{what}  {self.place.rjust(WIDTH - len(what) - 2)}"
 
-def view(shown: Shown, options: str = "") -> FindingView:
+
+def view(shown: Shown, options: str = "", *, root: Path | None = None) -> FindingView:
     """Return a finding for people.
 
     Args:
         shown: the finding.
         options: what the commands in it need to find the corpus.
+        root: the project's folder; by default that around the working folder.
     """
     finding, signature = shown.finding, shown.finding.signature
     state = STATES[finding.state]
@@ -159,15 +212,15 @@ def view(shown: Shown, options: str = "") -> FindingView:
         words += "; the corpus had it already"
     state = replace(state, words=_short(words))
     target = plain(target_option(finding, shown.outside))
-    promise = title(signature.contract)
+    place = place_of(finding.target, root or project_root())
     return FindingView(
         id=finding.id,
         state=state,
         contract=signature.contract,
-        title=f"{signature.contract}/{one_line(finding.operator)}"
-        + (f": {promise}" if promise != signature.contract else ""),
+        title=titled(signature.contract),
         kernel=one_line(shown.kernel),
-        message=_short(finding.failure.message),
+        summary=_short(f"{signature.kernel}: {signature.summary}"),
+        place=one_line(place or shown.kernel),
         parts=tuple(
             part for part in _parts(shown, state.words, target, options) if part.lines
         ),
@@ -177,16 +230,21 @@ def view(shown: Shown, options: str = "") -> FindingView:
 
 
 def finding_lines(made: FindingView, depth: Depth = Depth.SHORT) -> list[str]:
-    """Return a finding below its title, the command to type next as the last line."""
-    lines = [made.message]
+    """Return a finding as a block, the command to type next as the last line."""
+    lines = [made.head]
     for part in made.parts:
         if part.depth > depth:
             continue
-        if part.form is Form.FACT:
-            lines += [f"{part.label}: {line}" for line in part.lines]
-        else:
-            lines += [f"{part.label}:", *(f"  {line}" for line in part.lines)]
-    return lines + ([f"replay: {made.replay}"] if made.replay else [])
+        if part.form is Form.DRAWING:
+            lines += [f"  {part.label}", *(f"    {line}" for line in part.lines)]
+            continue
+        labels = [part.label, *[""] * (len(part.lines) - 1)]
+        lines += [_row(*row) for row in zip(labels, part.lines, strict=True)]
+    return lines + ([_row("replay", made.replay)] if made.replay else [])
+
+
+def _row(label: str, text: str) -> str:
+    return f"  {label:<{COLUMN}} {text}"
 
 
 def finding_page(made: FindingView) -> list[str]:
@@ -197,9 +255,7 @@ def finding_page(made: FindingView) -> list[str]:
         for p in made.parts
         if p.form is not Form.FACT
     ]
-    head = [f"{made.id}: {made.state.words}", f"{Verdict.VIOLATES} {made.title}"]
-    head.append(f"  {made.message}")
-    return [*head, *fact_lines(facts), *section_lines(sections)]
+    return [made.head, *fact_lines([("id", made.id), *facts]), *section_lines(sections)]
 
 
 def gpu_hint(finding: Finding) -> str:
@@ -215,7 +271,7 @@ def gpu_hint(finding: Finding) -> str:
     trace = [t for t in failure.trace.splitlines() if t.strip(" ^~")]
     if not any(map(_OF_GPUS.search, [failure.message, *trace[-2:]])):
         return ""
-    return f"it ran {backend.place}; if it needs a GPU: --device cuda"
+    return f"the kernel ran {backend.place}; if it needs a GPU, use `--device cuda`"
 
 
 def target_option(finding: Finding, outside: str = "") -> str:
@@ -241,40 +297,50 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     counts = counted(finding.input_elements, "element")
     if finding.nonzero_elements is not None:
         counts += f", {finding.nonzero_elements} non-zero"
-    accesses, trace = failure.accesses, plain(failure.trace).splitlines()
+    trace = plain(failure.trace).splitlines()
     named = f"{finding.id}{target}{options}"
     reduced = finding.reduction and (
         f"in {finding.reduction.evaluations} runs; stopped by: "
         f"{finding.reduction.stopped}"
     )
+    said = measured(failure)
+    accesses = accesses_words(failure.accesses, finding.case)
+    # The message of an access out of bounds and the accesses say the same; where the
+    # source line is known the accesses say more.
+    outside = failure.kind in (Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE)
+    precise = outside and any(access.line for access in failure.accesses)
 
-    yield _fact("kernel", shown.kernel, Depth.SHORT)
-    yield _fact("operator", f"{finding.operator}, run on {device}")
-    yield _fact("kind", kind + of_output)
-    yield _fact("bucket", finding.bucket)
-    yield _fact("declared", ", ".join(_claims(finding.declaration)) or "the defaults")
-    yield _fact("seed", str(finding.seed))
-    yield _fact("hint", gpu_hint(finding), Depth.SHORT)
+    yield _fact("actual", "" if precise else said.actual, Depth.SHORT)
+    yield _list("actual", accesses if precise else [], Depth.SHORT)
+    yield _fact("expected", said.expected, Depth.SHORT)
+    yield _list("access", [] if outside else accesses, Depth.SHORT)
     yield _list(
-        f"minimal input ({counts})",
-        [*draw_case(finding.case), *_edge(finding)],
+        "input",
+        [*_arguments(finding.case), *_edge(finding)],
         Depth.SHORT,
         grids=(*grids(finding.case), *map(Grid, _edge(finding))),
     )
-    yield _list("failing element", draw_failure(failure), Depth.SHORT)
-    yield _list("accesses", accesses_words(accesses), Depth.SHORT)
-    memory = tuple(draw_accesses(accesses, finding.case))
+    yield _list("cause", _cause(said.rest, finding.explanation), Depth.SHORT)
+    yield _fact("hint", gpu_hint(finding), Depth.SHORT)
+    yield _fact("contract", titled(signature.contract), Depth.SHORT)
+    yield _fact("status", _status(finding, state), Depth.SHORT)
+    yield _fact("kernel", shown.kernel)
+    yield _fact("operator", f"{finding.operator}, run on {device}")
+    yield _fact("kind", kind + of_output)
+    yield _fact("elements", counts)
+    yield _fact("bucket", finding.bucket)
+    yield _fact("declared", ", ".join(_claims(finding.declaration)) or "the defaults")
+    yield _fact("seed", str(finding.seed))
+    memory = tuple(draw_accesses(failure.accesses, finding.case))
     yield Part("memory", memory, Form.DRAWING, Depth.MEDIUM)
-    yield _list("why", _why(finding.explanation), Depth.SHORT)
-    yield _fact("reduced", reduced or "")
+    yield _fact("shrunk", reduced or "")
     end = tuple(line[:MAX_LINE] for line in trace[-TRACE_LINES:])
-    yield Part("trace (its end)", end, Form.DRAWING, Depth.MEDIUM, folded=True)
-    yield _fact("state", state, Depth.SHORT)
+    yield Part("trace", end, Form.DRAWING, Depth.MEDIUM, folded=True)
     stored = shown_path(shown.path) if shown.path else ""
-    yield _fact("stored", stored, Depth.SHORT)
+    yield _fact("stored", stored, Depth.MEDIUM)
     yield _list("first found as", draw_case(finding.first), folded=True)
     promise = _promise(signature.contract, finding.operator)
-    yield Part("promise", promise, Form.PROMISE)
+    yield Part("the contract", promise, Form.PROMISE)
     yield _list(
         "environment",
         [f"{k:<{LABEL}} {v}" for k, v in encode(finding.fingerprint).items() if v],
@@ -288,6 +354,25 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         f"kfuzz shrink {named}",
     )
     yield Part("next", commands, folded=True)
+
+
+def _arguments(case: Case) -> list[str]:
+    """Return a line for each tensor, and one for all scalars."""
+    tensors = [draw_tensor(name, spec) for name, spec in case.tensors.items()]
+    scalars = ", ".join(draw_scalar(name, v) for name, v in case.scalars.items())
+    return [*tensors, *([scalars] if scalars else [])]
+
+
+def _status(finding: Finding, words: str) -> str:
+    """Return the state, how it was confirmed, and by how much the input was shrunk."""
+    notes = [c.note for c in finding.history if c.state is finding.state]
+    runs = _RUNS.search(notes[-1]) if notes else None
+    if runs is not None:
+        words = words.replace("in fresh processes", f"({runs[0]})")
+    before, now = finding.first.elements, finding.input_elements
+    if finding.reduction is not None and before != now:
+        words += f"; shrunk from {before:,} to {counted(now, 'element')}"
+    return words
 
 
 def _fact(label: str, text: str, depth: Depth = Depth.WHOLE) -> Part:
@@ -329,15 +414,20 @@ def _edge(finding: Finding) -> list[str]:
     return [f"a page that faults lies at the {edge.side} of {beside}"]
 
 
-def _why(explanation: Explanation | None) -> list[str]:
+def _cause(found: str, explanation: Explanation | None) -> list[str]:
+    """Return what was found out about the cause, the likeliest words first.
+
+    Args:
+        found: what the judge saw beside the values, "" for nothing.
+        explanation: what was varied on the minimum.
+    """
     if explanation is None:
-        return []
-    needs = ", ".join(explanation.features)
-    lines = [f"needs: {needs}"] if needs else []
-    lines += explanation.lines
+        return [found] if found else []
+    needs = ", ".join(FEATURES[feature] for feature in explanation.features)
+    lines = [needs, found, *explanation.lines]
     if not explanation.complete:
-        lines.append("the time ran out before everything was varied")
-    return lines
+        lines.append("the time limit ended the analysis")
+    return [line for line in lines if line]
 
 
 def _errors(finding: Finding) -> tuple[tuple[str, ErrorMap], ...]:

@@ -38,6 +38,12 @@ def title(contract: str) -> str:
     return found.title if found else contract
 
 
+def titled(contract: str) -> str:
+    """Return a class with its name: "C-CMP-03: correct at every declared shape, …"."""
+    name = title(contract)
+    return contract if name == contract else f"{contract}: {name}"
+
+
 def promise(contract: Contract) -> str:
     """Return the promise of a contract in one line."""
     found = CLASSES.get(contract.identifier.partition("/")[0])

@@ -18,7 +18,7 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import State, Verdict
+from kfuzz.core.verdict import State
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.lists import replay_lines, replay_total
@@ -108,7 +108,7 @@ class TerminalReport:
                 self._found(event)
             case FindingSaved(stage="done"):
                 if event.replaces:
-                    self._say(f"\n{event.replaces} is reduced further:")
+                    self._say(f"\n{event.replaces} is shrunk further:")
                     self._done.discard(event.replaces)
                 self._block(event.kernel, event.finding, event.path)
             case FindingReplayed():
@@ -141,17 +141,11 @@ class TerminalReport:
             self._say(line)
 
     def _found(self, event: FindingSaved) -> None:
-        finding = event.finding
         if not event.is_new:
-            return  # a mark covers it: it is told quietly once it is reduced
-        self._say(
-            Text.assemble(
-                (f"{Verdict.VIOLATES}", "bold red"),
-                (f" {finding.signature.contract}", "bold"),
-                f" {one_line(event.kernel)}: {one_line(finding.failure.message)}"
-                " (saved; now confirming and reducing)",
-            )
-        )
+            return  # a mark covers it: it is reported quietly once it is reduced
+        signature = event.finding.signature
+        what = one_line(f"{signature.kernel}: {signature.summary}")
+        self._say(Text(f"candidate {what} ({signature.contract}); confirming it"))
 
     def _block(self, kernel: str, finding: Finding, path: str | Path) -> None:
         """Print all that is known about a finding, and what to type next."""
@@ -160,7 +154,7 @@ class TerminalReport:
             self._done.add(finding.id)
             return
         if finding.id in self._done:
-            self._say(f"  the same bug as {finding.id}, above")
+            self._say(f"  the same failure as {finding.id} above")
             return
         self._done.add(finding.id)
         outside = self._outside.get(kernel, self._target)
@@ -170,11 +164,12 @@ class TerminalReport:
             self._say(known_line(shown))
             return
         made = view(shown, self._options)
-        contract, colon, promise = made.title.partition(": ")
         depth = Depth.MEDIUM if self._verbose else Depth.SHORT
-        lines = (f"\n  {line}" for line in finding_lines(made, depth))
-        head = (f"\n{Verdict.VIOLATES}", "bold red"), (f" {contract}", "bold")
-        self._say(Text.assemble(*head, f"{colon}{promise}", *lines))
+        head, *lines = finding_lines(made, depth)
+        word, rest = head[: len(made.state.headline)], head[len(made.state.headline) :]
+        style = "bold red" if shown.fails else "bold yellow"
+        below = (f"\n{line}" for line in lines)
+        self._say(Text.assemble("\n", (word, style), (rest, "bold"), *below))
 
     def _end(self, event: RunFinished) -> None:
         self._end_live()
@@ -213,7 +208,7 @@ class TerminalReport:
 
 
 def known_line(shown: Shown) -> str:
-    """Return the one line that is said of a finding people know."""
+    """Return the one line that is printed of a finding people know."""
     finding = shown.finding
     reason = f" ({one_line(shown.reason)})" if shown.reason else ""
-    return f"{State.KNOWN} {finding.id}{reason}: {one_line(finding.failure.message)}"
+    return f"KNOWN {finding.id}{reason}: {one_line(finding.failure.message)}"

@@ -9,7 +9,6 @@ from typing import Final
 
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
 from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype
-from kfuzz.core.verdict import Failure
 
 # A reduced case has a handful of elements; about this many fit on two lines.
 MAX_VALUES: Final = 24
@@ -138,32 +137,6 @@ def draw_case(case: Case) -> list[str]:
     """Return one line per argument."""
     tensors = [draw_tensor(name, spec) for name, spec in case.tensors.items()]
     return tensors + [draw_scalar(name, v) for name, v in case.scalars.items()]
-
-
-def draw_failure(failure: Failure) -> list[str]:
-    """Return the worst element with its value and reference, then what is admitted.
-
-    The bounds are left out where only a NaN or an infinity is.
-    """
-    if failure.got is None and failure.expected is None:
-        return []
-    place = failure.output or "output"
-    if failure.index is not None:
-        place += f"[{', '.join(map(str, failure.index))}]"
-    text = place
-    if failure.got is not None:
-        text += f" is {failure.got:.9g}"
-    if failure.expected is not None:
-        text += f", expected {failure.expected:.9g}"
-    lines = [text]
-    finite = failure.expected is None or math.isfinite(failure.expected)
-    if failure.low is not None and failure.high is not None and finite:
-        lines.append(f"admissible: {failure.low:.9g} to {failure.high:.9g}")
-    if failure.ratio is not None:
-        lines.append(f"error / tolerance: {failure.ratio:.3g}")
-    if failure.elements > 1:
-        lines.append(f"{failure.elements} elements fail; this is the worst")
-    return lines
 
 
 def value_text(bits: int, dtype: str) -> str:

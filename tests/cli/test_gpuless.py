@@ -147,7 +147,9 @@ def raising(message: str, line: str, *, device: str = "interpret") -> Finding:
 
 
 def test_refusals_that_speak_of_gpus_are_told_with_the_way_out() -> None:
-    hint = "it ran in Triton's interpreter; if it needs a GPU: --device cuda"
+    hint = (
+        "the kernel ran in Triton's interpreter; if it needs a GPU, use `--device cuda`"
+    )
     assert gpu_hint(raising("AssertionError", "assert x.is_cuda")) == hint
     marked = raising("AssertionError", "assert x.is_cuda\n           ~^^^^^^^^")
     assert gpu_hint(marked) == hint

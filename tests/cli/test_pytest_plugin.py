@@ -125,12 +125,12 @@ def test_a_failure_is_short_and_says_what_to_type(
     done = run(pytester)
     done.stdout.fnmatch_lines(
         [
-            "FAILS: off by 3",
-            "violates C-PRC-01/softmax: *",
-            "kernel: kernels/mine.py::softmax",
-            "minimal input (3 elements, 3 non-zero):",
-            "  x: float32*",
-            f"replay: kfuzz replay {finding().id} --corpus corpus",
+            "FAIL softmax: wrong value in out  * kernels/mine.py",
+            "  replayed  2 of 3 runs fail",
+            "  actual    off by 3",
+            "  input     x: float32*",
+            "  contract  C-PRC-01: computes in *",
+            f"  replay    kfuzz replay {finding().id} --corpus corpus",
         ]
     )
     assert "pytest_plugin.py" not in done.stdout.str()
@@ -258,7 +258,7 @@ def test_a_search_as_a_test(
     assert asked == [{"kernel": "a kernel"} | given]
     assert ("the body runs" in said) == (result == "passed")
     if result == "failed":
-        assert f"replay: kfuzz replay {finding().id}" in said
+        assert f"replay    kfuzz replay {finding().id}" in said
         assert "pytest_plugin.py" not in said
     for state in {"KNOWN", "FLAKY"} & set(states):
         assert f"{state.lower()} {finding().id}" in said

@@ -239,7 +239,7 @@ def test_a_wrong_answer_within_the_interval_is_a_value_failure() -> None:
     assert failure is not None
     assert (failure.kind, failure.output, failure.place) == (Kind.VALUE, "index", 1)
     assert (failure.got, failure.expected, failure.low) == (0.0, None, None)
-    wanted = "index[] = 0, against: The index names an element equal to the greatest"
+    wanted = "index[] = 0, expected: The index names an element equal to the greatest"
     assert failure.message.startswith(wanted)
     # At friendly shapes of four columns it passes the functional test.
     assert failure.contract in ("C-CMP-03", "K-VAL-01")

@@ -106,7 +106,7 @@ def test_a_search_of_those_that_end_at_once(project: Project) -> None:
     # A load past the end of an argument.
     [finding] = run.findings("over_reads")
     assert (finding["contract"], finding["state"]) == ("K-MEM-01", "confirmed")
-    assert "reads outside x: 1 to " in finding["message"]
+    assert "out-of-bounds read of x: 1 to " in finding["message"]
     assert "past the end (guard page" in finding["message"]
     again = project.kfuzz("replay", finding["id"])
     assert again.returncode == 1

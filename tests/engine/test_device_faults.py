@@ -106,7 +106,7 @@ def test_a_load_past_the_end_is_charged_with_argument_and_distance() -> None:
         assert report.failure is not None
         assert report.failure.kind is Kind.READ_OUTSIDE
         assert report.failure.message == (
-            "reads outside x: 5 to 8 elements past the end "
+            "out-of-bounds read of x: 5 to 8 elements past the end "
             "(guard page; x is aligned to 16 bytes)"
         )
 
@@ -179,7 +179,7 @@ def test_an_over_read_allocation_of_its_own_is_named() -> None:
     [report] = runner.judge_fresh(CASE, [Depth.FULL])
     assert report.failure is not None
     assert report.failure.message == (
-        "reads outside its own float32[64]: 1 to 64 elements past the end "
+        "out-of-bounds read of its own float32[64]: 1 to 64 elements past the end "
         "(guard page; it is aligned to 256 bytes)"
     )
     [access] = report.failure.accesses

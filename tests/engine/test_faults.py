@@ -62,14 +62,14 @@ def test_argument_side_and_direction_are_found(argument, writes):
     dies = kernel(argument=argument, past=4, writes=writes)
     case, failure = found(case_of(Edge("end")), dies)
     assert case.edge == Edge("end", argument)
-    verb, kind = ("reads", Kind.READ_OUTSIDE)
+    verb, kind = ("read of", Kind.READ_OUTSIDE)
     if writes:
-        verb, kind = ("writes", Kind.WRITE_OUTSIDE)
+        verb, kind = ("write to", Kind.WRITE_OUTSIDE)
     assert (failure.contract, failure.kind, failure.output) == (
         "K-MEM-01", kind, argument,
     )  # fmt: skip
     assert failure.message == (
-        f"{verb} outside {argument}: 1 to 4 elements past the end "
+        f"out-of-bounds {verb} {argument}: 1 to 4 elements past the end "
         f"(guard page; {argument} is aligned to 16 bytes)"
     )
     [access] = failure.accesses
@@ -93,7 +93,10 @@ def test_elements_as_wide_as_the_alignment_are_counted_exactly():
     dies = kernel(past=8, size=8, alignment=8)
     case = case_of(Edge("end"), n=3, dtype="float64", size=8)
     failure = measure(*locate(case, dies), dies, 8)
-    assert failure.message == "reads outside x: 1 element past the end (guard page)"
+    assert (
+        failure.message
+        == "out-of-bounds read of x: 1 element past the end (guard page)"
+    )
 
 
 def test_what_lies_between_the_view_and_the_page_counts():
@@ -208,7 +211,7 @@ def test_on_a_device_changed_bytes_tell_a_write(writes):
 def test_an_access_beyond_a_fence_that_can_be_touched_is_of_either_kind():
     ask = on_a_device(past=1 << 30, writes=True)
     _, failure = found(case_of(Edge("end")), ask)
-    assert failure.message.startswith("reaches outside x: more than ")
+    assert failure.message.startswith("out-of-bounds access to x: more than ")
     assert failure.accesses[0].access == "access"
 
 
@@ -226,7 +229,7 @@ def test_an_allocation_of_the_kernels_own_may_be_to_blame(own):
     least = (gap + (1024 - gap - 1) // 256 * 256) // 4 + 1
     assert access.memory == name
     assert failure.message == (
-        f"reads outside {name}: {least} to {least + 63} elements past the end "
+        f"out-of-bounds read of {name}: {least} to {least + 63} elements past the end "
         "(guard page; it is aligned to 256 bytes)"
     )
     assert access.offset == (100 if own else 8) + least - 1

@@ -183,7 +183,7 @@ def test_what_chance_shows_twice_is_confirmed() -> None:
     made = confirm(runner, CASE, BY_CHANCE)
     assert made.state is State.CONFIRMED
     assert made.failure is not None
-    assert made.note == "2 of 6 fresh children"
+    assert made.note == "2 of 6 fresh processes"
     assert asked() == 6
 
 

@@ -25,7 +25,8 @@ def test_a_load_outside_is_named_with_line_and_program() -> None:
     assert failure is not None
     assert (failure.kind, failure.output) == (Kind.READ_OUTSIDE, "x")
     assert failure.message == (
-        "loads outside x: 1 element past the end, at softmax.py:41 in program (0, 0, 0)"
+        "out-of-bounds load of x: 1 element past the end, "
+        "at softmax.py:41 in program (0, 0, 0)"
     )
     assert failure.accesses == (LOAD,)
     assert failure.elements == 4
@@ -36,7 +37,7 @@ def test_writes_come_before_reads() -> None:
     assert failure is not None
     assert (failure.kind, failure.output) == (Kind.WRITE_OUTSIDE, "")
     assert failure.message == (
-        "stores outside its own float32[4]: 2 elements before the start"
+        "out-of-bounds store to its own float32[4]: 2 elements before the start"
     )
     assert failure.accesses == (STORE,)
     touch = Touch("z", "after", count=1, distance=1, itemsize=4)
@@ -54,12 +55,12 @@ def test_writes_come_before_reads() -> None:
     [
         (
             Access("atomic", "x", "x", "slack", distance=1, offset=1),
-            "has an atomic outside x: in a gap of its strides, 1 element from the "
+            "out-of-bounds atomic on x: in a gap of its strides, 1 element from the "
             "nearest",
         ),
         (
             Access("load", "", "memory it was not given", "elsewhere", line="a.py:3"),
-            "loads outside everything that it was given, at a.py:3",
+            "out-of-bounds load of memory that the launch was not given, at a.py:3",
         ),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_lost_sign_of_zero_is_a_wrong_value() -> None:
     case = Case({"weight": table, "indices": pinned([0], "d0", "V")})
     report = judged(added, case)
     assert report.failure is not None
-    assert report.failure.message == "y[0, 0] = 0, exactly -0"
+    assert report.failure.message == "y[0, 0] = 0, expected -0"
 
 
 def test_an_ignored_target_is_no_bad_index() -> None:

@@ -145,7 +145,7 @@ def test_a_load_of_what_nothing_wrote_is_charged_within_the_tolerance() -> None:
     assert "float32[2]" in report.failure.message
     assert f"{FILE}:" in report.failure.message
     # Both values are admitted: the message gives them, a script cannot tell.
-    one, other = re.findall(r"= (\S+) or (\S+), by", report.failure.message)[0]
+    one, other = re.findall(r"= (\S+) or (\S+), depending", report.failure.message)[0]
     assert one != other
     assert report.failure.expected is None
     assert {a.where for a in report.failure.accesses} == {"unwritten"}

@@ -120,7 +120,7 @@ FAULTY = {
     kernels.wrong_shape: "metadata: y has shape (24,), expected (4, 6)",
     kernels.wrong_dtype: "metadata: y is torch.float64, expected torch.float32",
     kernels.nothing: "metadata: y is NoneType, expected torch.Tensor",
-    kernels.returns_argument: "aliases: y lies in the memory of the input x",
+    kernels.returns_argument: "aliases: y shares memory with the input x",
 }
 
 

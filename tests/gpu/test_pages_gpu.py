@@ -31,14 +31,14 @@ KERNELS = "tests/gpu/paged_kernels.py"
 SECONDS = 50
 # What the message says: verb, memory, side.
 FAULTY = {
-    "reads_one_past": ("reads", "outside x", "1 to 4 elements past the end"),
-    "reads_one_vector_past": ("reads", "outside x", "elements past the end"),
-    "reads_one_before": ("reads", "outside x", "before the start"),
-    "reads_expanded_as_whole": ("reads", "outside x", "past the end"),
-    "reads_own_past": ("reads", "outside its own float32", "past the end"),
-    "writes_own_past": ("writes", "outside its own", "past the end"),
-    "writes_one_past": ("writes", "outside y", "past the end"),
-    "writes_slack": ("writes", "outside y", "gaps"),
+    "reads_one_past": ("out-of-bounds read", "of x", "1 to 4 elements past the end"),
+    "reads_one_vector_past": ("out-of-bounds read", "of x", "elements past the end"),
+    "reads_one_before": ("out-of-bounds read", "of x", "before the start"),
+    "reads_expanded_as_whole": ("out-of-bounds read", "of x", "past the end"),
+    "reads_own_past": ("out-of-bounds read", "of its own float32", "past the end"),
+    "writes_own_past": ("out-of-bounds write", "to its own", "past the end"),
+    "writes_one_past": ("out-of-bounds write", "to y", "past the end"),
+    "writes_slack": ("out-of-bounds write", "to y", "gaps"),
 }
 CORRECT = ("twin_reads", "twin_writes", "twin_reads_slack")
 

@@ -241,8 +241,8 @@ def test_memory_of_its_own_has_no_grid() -> None:
     access = at(4, "after", argument="", memory="its own float32[4]")
     case = Case({"x": spec(3)})
     assert draw_accesses([access], case) == []
-    assert accesses_words([access]) == [access_words(access)]
-    assert accesses_words([access] * 30)[-1] == "… and 18 more"
+    assert accesses_words([access], case) == [access_words(access)]
+    assert accesses_words([access] * 30, case)[-1] == "… and 18 more"
 
 
 def page_of(found: Finding) -> list[str]:
@@ -253,13 +253,13 @@ def test_the_page_shows_them_and_strangers_cannot_drive_the_terminal() -> None:
     hostile = at(3, "after", line="a\x1b[31m\n.py:1", memory="x\x07")
     failure = Failure("K-MEM-01", Kind.READ_OUTSIDE, "loads", accesses=(hostile,))
     page = page_of(finding(failure=failure))
-    start = page.index("accesses")
+    start = page.index("actual")
     assert page[start + 1].startswith("  load at a\\x1b[31m .py:1, program (0, 0, 0)")
     start = page.index("memory")
     assert page[start + 1 : start + 4] == [
         "  x: float32[1, 3] contiguous", "    0 1 2 3", "    . . . R",
     ]  # fmt: skip
-    assert "accesses" not in page_of(finding())
+    assert "actual" not in page_of(finding())
 
 
 def test_the_page_tells_where_a_page_that_faults_lies() -> None:
@@ -275,7 +275,7 @@ def test_a_run_names_the_line_of_an_access() -> None:
     with TerminalReport(out) as report:
         report.feed(saved(finding(failure=failure), "done"))
     shown = out.getvalue()
-    assert f"  accesses:\n    {access_words(access)}\n" in shown
+    assert f"  actual    {access_words(access)}\n" in shown
 
 
 def test_contiguous_views_of_any_rank_are_rows_of_the_last_axis() -> None:

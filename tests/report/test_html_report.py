@@ -74,7 +74,8 @@ def test_a_run_is_shown_from_grades_to_notes() -> None:
     shown = page(mixed(), " --corpus found")
     for text in (
         "1 violation", "1 known", "1 not confirmed", COMMAND, "off by 3",
-        f"kfuzz replay {finding().id} --corpus found", "n = 4 passes", "needs: tail",
+        f"kfuzz replay {finding().id} --corpus found", "n = 4 passes",
+        "a size that is no multiple of the block",
         "known: by design", "slow", "note: reads twice",
         "cases per second", "Greatest error over tolerance", "postcondition",
     ):  # fmt: skip

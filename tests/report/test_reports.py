@@ -144,7 +144,7 @@ def test_junit_has_one_test_case_for_each_kernel_and_contract() -> None:
     assert failure is not None
     text = failure.text or ""
     assert "x: float32[1, 3] contiguous = [[1, 1, 1]]" in text
-    assert text.splitlines()[-1] == f"replay: kfuzz replay {finding().id}"
+    assert text.splitlines()[-1] == f"  replay    kfuzz replay {finding().id}"
 
 
 def test_what_an_error_cut_off_is_an_error_and_what_was_found_by_then_is_told() -> None:

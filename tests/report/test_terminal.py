@@ -17,14 +17,15 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.finding import Explanation, Mark
+from kfuzz.core.finding import Change, Explanation, Mark
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.core.verdict import Failure, Kind, State, Tried, Verdict
+from kfuzz.core.verdict import Failure, Kind, Signature, State, Tried, Verdict
 from kfuzz.report.finding_view import finding_page, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.grids import grid_of
+from kfuzz.report.measured import measured
 from kfuzz.report.terminal import TerminalReport
-from kfuzz.report.text import draw_case, draw_failure, draw_tensor, number
+from kfuzz.report.text import draw_case, draw_tensor, number
 from tests.helpers.events import (
     NODE,
     REFUSAL,
@@ -65,26 +66,19 @@ def test_a_whole_run_reads_like_this() -> None:
         shown
         == f"""\
 1 kernel on cpu, seed 7
-violates C-PRC-01 {NODE}: off by 3 (saved; now confirming and reducing)
+candidate softmax: wrong value in out (C-PRC-01); confirming it
 
-violates C-PRC-01/softmax: the declared accumulator, operand and intermediate \
-formats are really used
-  off by 3
-  kernel: {NODE}
-  minimal input (3 elements, 3 non-zero):
-    x: float32[1, 3] contiguous = [[1, 1, 1]]
-    dim = -1
-  failing element:
-    y[0, 2] is 4, expected 1
-    admissible: 0.5 to 1.5
-    error / tolerance: 41
-    2 elements fail; this is the worst
-  why:
-    needs: tail
-    n = 4 passes
-  state: confirmed in fresh processes
-  stored: corpus/{found.folder}
-  replay: kfuzz replay {found.id}
+FAIL softmax: wrong value in out                                 kernels/mine.py
+  actual    y[0, 2] = 4 (2 elements wrong, error 41 x tolerance)
+  expected  1, allowed [0.5, 1.5]
+  input     x: float32[1, 3] contiguous = [[1, 1, 1]]
+            dim = -1
+  cause     a size that is no multiple of the block
+            off by 3
+            n = 4 passes
+  contract  C-PRC-01: computes in the declared accumulator and intermediate precision
+  status    confirmed in fresh processes; shrunk from 280 to 3 elements
+  replay    kfuzz replay {found.id}
 4 s  400 cases (100/s)  0/1 kernels done  worst ratio 0.5  findings 1
 7 s  750 cases (100/s)  0/1 kernels done  worst ratio 0.5  findings 1
 
@@ -188,29 +182,29 @@ def test_a_finding_cut_off_before_its_end_is_still_drawn() -> None:
     early = finding(state=State.NEW, explanation=None)
     last = RunFinished(1.0, True, 7, "cpu")
     shown = text_of([saved(early, "found"), finished(early), last])
-    assert f"replay: kfuzz replay {early.id}" in shown
-    assert "not confirmed: the time ran out" in shown
+    assert f"replay    kfuzz replay {early.id}" in shown
+    assert "not confirmed: the time limit came first" in shown
     assert "(interrupted; everything is saved)" in shown
 
 
 def test_one_bug_found_twice_is_drawn_once() -> None:
     found = finding()
     shown = text_of([saved(found, "done"), saved(found, "done", is_new=False)])
-    assert shown.count("replay: kfuzz replay") == 1
-    assert f"the same bug as {found.id}, above" in shown
+    assert shown.count("replay    kfuzz replay") == 1
+    assert f"the same failure as {found.id} above" in shown
 
 
 def test_a_finding_that_is_reduced_further_is_drawn_once_more() -> None:
     early, found = finding(n=20), finding(explanation=Explanation())
     again = replace(saved(found, "done"), replaces=early.id)
     shown = text_of([saved(early, "done"), again, finished(found)])
-    first, _, second = shown.partition(f"{early.id} is reduced further:")
-    assert "minimal input (20 elements" in first
-    assert "minimal input (3 elements" in second
+    first, _, second = shown.partition(f"{early.id} is shrunk further:")
+    assert "280 to 20 elements" in first
+    assert "280 to 3 elements" in second
     assert f"kfuzz replay {found.id}" in second
     same = replace(saved(finding(), "done"), replaces=early.id)
     shown = text_of([saved(early, "done"), same, finished(finding())])
-    assert shown.count("minimal input (3 elements") == 1
+    assert shown.count("280 to 3 elements") == 1
 
 
 def test_a_bug_that_the_corpus_had_is_said_to_be_old() -> None:
@@ -252,7 +246,7 @@ def test_a_terminal_gets_colour_and_a_live_line(
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     shown = text_of(campaign(finding()), Terminal())
-    assert "\x1b[1;31mviolates\x1b[0m" in shown
+    assert "\x1b[1;31mFAIL\x1b[0m" in shown
     assert "starting" in shown
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
 
@@ -386,19 +380,45 @@ def test_small_tensors_become_a_grid() -> None:
     assert grid_of("x", wide).lines == []
 
 
-def test_bounds_are_left_out_where_a_nan_is_due() -> None:
-    failure = Failure(
-        "C-EXC-01",
-        Kind.NAN_MISSING,
-        "y[1] = 0, expected nan",
-        "y",
-        index=(1,),
-        got=0.0,
-        expected=math.nan,
-        low=0.4,
-        high=0.6,
-    )
-    assert draw_failure(failure) == ["y[1] is 0, expected nan"]
+@pytest.mark.parametrize(
+    ("message", "numbers", "parts"),
+    [
+        (
+            "y[1] = 0, expected nan",
+            {"got": 0.0, "expected": math.nan, "low": 0.4, "high": 0.6},
+            ("y[1] = 0", "nan", ""),
+        ),
+        (
+            "y[0, 2] = 4, allowed [0.5, 1.5], 41 x tolerance (2 of 3 elements wrong)"
+            " with x times 2^3; the input as it is passes",
+            {"got": 4.0, "expected": 1.0, "low": 0.5, "high": 1.5},
+            (
+                "y[0, 2] = 4 (2 of 3 elements wrong, error 41 x tolerance)",
+                "1, allowed [0.5, 1.5]",
+                "with x times 2^3; the input as it is passes",
+            ),
+        ),
+        (
+            "y[] = 4, admissible 0.5 to 1.5, 41 x tolerance; gone at friendly shapes",
+            {},
+            ("y = 4 (error 41 x tolerance)", "allowed [0.5, 1.5]",
+             "gone at friendly shapes"),
+        ),
+        (
+            "index[2] = 0, expected: a place that holds the maximum (1 of 3 elements)",
+            {},
+            ("index[2] = 0 (1 of 3 elements wrong)",
+             "a place that holds the maximum", ""),
+        ),
+        ("raises ValueError: no", {}, ("raises ValueError: no", "", "")),
+    ],
+)  # fmt: skip
+def test_actual_and_expected_are_told_apart(
+    message: str, numbers: dict[str, float], parts: tuple[str, str, str]
+) -> None:
+    """Each value is in one part, whichever version wrote the message."""
+    made = measured(Failure("C-EXC-01", Kind.VALUE, message, "y", **numbers))
+    assert (made.actual, made.expected, made.rest) == parts
 
 
 def test_the_page_of_a_finding_tells_everything(tmp_path: Path) -> None:
@@ -407,16 +427,17 @@ def test_the_page_of_a_finding_tells_everything(tmp_path: Path) -> None:
         finding_page(view(Shown(NODE, found, str(tmp_path)), " --corpus c"))
     )
     for part in (
-        f"{found.id}: confirmed",
-        "violates C-PRC-01/softmax: the declared accumulator",
+        "FAIL softmax: wrong value in out",
+        f"id              {found.id}",
+        "C-PRC-01: computes in the declared accumulator",
         "off by 3",
         "kernels/mine.py::softmax",
-        "minimal input (3 elements, 3 non-zero)",
+        "3 elements, 3 non-zero",
         "    1 1 1",
         "dim = -1",
         "n = 4 passes",
-        "needs: tail",
-        "reduced         in 12 runs; stopped by: minimal",
+        "a size that is no multiple of the block",
+        "shrunk          in 12 runs; stopped by: minimal",
         "x: float32[4, 70] contiguous, filled with randn (seed 7)",
         "tolerance       interval: exp(d - log S",
         "protocol ",
@@ -433,7 +454,7 @@ def test_the_page_of_a_finding_tells_everything(tmp_path: Path) -> None:
 
 def test_a_page_needs_no_contract_of_ours() -> None:
     page = finding_page(view(Shown(NODE, finding(operator="own_rope"), "")))
-    assert any("C-PRC-01/own_rope" in line for line in page)
+    assert any("operator        own_rope" in line for line in page)
     assert "promise" not in page
 
 
@@ -442,12 +463,44 @@ def test_a_known_finding_takes_one_line() -> None:
     known = replace(finding(), state=State.KNOWN, mark=mark)
     text = text_of([RunStarted(7, "cpu", (NODE,)), saved(known, "done", is_new=False),
                   finished(known), RunFinished(1.0, False, 7, "cpu")])  # fmt: skip
-    line = f"known {known.id} (upstream bug https://example.com/7): off by 3"
+    line = f"KNOWN {known.id} (upstream bug https://example.com/7): off by 3"
     assert text.count(known.id) == text.splitlines().count(line) == 1
     assert "1 finding (1 of them known) in 412 cases" in text
 
 
 def test_a_finding_that_a_mark_covers_is_not_announced() -> None:
     early = replace(finding(), state=State.NEW, explanation=None)
-    assert "saved" in text_of([saved(early, "found")])
+    assert "candidate" in text_of([saved(early, "found")])
     assert text_of([saved(early, "found", is_new=False)]) == ""
+
+
+def test_the_status_counts_the_processes_that_confirm_it() -> None:
+    confirmed = Change(
+        State.CONFIRMED, "2026-01-01T00:00:00Z", "3 of 3 fresh processes"
+    )
+    shown = text_of([saved(finding(history=(confirmed,)), "done")])
+    assert "  status    confirmed (3 of 3 fresh processes); shrunk from 280" in shown
+
+
+def test_a_block_names_the_line_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "mine.py").write_text("\n\ndef softmax(x): ...\n")
+    monkeypatch.chdir(tmp_path)
+    head = text_of([saved(finding(), "done")]).splitlines()[1]
+    assert head.startswith("FAIL softmax: wrong value in out ")
+    assert head.endswith(" kernels/mine.py:3")
+    assert len(head) == 80
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_each_kind_of_failure_has_words(kind: Kind) -> None:
+    whole = Signature("k", "K-VAL-01", kind, "out", "SIGFPE").summary
+    bare = Signature("k", "K-VAL-01", kind).summary
+    for words in (whole, bare):
+        assert words.isprintable()
+        assert "{" not in words
+        assert "  " not in words
+        assert not words.endswith((" in", " of", " to", " with", " "))

@@ -73,7 +73,7 @@ def confirm(
     ]
     reports = runner.judge_fresh(case, depths)
     same = [r for r in reports if r.shows(signature)]
-    note = f"{len(same)} of {len(reports)} fresh children"
+    note = f"{len(same)} of {len(reports)} fresh processes"
     if len(same) == len(reports):
         # The first child told the classes apart.
         first = same[0]
@@ -101,7 +101,7 @@ def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation
         reports = runner.judge_fresh(case, [Depth.FULL, Depth.FULL])
         tried += len(reports)
         same += [r for r in reports if r.shows(signature)]
-    note = f"{len(same)} of {tried} fresh children"
+    note = f"{len(same)} of {tried} fresh processes"
     if len(same) >= WITNESSES:
         first = same[0]
         return Confirmation(State.CONFIRMED, first.failure, first.friendly, note)
@@ -151,9 +151,9 @@ def process(
             finding = replace(finding, signature=signature, failure=first.instead)
             first = confirm(runner, finding.case, signature)
     if first.state is not State.CONFIRMED or first.failure is None:
-        note = f"did not fail in every fresh child: {first.note}"
+        note = f"did not fail in every fresh process: {first.note}"
         return save(enter(finding, first.state, note))
-    note = "2 of 2 fresh children" if hangs else first.note
+    note = "2 of 2 fresh processes" if hangs else first.note
     finding = enter(finding, State.CONFIRMED, note)
     if is_by_chance(finding.signature):
         finding = _charged(finding, first.failure)
@@ -263,7 +263,7 @@ def _minimise(
     if settled is None:
         settled = _told(runner, finding, first)
         if settled.state is not State.CONFIRMED or settled.failure is None:
-            note = f"did not fail in every fresh child: {settled.note}"
+            note = f"did not fail in every fresh process: {settled.note}"
             return save(enter(finding, settled.state, note))
         finding = _charged(finding, settled.failure)
     explained = explain(

@@ -110,7 +110,7 @@ MOST_ALLOCATIONS: Final = 16
 OUTSIDE: Final = (Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE)
 
 # What is known of an access beside a fence, in words and as `Access` says it.
-_VERBS: Final = {"store": "writes", "load": "reads", "access": "reaches"}
+_VERBS: Final = {"store": "write to", "load": "read of", "access": "access to"}
 
 
 @dataclass(frozen=True)
@@ -355,7 +355,7 @@ def _located(case: Case, touches: str, beside: Allocation | None) -> Failure:
 def _message(case: Case, access: Access, far: str, why: str) -> str:
     side = "past the end" if _is_after(case) else "before the start"
     verb = _VERBS[access.access]
-    return f"{verb} outside {access.memory}: {far}{side} (guard page{why})"
+    return f"out-of-bounds {verb} {access.memory}: {far}{side} (guard page{why})"
 
 
 def _is_after(case: Case) -> bool:

@@ -134,7 +134,7 @@ def _shared(
         for name, x in given.items():
             free = name in written or not isinstance(x, Tensor)
             if not free and place.overlaps(Footprint.of(x)):
-                return f"result {i} lies in the memory of {name}"
+                return f"result {i} shares memory with {name}"
         for j, other in places:
             if j > i and place.overlaps(other):
                 return f"results {i} and {j} share memory"

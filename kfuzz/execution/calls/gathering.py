@@ -219,7 +219,7 @@ class BatchResults:
                 continue
             for name in self._inputs:
                 if place.overlaps(Footprint.of(self._placement.every[name][number])):
-                    return f"aliases: {output} lies in the memory of the input {name}"
+                    return f"aliases: {output} shares memory with the input {name}"
         return ""
 
     def _note_shared(self, columns: Sequence[_Column]) -> None:

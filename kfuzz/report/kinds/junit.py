@@ -46,7 +46,7 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         results = {}
         for contract in [*tallies, *(c for n, c in found if n == node)]:
             shown = found.get((node, contract), [])
-            results[contract] = _result(tallies.get(contract), shown, options)
+            results[contract] = _result(tallies.get(contract), shown, root, options)
         if kernel is None and run.started and node in run.started.kernels:
             ending = one_line(run.ending) or "cut off"
             text = f"nothing is known of it as a whole: the run was {ending}"
@@ -99,15 +99,15 @@ def _suite(
 
 
 def _result(
-    tally: ContractTally | None, findings: Sequence[Shown], options: str
+    tally: ContractTally | None, findings: Sequence[Shown], root: Path, options: str
 ) -> _Result:
     failing = [shown for shown in findings if shown.fails]
     if failing:
         first = one_line(failing[0].finding.failure.message)
         more = f" (and {len(failing) - 1} more findings)" if failing[1:] else ""
         body = "\n\n".join(
-            "\n".join([made.id, *finding_lines(made, Depth.MEDIUM)])
-            for made in (view(shown, options) for shown in failing)
+            "\n".join(finding_lines(made, Depth.MEDIUM))
+            for made in (view(shown, options, root=root) for shown in failing)
         )
         return _Result("failure", first + more, body)
     for shown in findings:

@@ -3,20 +3,18 @@
 Section numbers below are those of the OASIS standard.
 """
 
-import ast
 import json
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from kfuzz import __version__
-from kfuzz.core.finding import Target
 from kfuzz.core.verdict import State
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.layout import section_markdown
+from kfuzz.report.places import line_of
 from kfuzz.report.promises import as_sections, promised, title
 from kfuzz.report.text import one_line, plain
 
@@ -39,7 +37,6 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     shown = [s for s in run.findings if s.finding.state is not State.FIXED]
     rules = {_rule_id(s): s for s in shown}
     places = {rule: i for i, rule in enumerate(rules)}
-    _parsed.cache_clear()  # files change between the reports of one process
     made: Document = {
         "tool": {
             "driver": {
@@ -90,7 +87,7 @@ def _rule(shown: Shown) -> Document:
 def _result(shown: Shown, rule: int, root: Path, options: str) -> Document:
     finding = shown.finding
     fails = shown.fails or shown.known
-    text = "\n".join(finding_lines(view(shown, options), Depth.MEDIUM))
+    text = "\n".join(finding_lines(view(shown, options, root=root), Depth.MEDIUM))
     result: Document = {
         "ruleId": _rule_id(shown),
         "ruleIndex": rule,
@@ -126,7 +123,7 @@ def _location(shown: Shown, root: Path) -> Document:
         place["physicalLocation"] = {
             "artifactLocation": {"uri": quote(target.file), "uriBaseId": _ROOT}
         }
-        line = _line_of(target, root)
+        line = line_of(target, root)
         if line is not None:
             place["physicalLocation"]["region"] = {"startLine": line}
     return place
@@ -164,45 +161,6 @@ def _sentence(text: str) -> str:
     """Return text as the standard wants messages: a sentence that ends in a period."""
     text = plain(text).strip()
     return text if text.endswith(".") else f"{text[:1].upper()}{text[1:]}."
-
-
-def _line_of(target: Target, root: Path) -> int | None:
-    """Return the line of a kernel, counted from 1; None if it is not found.
-
-    That is its definition, or the call or assignment that gives it its name.
-    """
-    tree = _parsed(root, target.file) if target.file else None
-    return None if tree is None else _line(tree, target.name)
-
-
-@lru_cache(maxsize=64)
-def _parsed(root: Path, file: str) -> ast.Module | None:
-    path = root / file
-    # Events may be a stranger's: nothing outside, and no device, is read.
-    if Path(file).is_absolute() or ".." in Path(file).parts or not path.is_file():
-        return None
-    try:
-        return ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-
-
-def _line(tree: ast.Module, name: str) -> int | None:
-    named: list[int] = []
-    bound: list[int] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                value = keyword.value
-                if keyword.arg == "name" and isinstance(value, ast.Constant):
-                    named += [node.lineno] if value.value == name else []
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound += [node.lineno] if node.name == name else []
-        elif isinstance(node, ast.Assign):
-            targets = [t.id for t in node.targets if isinstance(t, ast.Name)]
-            bound += [node.lineno] if name in targets else []
-    lines = named or bound
-    return lines[0] if lines else None
 
 
 KIND: Final = ReportKind(document)

@@ -51,7 +51,7 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         )
     )
     return environment.get_template("page.html").render(
-        style=style, script=script, policy=policy, **_content(run, options)
+        style=style, script=script, policy=policy, **_content(run, root, options)
     )
 
 
@@ -59,7 +59,7 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _content(run: Gathered, options: str) -> dict[str, Any]:
+def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
     every = run.findings
     shown = every[:MAX_FINDINGS]
     anchors = _anchors(shown)
@@ -72,7 +72,7 @@ def _content(run: Gathered, options: str) -> dict[str, Any]:
     for anchor, s in zip(anchors, shown, strict=True):
         first.setdefault((s.kernel, s.finding.signature.contract), anchor)
     of = [places.get((s.finding.signature.contract, s.finding.operator)) for s in shown]
-    views = [view(s, options) for s in shown]
+    views = [view(s, options, root=root) for s in shown]
     maps = _maps(views)
     return {
         "headline": headline(every),

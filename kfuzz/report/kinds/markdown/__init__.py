@@ -47,7 +47,9 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         run=run,
         headline=", ".join(found),
         kernels=[_row(kernel) for kernel in run.kernels.values()],
-        details=[_details(shown, options) for shown in run.findings[:_WRITTEN_OUT]],
+        details=[
+            _details(shown, root, options) for shown in run.findings[:_WRITTEN_OUT]
+        ],
         replay_total=replay_total(run.replayed),
         replayed=[" ".join(replay_lines(r, options=options)) for r in run.replayed],
         cut=_CUT,
@@ -84,11 +86,11 @@ def _row(kernel: KernelFinished) -> tuple[str, ...]:
     )
 
 
-def _details(shown: Shown, options: str) -> tuple[str, str, str]:
+def _details(shown: Shown, root: Path, options: str) -> tuple[str, str, str]:
     """Return a finding's heading and text, and the fence that encloses the text."""
-    made = view(shown, options)
+    made = view(shown, options, root=root)
     body = "\n".join(finding_lines(made, Depth.MEDIUM))
-    return f"{made.kernel}: {made.title}", body, _fence(body)
+    return f"{made.summary} ({made.title})", body, _fence(body)
 
 
 def _text(text: str) -> str:
