@@ -179,7 +179,7 @@ def test_the_kernels_of_the_readme_can_be_bound() -> None:
     [example] = re.findall(
         r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S
     )
-    space: dict[str, Any] = {"__name__": "readme"}
+    space: dict[str, Any] = {"__name__": "first_page"}
     exec(example, space)
     assert space["my_softmax"].operator.name == "softmax"
 
