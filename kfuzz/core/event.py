@@ -150,11 +150,13 @@ class ContractTally:
         verdict: violates > error > conforms > under_specified > not_applicable.
         decided: cases that decided it.
         undecided: cases that could not.
+        failed: of those that decided it the ones that violate it, confirmed or not.
     """
 
     verdict: Verdict
     decided: int = 0
     undecided: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,7 @@ def _tally(tally: ContractTally) -> Document:
         "verdict": str(tally.verdict),
         "decided": tally.decided,
         "undecided": tally.undecided,
+        **({"failed": tally.failed} if tally.failed else {}),
     }
 
 

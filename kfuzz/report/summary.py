@@ -1,12 +1,21 @@
 """The end of a run as text: a table of kernels, then each one's contracts."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 from kfuzz.core.event import ContractTally, KernelFinished, Note, Refusal
 from kfuzz.core.statement import Graded
 from kfuzz.core.verdict import CHARGED, Evidence, Tried, Verdict
 from kfuzz.report.layout import table
+from kfuzz.report.promises import titled
 from kfuzz.report.text import counted, one_line
+
+# The verdicts that are printed by themselves, in order, each with its word.
+_NAMED: Final = {
+    Verdict.VIOLATES: "violates",
+    Verdict.ERROR: "error",
+    Verdict.UNDER_SPECIFIED: "undecided",
+}
 
 
 def overview(kernels: Sequence[KernelFinished]) -> list[str]:
@@ -20,21 +29,63 @@ def overview(kernels: Sequence[KernelFinished]) -> list[str]:
     return table(rows, numbers=range(2, len(header)))
 
 
-def kernel_lines(kernel: KernelFinished) -> list[str]:
-    """Return a kernel's verdicts, each with its contracts, its refusals and notes."""
+def kernel_lines(kernel: KernelFinished, *, verbose: bool = False) -> list[str]:
+    """Return a kernel's verdicts, its rejections and its notes.
+
+    Args:
+        kernel: the kernel.
+        verbose: whether contracts that hold, or do not apply, are named, too.
+    """
     lines = [one_line(kernel.kernel)]
     unsettled = (f for f in kernel.findings if f.state not in CHARGED)
     open_ = {finding.signature.contract for finding in unsettled}
-    verdicts = verdict_lines(kernel.contracts, open_, tried=kernel.tried)
+    if verbose:
+        verdicts = verdict_lines(kernel.contracts, open_, tried=kernel.tried)
+    else:
+        verdicts = verdict_block(kernel, open_)
     lines += [f"  {line}" for line in verdicts]
     if not any(t.decided for t in kernel.contracts.values()):
-        lines.append("  nothing was decided: this run says nothing about this kernel")
+        lines.append("  nothing was decided: this run checked nothing of this kernel")
     if kernel.bursts:
         lines.append(
-            f"  {kernel.screened} of {counted(kernel.cases, 'case')} ran in bursts of "
-            f"{counted(kernel.bursts, 'structure')}, held to what is always on"
+            f"  {kernel.screened} of {counted(kernel.cases, 'case')} ran in batches of "
+            f"{counted(kernel.bursts, 'structure')}, with the checks that are always on"
         )
     return lines + [f"  {remark}" for remark in remarks(kernel)]
+
+
+def verdict_block(
+    kernel: KernelFinished, unsettled: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield a line for each contract that is violated, open or wrong; count the rest.
+
+    Args:
+        kernel: the kernel.
+        unsettled: the classes of which a failure was seen, and not confirmed.
+    """
+    tallies = kernel.contracts
+    width = max(map(len, _NAMED.values()))
+    for verdict, word in _NAMED.items():
+        for name, tally in tallies.items():
+            if tally.verdict is verdict:
+                counts = _counts(tally, name in unsettled)
+                yield f"{word:<{width}}  {titled(name)}" + (
+                    f" ({counts})" if counts else ""
+                )
+    held = sum(t.verdict is Verdict.CONFORMS for t in tallies.values())
+    off = sum(t.verdict is Verdict.NOT_APPLICABLE for t in tallies.values())
+    texts = []
+    if held:
+        few = barely(kernel.tried)
+        texts.append(
+            f"{counted(held, 'contract')} hold{'s' * (held == 1)}"
+            + (f" ({few})" if few else "")
+        )
+    if off:
+        of = "" if held else counted(off, "contract").removeprefix(f"{off}")
+        texts.append(f"{off}{of} do{'es' * (off == 1)} not apply")
+    if texts:
+        yield f"{', '.join(texts)} (-v lists them)"
 
 
 def verdict_lines(
@@ -78,18 +129,29 @@ def remarks(kernel: KernelFinished) -> list[str]:
 def _tally(name: str, tally: ContractTally | Graded, is_open: bool) -> str:
     if tally.verdict is Verdict.NOT_APPLICABLE:
         return name
-    text = f"{tally.decided} decided"
+    return f"{name} ({_counts(tally, is_open) or '0 decided'})"
+
+
+def _counts(tally: ContractTally | Graded, is_open: bool) -> str:
+    """Return how many failed of how many decided, "" where nothing was counted."""
+    failed = tally.failed if isinstance(tally, ContractTally) else 0
+    texts = []
+    if failed:
+        texts.append(f"{failed} of {tally.decided} decided cases failed")
+    elif tally.decided:
+        texts.append(f"{tally.decided} decided")
     if tally.undecided:
-        text += f", {tally.undecided} undecided"
+        texts.append(f"{tally.undecided} undecided")
+    text = ", ".join(texts)
     if is_open and tally.verdict is Verdict.UNDER_SPECIFIED:
         text += "; a failure was not confirmed"
-    return f"{name} ({text})"
+    return text.removeprefix("; ")
 
 
 def _refusal(refusal: Refusal) -> str:
-    text = f"refuses {one_line(refusal.reason)} ({counted(refusal.cases, 'case')})"
+    text = f"rejects {one_line(refusal.reason)} ({counted(refusal.cases, 'case')})"
     if refusal.remedy:
-        text += f"; to make it explicit declare {one_line(refusal.remedy)}"
+        text += f"; to make it explicit, declare {one_line(refusal.remedy)}"
     if refusal.example:
         text += f"; it raised {one_line(refusal.example)}"
     return text

@@ -18,7 +18,7 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import State
+from kfuzz.core.verdict import FAILING, State
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.lists import replay_lines, replay_total
@@ -183,8 +183,9 @@ class TerminalReport:
         if self._summary:
             lines = ["", *overview(self._finished)] if self._finished else []
             for kernel in self._finished:
-                lines += ["", *kernel_lines(kernel)]
+                lines += ["", *kernel_lines(kernel, verbose=self._verbose)]
             self._say("\n".join([*lines, ""]))
+        self._failed()
         cases = sum(k.cases for k in self._finished)
         found = sum(len(k.findings) for k in self._finished)
         words = counted(found, "finding") if found else "no finding"
@@ -198,6 +199,20 @@ class TerminalReport:
         )
         if self._repeat:
             self._say(f"repeat: {self._repeat} --seed {event.seed}")
+
+    def _failed(self) -> None:
+        """List what fails the run, one finding a line, its id first."""
+        failed = {
+            f.id: f"{f.signature.kernel}: {f.signature.summary}"
+            for kernel in self._finished
+            for f in kernel.findings
+            if f.state in FAILING
+        }
+        for event in self._replayed:
+            if event.fails:
+                failed.setdefault(event.id, event.message)
+        for id, what in failed.items():
+            self._say(f"FAILED {id} - {one_line(what)}")
 
     def _end_live(self) -> None:
         if self._live:

@@ -17,7 +17,7 @@ from kfuzz.core.verdict import State, Verdict
 
 NODE = "kernels/mine.py::softmax"
 TALLIES = {
-    "C-PRC-01": ContractTally(Verdict.VIOLATES, 40, 2),
+    "C-PRC-01": ContractTally(Verdict.VIOLATES, 40, 2, 30),
     "K-VAL-01": ContractTally(Verdict.CONFORMS, 400, 12),
     "K-MEM-02": ContractTally(Verdict.UNDER_SPECIFIED, 0, 7),
     "C-EXC-01": ContractTally(Verdict.NOT_APPLICABLE),

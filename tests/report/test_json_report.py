@@ -59,7 +59,12 @@ def test_a_run_has_the_documented_shape() -> None:
                 "bursts": 2,
                 "worst_ratio": 0.5,
                 "contracts": {
-                    "C-PRC-01": {"verdict": "violates", "decided": 40, "undecided": 2},
+                    "C-PRC-01": {
+                        "verdict": "violates",
+                        "decided": 40,
+                        "undecided": 2,
+                        "failed": 30,
+                    },
                     "K-VAL-01": {
                         "verdict": "conforms", "decided": 400, "undecided": 12,
                     },

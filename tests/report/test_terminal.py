@@ -12,6 +12,7 @@ from kfuzz.core.dtypes import number_to_bits, pack_bits
 from kfuzz.core.event import (
     ContractTally,
     Event,
+    FindingReplayed,
     Note,
     Notice,
     RunFinished,
@@ -19,7 +20,15 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Change, Explanation, Mark
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.core.verdict import Failure, Kind, Signature, State, Tried, Verdict
+from kfuzz.core.verdict import (
+    Failure,
+    Kind,
+    ReplayOutcome,
+    Signature,
+    State,
+    Tried,
+    Verdict,
+)
 from kfuzz.report.finding_view import finding_page, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.grids import grid_of
@@ -86,12 +95,14 @@ kernel                    operator  cases  cases/s  findings  worst ratio
 {NODE}  softmax     412     88.1         1          0.5
 
 {NODE}
-  violates         C-PRC-01 (40 decided, 2 undecided)
-  conforms         K-VAL-01 (400 decided, 12 undecided)
-  under_specified  K-MEM-02 (0 decided, 7 undecided)
-  not_applicable   C-EXC-01
-  256 of 412 cases ran in bursts of 2 structures, held to what is always on
+  violates   C-PRC-01: computes in the declared accumulator and intermediate \
+precision (30 of 40 decided cases failed, 2 undecided)
+  undecided  K-MEM-02: every output element is written, no uninitialized memory is \
+read (7 undecided)
+  1 contract holds, 1 does not apply (-v lists them)
+  256 of 412 cases ran in batches of 2 structures, with the checks that are always on
 
+FAILED {found.id} - softmax: wrong value in out
 1 finding in 412 cases, 12.3 s on cpu, seed 7
 repeat: kfuzz run mine.py --max-time 60s --seed 7
 """.replace("7 s  750", "8 s  750")
@@ -107,7 +118,7 @@ def test_start_up_is_told_apart() -> None:
 def test_refusals_say_what_to_declare() -> None:
     shown = text_of([finished(refusals=(REFUSAL,)), RunFinished(1.0, False, 7, "cpu")])
     assert (
-        "refuses non-contiguous input (31 cases); to make it explicit declare "
+        "rejects non-contiguous input (31 cases); to make it explicit, declare "
         'layouts="contiguous"; it raised ValueError: no' in shown
     )
 
@@ -127,8 +138,11 @@ def test_a_failure_that_was_not_confirmed_is_told_beside_its_contract() -> None:
     }
     end = RunFinished(1.0, False, 7, "cpu")
     shown = text_of([finished(open_, contracts=tallies), end])
-    told = "C-PRC-01 (3 decided, 1 undecided; a failure was not confirmed)"
-    assert f"under_specified  {told}, K-MEM-02 (0 decided, 7 undecided)" in shown
+    told = "(3 decided, 1 undecided; a failure was not confirmed)"
+    lines = [line.split() for line in shown.splitlines() if "undecided  " in line]
+    assert [line[1] for line in lines] == ["C-PRC-01:", "K-MEM-02:"]
+    assert f"intermediate precision {told}" in shown
+    assert "uninitialized memory is read (7 undecided)" in shown
     assert "was not confirmed" not in text_of([finished(closed), end])
 
 
@@ -142,21 +156,43 @@ def test_nothing_decided_never_conforms() -> None:
 @pytest.mark.parametrize(
     ("tried", "told"),
     [
-        (Tried(14, 9, 9), "conforms (barely tried: 14 cases)  K-VAL-01 (400 decided"),
-        (Tried(1, 1, 1), "conforms (barely tried: 1 case)  K-VAL-01"),
-        (Tried(412, 3, 1), "conforms (barely tried: 412 cases of 3 structures)  K-VAL"),
-        (Tried(412, 20, 20), "conforms         K-VAL-01"),
-        (Tried(412, 1), "conforms         K-VAL-01"),
-        (None, "conforms         K-VAL-01"),
+        (Tried(14, 9, 9), " (barely tried: 14 cases)"),
+        (Tried(1, 1, 1), " (barely tried: 1 case)"),
+        (Tried(412, 3, 1), " (barely tried: 412 cases of 3 structures)"),
+        (Tried(412, 20, 20), ""),
+        (Tried(412, 1), ""),
+        (None, ""),
     ],
 )
 def test_conforms_says_so_where_little_was_tried(
     tried: Tried | None, told: str
 ) -> None:
     found = finding()
-    shown = text_of([finished(found, tried=tried), RunFinished(1.0, False, 7, "cpu")])
-    assert f"  {told}" in shown
-    assert "violates         C-PRC-01 (40 decided" in shown
+    events = [finished(found, tried=tried), RunFinished(1.0, False, 7, "cpu")]
+    shown = text_of(events)
+    assert f"  1 contract holds{told}, 1 does not apply (-v lists them)\n" in shown
+    head = f"conforms{told}".ljust(len("under_specified"))
+    shown = text_of(events, verbose=True)
+    assert f"  {head}  K-VAL-01 (400 decided, 12 undecided)\n" in shown
+    assert "  not_applicable   C-EXC-01\n" in shown
+    assert "violates         C-PRC-01 (30 of 40 decided cases failed, 2" in shown
+
+
+def test_the_end_of_a_run_lists_what_fails_one_a_line() -> None:
+    """A known finding is not in the list; a stored one that still fails is."""
+    one, two = finding(), finding(kernel="relu")
+    known = finding(kernel="gelu", state=State.KNOWN)
+    stale = FindingReplayed(
+        NODE, "old-C-1", "C-1", State.CONFIRMED, "", ReplayOutcome.FAILS, 3, 3, "off"
+    )
+    end = RunFinished(1.0, False, 7, "cpu")
+    shown = text_of([stale, finished(one, two, known), end]).splitlines()
+    assert [line for line in shown if line.startswith("FAILED ")] == [
+        f"FAILED {one.id} - softmax: wrong value in out",
+        f"FAILED {two.id} - relu: wrong value in out",
+        "FAILED old-C-1 - off",
+    ]
+    assert not [line for line in text_of([end]).splitlines() if "FAILED" in line]
 
 
 def test_quiet_keeps_findings_and_drops_progress_and_notes() -> None:

@@ -170,7 +170,7 @@ class Record:
             verdict = Verdict.UNDER_SPECIFIED
         else:
             verdict = Verdict.NOT_APPLICABLE
-        return ContractTally(verdict, kept + broken, undecided)
+        return ContractTally(verdict, kept + broken, undecided, broken)
 
 
 def _has_elements(case: Case) -> bool:
