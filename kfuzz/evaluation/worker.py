@@ -25,7 +25,7 @@ from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.observing import observe
 from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.execution.calls.branches import Watch, watch
-from kfuzz.execution.calls.compiling import beat_while_compiling
+from kfuzz.execution.calls.compiling import beat_while_compiling, clock
 from kfuzz.execution.calls.occupied import Holder, follow, tell
 from kfuzz.execution.calls.phases import Phases
 from kfuzz.execution.device.backends import backend_of
@@ -37,10 +37,11 @@ from kfuzz.targets.load import Source, load
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
 # has the process, as a `Holder`, its third counts, modulo 256, what shows that an
-# interpreted call gets on. What follows in its file are stacks, written when the signal
-# comes.
+# interpreted call gets on, its fourth says whether something is being compiled. What
+# follows in its file are stacks, written when the signal comes.
 PULSE_BYTES: Final = 8
 CALL_BYTES: Final = 2
+COMPILING_BYTE: Final = 3
 STACK_SIGNAL: Final = signal.SIGUSR2
 
 Reply = dict[str, Any]
@@ -181,9 +182,13 @@ class Worker:
         def get_on() -> None:
             pulse[CALL_BYTES] = (pulse[CALL_BYTES] + 1) % 256
 
+        def compiles(under_way: bool) -> None:
+            pulse[COMPILING_BYTE] = under_way
+
         self._pulse, self._stacks = pulse, file
         self._need().on_run = beat
         beat_while_compiling(beat)
+        clock.on_change = compiles
         tell(occupied)
         follow(get_on)
 

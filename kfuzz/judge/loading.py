@@ -4,6 +4,7 @@ Its cases are judged in the campaign's process, while its calls run in a child.
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,8 +45,10 @@ class JudgedRunner(Runner):
     def open(self) -> None:
         """Do nothing: a candidate's child is started when it is asked for."""
 
-    def judge(self, case: Case, depth: Depth) -> CaseReport:
-        """Run and judge one case.
+    def judge(
+        self, case: Case, depth: Depth, *, patience: float = math.inf
+    ) -> CaseReport:
+        """Run and judge one case; what is compiled for it gets all the time it takes.
 
         Raises:
             Stopped: once the run's time is over.

@@ -54,7 +54,7 @@ class FakeRunner:
         self.pending -= 1
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
-    def judge(self, case: Case, depth: str) -> CaseReport:
+    def judge(self, case: Case, depth: str, patience: float = 0) -> CaseReport:
         assert not self.pending, "the child is busy"
         self.cases.append(case)
         self.depths.append(depth)

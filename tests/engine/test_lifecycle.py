@@ -45,7 +45,7 @@ class Scripted:
     def prepare(self, children: int) -> None:
         self.prepared += 1
 
-    def judge(self, case: Case, depth: str) -> CaseReport:
+    def judge(self, case: Case, depth: str, patience: float = 0) -> CaseReport:
         return self._report(self.fails(case), depth)
 
     def judge_each(

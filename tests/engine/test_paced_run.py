@@ -27,6 +27,53 @@ def slow_relu(x):
 """
 
 
+COMPILES = """
+import time
+
+import torch
+
+import kfuzz
+from kfuzz.contracts import operators as ops
+from kfuzz.execution.calls.compiling import at_work
+
+seen = set()
+
+
+@kfuzz.kernel(ops.relu)
+def compiles_for_long(x):
+    if x.shape not in seen:
+        with at_work():
+            time.sleep(60 if x.numel() > 8000 else 0.01)
+        seen.add(x.shape)
+    return torch.relu(x)
+"""
+
+
+def test_a_compilation_that_takes_a_minute_does_not_hold_up_the_search(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "long.py").write_text(COMPILES, encoding="utf-8")
+    config = RunConfig(
+        targets=(str(tmp_path / "long.py"),),
+        root=tmp_path,
+        corpus=tmp_path / "corpus",
+        seed=1,
+        budget=Budget(max_time=10.0),
+        device="cpu",
+        contracts=("K-LIV-*", "K-VAL-*"),
+    )
+    told, finished = [], []
+    for event in run(config, stop=threading.Event()):
+        if isinstance(event, Notice):
+            told.append(event.message)
+        elif isinstance(event, KernelFinished):
+            finished.append(event)
+    [kernel] = finished
+    assert not kernel.findings
+    assert kernel.cases > 50
+    assert any("are tried late" in text for text in told)
+
+
 @pytest.mark.parametrize("limited", [True, False])
 def test_what_takes_long_is_tried_late_where_time_is_limited(
     tmp_path: Path, limited: bool

@@ -9,8 +9,13 @@ import time
 import pytest
 
 from kfuzz.engine.workers import served
-from kfuzz.engine.workers.served import Served, new_pulse, processor_seconds
-from kfuzz.evaluation.worker import CALL_BYTES
+from kfuzz.engine.workers.served import (
+    CompilesLong,
+    Served,
+    new_pulse,
+    processor_seconds,
+)
+from kfuzz.evaluation.worker import CALL_BYTES, COMPILING_BYTE
 from kfuzz.execution.calls import occupied
 from kfuzz.execution.calls.occupied import Holder
 from kfuzz.execution.processes import ChildTimeout
@@ -173,3 +178,20 @@ def test_the_kernel_has_the_process_from_its_call_to_its_end():
         raise ValueError("no tile")
     assert told == [Holder.KERNEL, Holder.DEVICE, Holder.KFUZZ]
     occupied.tell(lambda holder: None)
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_what_compiles_for_longer_than_it_may_is_given_up(monkeypatch, compiles):
+    clock = [0.0]
+
+    def monotonic():
+        clock[0] += 0.1
+        return clock[0]
+
+    monkeypatch.setattr(served.time, "monotonic", monotonic)
+    monkeypatch.setattr(served, "processor_seconds", lambda pid: 0.0)
+    peer = Served(Silent(), new_pulse(), lambda: False)
+    os.pwrite(peer.pulse, bytes([compiles]), COMPILING_BYTE)
+    peer.send({})
+    with pytest.raises(CompilesLong if compiles else ChildTimeout):
+        peer.wait(10.0, compiling=4.0)

@@ -188,7 +188,7 @@ class Suspecting:
         self.alone, self.asked = alone, 0
         self.judged: list[Case] = []
 
-    def judge(self, case: Case, depth: str) -> CaseReport:
+    def judge(self, case: Case, depth: str, patience: float = 0) -> CaseReport:
         self.judged.append(case)
         return FAILS if case == ACCUSED else SUSPECTS
 

@@ -18,6 +18,7 @@ from kfuzz.engine.search.case_drawing import batches_of, search_round
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.backend import runs_on
 from kfuzz.engine.workers.runner import ENDS_CHILD
+from kfuzz.engine.workers.served import CompilesLong
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
 from kfuzz.execution.device.backend import Batches
@@ -199,9 +200,27 @@ class BatchRound:
             return
         with self._round.guarded():
             start = time.perf_counter()
-            made = self._kernel.runner.prefiltered()
+            try:
+                made = self._prefiltered()
+            except CompilesLong as given_up:
+                self._put_off(given_up.seconds)
+                return
             self._learn_cost(batch, made, time.perf_counter() - start)
             self._take(batch, made)
+
+    def _prefiltered(self) -> Screened:
+        """Return what the batch under way gives, unless it compiles for too long."""
+        pace, drawn = self._kernel.pace, self._drawn
+        if pace is None or drawn is None:
+            return self._kernel.runner.prefiltered()
+        return self._kernel.runner.prefiltered(patience=pace.batches.patience(drawn))
+
+    def _put_off(self, seconds: float) -> None:
+        """Have the batch wait that was given up."""
+        assert self._kernel.pace is not None
+        assert self._drawn is not None
+        self._kernel.pace.batches.put_off(self._drawn, seconds)
+        self.waiting = True
 
     def _learn_cost(self, batch: Burst, made: Screened, waited: float) -> None:
         """Count what a batch cost, by its child, or by the wait for it."""

@@ -278,6 +278,10 @@ class Compilations:
         rate, is_known = self._rate(traits)
         return not is_known and rate >= 1 / 2
 
+    def is_known(self, traits: Traits) -> bool:
+        """Whether a structure was compiled for that shares all that seems to count."""
+        return self._rate(traits)[1]
+
     def take(self, traits: Traits, spent: Spending, *, beside: bool = False) -> None:
         """Take what was compiled for a structure, which was enough.
 
@@ -316,6 +320,12 @@ class Compilations:
         """Take it that compiling for a structure takes longer than some seconds."""
         self._needed.take(traits.row, seconds)
         self._compiled.take(traits.row, seconds)
+
+    def take_given_up(self, traits: Traits, seconds: float) -> None:
+        """Take it that a structure needs one, which was given up after some seconds."""
+        self.take_failed(traits, seconds)
+        for odds in self._witnessed(traits, compiled=True):
+            odds.seen.append(True)
 
     def key(self, traits: Traits) -> Key:
         """Return what structures have in common that share compiled kernels."""
@@ -458,6 +468,11 @@ class Costs:
             lately.append(spent.running)
         if self._reports <= _REVIEWED or self._reports % _REVIEWED == 0:
             self.version += 1
+
+    def take_given_up(self, traits: Traits, seconds: float) -> None:
+        """Take it that compiling for a structure was given up after some seconds."""
+        self.compilations.take_given_up(traits, seconds)
+        self.version += 1
 
     def take_built(self, traits: Traits, spent: Spending, *, done: bool = True) -> None:
         """Take what came of compiling for a structure beside the search.

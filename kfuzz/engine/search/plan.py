@@ -37,6 +37,8 @@ _DRAWING_SECONDS: Final = 0.003
 _LOOKING: Final = 0.1
 # Draws in a row while nothing may run, after which the cheapest does all the same.
 _STUCK: Final = 64
+# A compilation is given up after so many times what it was expected or allowed to take.
+_PATIENCE: Final = 2.0
 _QUICK, _BEST, _OLDEST = "quick", "best", "oldest"
 
 
@@ -50,6 +52,7 @@ class Waiting(Generic[T]):
         traits: what its costs depend on.
         expected: what it is expected to cost.
         version: of the costs from which that follows.
+        given_up: seconds after which compiling for it was given up; 0 if it was not.
     """
 
     item: T
@@ -57,6 +60,14 @@ class Waiting(Generic[T]):
     traits: Traits
     expected: Expected
     version: int
+    given_up: float = 0.0
+
+    def review(self, costs: Costs) -> None:
+        """Work out anew what it is expected to cost."""
+        self.expected, self.version = costs.expected(self.traits), costs.version
+        if self.given_up and not costs.compilations.is_known(self.traits):
+            longer = max(self.expected.compiling, _PATIENCE * self.given_up)
+            self.expected = Expected(longer, self.expected.running)
 
 
 class Plan(Generic[T]):
@@ -132,6 +143,33 @@ class Plan(Generic[T]):
             return None
         return self._chosen(chosen, kind)
 
+    def put_off(self, item: T, seconds: float) -> None:
+        """Have something wait that was given up, for it took too long to compile.
+
+        Args:
+            item: what was to run.
+            seconds: after which it was given up.
+        """
+        self.ran(item, seconds)
+        case, members = _structure(item)
+        traits = traits_of(case, members)
+        self._costs.take_given_up(traits, seconds)
+        made = Waiting(item, case, traits, Expected(seconds, 0.0), -1, seconds)
+        made.review(self._costs)
+        self.waiting.append(made)
+
+    def patience(self, item: T) -> float:
+        """Return the seconds after which compiling for something is given up.
+
+        What a case may cost is known before it runs as a guess alone: one that compiles
+        for half a minute would take the time of thousands.
+        """
+        traits, compilations = traits_of(*_structure(item)), self._costs.compilations
+        if traits.small or not compilations.measured:
+            return math.inf
+        expected = compilations.expected(traits)
+        return _PATIENCE * max(self._limit(), compilations.ordinary, expected)
+
     def to_compile(self) -> Iterator[Waiting[T]]:
         """Yield what waits for a compilation: what may run now, then what is dear."""
         self._review()
@@ -192,8 +230,7 @@ class Plan(Generic[T]):
         """Work out anew what the structures that wait are expected to cost."""
         for each in self.waiting:
             if each.version != self._costs.version:
-                each.expected = self._costs.expected(each.traits)
-                each.version = self._costs.version
+                each.review(self._costs)
 
     def told(self) -> str:
         """Return what is tried late, in words; "" if nothing is."""

@@ -1,5 +1,6 @@
 """One round of one kernel: its cases are judged until one shows something new."""
 
+import math
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ from kfuzz.engine.search.record import Record
 from kfuzz.engine.workers.faults import charged, is_fault
 from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.served import CompilesLong
 from kfuzz.execution.calls.branches import source_of
 from kfuzz.targets.load import LoadedKernel
 
@@ -246,11 +248,17 @@ class Round:
         except KfuzzError as error:
             self.error = error
 
-    def _judged(self, case: Case, *, suspect: bool, settled: bool) -> CaseReport:
+    def _judged(self, case: Case, *, suspect: bool, settled: bool) -> CaseReport | None:
         """Judge a case, see `judge`; raises what keeps kfuzz from judging it."""
         runner, pace = self._kernel.runner, self._kernel.pace
+        patience = math.inf if pace is None else pace.cases.patience(case)
         start = time.perf_counter()
-        report = runner.judge(case, Depth.SEARCH)
+        try:
+            report = runner.judge(case, Depth.SEARCH, patience=patience)
+        except CompilesLong as given_up:
+            assert pace is not None
+            pace.cases.put_off(case, given_up.seconds)
+            return None
         if pace is not None:
             waited, ran = time.perf_counter() - start, _has_run(report)
             pace.costs.take(case, runner.spending, waited, ran=ran)

@@ -105,7 +105,8 @@ class Children:
         self._anew = anew
         self._standing: Served | None = None
         self._importing: Served | None = None
-        self._spares: list[Served] = []
+        # By whether they import the kernel's file by themselves.
+        self._spares: dict[bool, list[Served]] = {False: [], True: []}
 
     @property
     def fences(self) -> bool:
@@ -176,8 +177,8 @@ class Children:
         """
         started: list[Served] = []
         try:
-            while self._spares and len(started) < count and not anew:
-                started.append(self._spares.pop(0))
+            while self._spares[anew] and len(started) < count:
+                started.append(self._spares[anew].pop(0))
             while len(started) < count:
                 started.append(self._start(anew=anew))
             for number, served in enumerate(started):
@@ -227,18 +228,27 @@ class Children:
         with ThreadPoolExecutor(max(len(peers), 1)) as pool:
             list(pool.map(Served.discard, peers))
 
-    def prepare(self, count: int) -> None:
-        """Have children get ready, so many that at least `count` wait to be used."""
-        while len(self._spares) < count:
-            self._spares.append(self._start())
+    def prepare(self, count: int, *, anew: bool = False) -> None:
+        """Have children get ready, so many that at least `count` wait to be used.
+
+        Args:
+            count: how many.
+            anew: whether they import the kernel's file by themselves; none are needed
+                where all do, or where one that did stays.
+        """
+        if anew and (not self.forked or self._importing is not None):
+            return
+        while len(self._spares[anew]) < count:
+            self._spares[anew].append(self._start(anew=anew))
 
     def close(self) -> None:
         """End the one that stays, and those that were prepared."""
-        for served in (self._standing, self._importing, *self._spares):
+        spares = [spare for spares in self._spares.values() for spare in spares]
+        for served in (self._standing, self._importing, *spares):
             if served is not None:
                 served.discard()
         self._standing = self._importing = None
-        self._spares = []
+        self._spares = {False: [], True: []}
 
     def _worker(self) -> Worker:
         """Return a worker in this process; it has the kernel at hand."""

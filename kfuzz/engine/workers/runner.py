@@ -6,6 +6,7 @@ Before that it is a suspicion, raised after a shorter limit so that a search doe
 not stand still.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -35,7 +36,7 @@ from kfuzz.engine.workers.faults import (
     is_hang,
     lost_memory,
 )
-from kfuzz.engine.workers.served import Served
+from kfuzz.engine.workers.served import CompilesLong, Served
 from kfuzz.engine.workers.templates import OPEN_SECONDS, home_of
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
@@ -140,17 +141,25 @@ class Runner:
         """
         self._children.standing()
 
-    def judge(self, case: Case, depth: Depth) -> CaseReport:
+    def judge(
+        self, case: Case, depth: Depth, *, patience: float = math.inf
+    ) -> CaseReport:
         """Run and judge one case.
+
+        Args:
+            case: the case.
+            depth: how far it is judged.
+            patience: seconds that may be spent on compiling for it.
 
         Raises:
             BindingError: if the kernel cannot be opened any more.
             BuildError: if something cannot be built for its calls.
+            CompilesLong: if compiling for it takes longer.
             HarnessError: if kfuzz's own side fails.
         """
         message = _question(case, depth)
         limit = self._hang_limit() if case.large else self._suspect_limit()
-        report = self._judge(message, limit)
+        report = self._judge(message, limit, patience)
         if self.fault and is_fault(report) and _is_beside(case, self.fault):
             return faults.charged(report, self.fault)
         return report
@@ -255,6 +264,7 @@ class Runner:
         """
         if self._children.apart and self.place.has.asynchronous:
             self._children.prepare(children)
+            self._children.prepare(1, anew=True)
 
     def locate(self, case: Case) -> tuple[Case, Failure] | None:
         """Return the fence to blame for a case that died of a fault, if one is.
@@ -325,20 +335,24 @@ class Runner:
         """
         self._prefiltering = self._send({"do": "screen", "burst": encode(batch)})
 
-    def prefiltered(self) -> Screened:
+    def prefiltered(self, *, patience: float = math.inf) -> Screened:
         """Return what prefiltering the batch submitted last gives.
 
         Of one that ends its process, or takes too long, only that is known.
 
+        Args:
+            patience: seconds that may be spent on compiling for it.
+
         Raises:
             BindingError: if the operator's oracle or error model is malformed.
+            CompilesLong: if compiling for it takes longer.
             HarnessError: if kfuzz's own side fails, or no batch is under way.
         """
         peer, self._prefiltering = self._prefiltering, None
         if peer is None:
             raise HarnessError("no batch is being prefiltered")
         try:
-            reply = self._reply_to_batch(peer)
+            reply = self._reply_to_batch(peer, patience)
         except ChildTimeout:
             ours = not peer.is_in_kernel()
             self._children.replace(peer)
@@ -387,10 +401,12 @@ class Runner:
             peer.send(message)
         return peer
 
-    def _judge(self, message: dict[str, Any], limit: float) -> CaseReport:
+    def _judge(
+        self, message: dict[str, Any], limit: float, patience: float = math.inf
+    ) -> CaseReport:
         peer = self._send(message)
         start = time.perf_counter()
-        report = self._take(peer, limit, established=False)
+        report = self._take(peer, limit, established=False, patience=patience)
         if not peer.lost:
             self._learn(time.perf_counter() - start)
             self._passed = message
@@ -498,10 +514,17 @@ class Runner:
         peer.send(message)
         return self._take(peer, limit, established=True)
 
-    def _take(self, peer: Served, limit: float, *, established: bool) -> CaseReport:
+    def _take(
+        self,
+        peer: Served,
+        limit: float,
+        *,
+        established: bool,
+        patience: float = math.inf,
+    ) -> CaseReport:
         """Return the report of the request under way, whatever happens."""
         try:
-            reply = self._reply(peer, limit)
+            reply = self._reply(peer, limit, patience)
         except ChildTimeout:
             ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
             limit = peer.limit(limit, on_device=self._hang_limit())
@@ -527,22 +550,28 @@ class Runner:
             peer.discard()
         return report
 
-    def _reply(self, peer: Served, limit: float) -> dict[str, Any]:
+    def _reply(
+        self, peer: Served, limit: float, patience: float = math.inf
+    ) -> dict[str, Any]:
         """Wait for a reply and take what it says of branches and of its child.
 
         Raises:
             BindingError, BuildError: as the child does: it would in every other case.
             ChildRaised: what else it raises, in kfuzz's own part.
             ChildDied, ChildTimeout: if there is no reply.
+            CompilesLong: if there is none yet since it compiles; its child is ended.
         """
         told = None
         self.spending = None
         try:
-            reply = peer.wait(limit, on_device=self._hang_limit())
+            reply = peer.wait(limit, on_device=self._hang_limit(), compiling=patience)
             if reply.get("branches") is not None:
                 told = decode(Branches, reply["branches"], "branches")
             if reply.get("spending") is not None:
                 self.spending = decode(Spending, reply["spending"], "spending")
+        except CompilesLong:
+            self._children.replace(peer)
+            raise
         except ChildRaised as raised:
             if raised.type in _OF_KERNEL:
                 raise _OF_KERNEL[raised.type](raised.message) from None
@@ -556,16 +585,17 @@ class Runner:
             self._children.replace(peer)
         return reply
 
-    def _reply_to_batch(self, peer: Served) -> dict[str, Any]:
+    def _reply_to_batch(self, peer: Served, patience: float) -> dict[str, Any]:
         """Wait for what a prefilter says; kfuzz's own work is no hang of the kernel.
 
         Raises:
+            CompilesLong: as `_reply` does.
             ChildTimeout: if the kernel, or kfuzz by far, takes too long.
         """
         deadline = time.monotonic() + FIRST_SECONDS
         while True:
             try:
-                return self._reply(peer, self._suspect_limit())
+                return self._reply(peer, self._suspect_limit(), patience)
             except ChildTimeout:
                 if peer.is_in_kernel() or time.monotonic() >= deadline:
                     raise

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
-from kfuzz.evaluation.worker import CALL_BYTES, PULSE_BYTES, STACK_SIGNAL
+from kfuzz.evaluation.worker import (
+    CALL_BYTES,
+    COMPILING_BYTE,
+    PULSE_BYTES,
+    STACK_SIGNAL,
+)
 from kfuzz.execution.calls.occupied import Holder
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
 
@@ -45,6 +50,18 @@ class Peer(Protocol):
         """End it at once."""
 
 
+class CompilesLong(Exception):
+    """A request is given up, since something takes too long to compile for it.
+
+    Attributes:
+        seconds: how long it has been compiling.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"compiling for more than {seconds:.1f} s")
+        self.seconds = seconds
+
+
 class Served:
     """A peer with its pulse: the count of kernel calls that it shares.
 
@@ -73,7 +90,13 @@ class Served:
         self.busy = True
         self.peer.send(message)
 
-    def wait(self, limit: float, *, on_device: float = math.inf) -> dict[str, Any]:
+    def wait(
+        self,
+        limit: float,
+        *,
+        on_device: float = math.inf,
+        compiling: float = math.inf,
+    ) -> dict[str, Any]:
         """Return the reply; limits are per kernel call, not per request.
 
         They begin anew with each program of an interpreted call, within reason.
@@ -82,11 +105,18 @@ class Served:
             limit: seconds, of which a child that computes gets half in processor
                 time.
             on_device: seconds for which a device alone may be waited for.
+            compiling: seconds that compilations may take, all together.
+
+        Raises:
+            ChildDied, ChildRaised: as the child does.
+            ChildTimeout: once a limit has passed.
+            CompilesLong: if compilations take longer than they may.
         """
         beat, self._progresses = self._beat(), False
+        compiled, look = 0.0, min(limit, LOOK_SECONDS)
         while True:
             try:
-                reply = self.peer.wait(min(limit, LOOK_SECONDS))
+                reply = self.peer.wait(look)
                 self.busy = False
                 return reply
             except ChildRaised:
@@ -97,6 +127,10 @@ class Served:
                     self.discard()
                     raise Stopped from None
                 now = self._beat()
+                if now and now[COMPILING_BYTE]:
+                    compiled += look
+                    if compiled >= compiling:
+                        raise CompilesLong(compiled) from None
                 if now[:CALL_BYTES] != beat[:CALL_BYTES]:
                     beat, self._since = now, self._now()
                     self._begun = self._since

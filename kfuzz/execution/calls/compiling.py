@@ -26,11 +26,13 @@ class Clock:
     Attributes:
         seconds: of those that have ended.
         compiled: how often a compiler ran, and found nothing in a cache.
+        on_change: called with whether one is under way, whenever that changes.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.compiled = 0
+        self.on_change: Callable[[bool], None] = lambda under_way: None
         self._since: float | None = None
         self._is_cached = False
 
@@ -38,6 +40,7 @@ class Clock:
         """Take it that a compilation starts."""
         if self._since is None:
             self._since, self._is_cached = time.perf_counter(), False
+            self.on_change(True)
 
     def read(self) -> None:
         """Take it that the compilation under way found all in a cache."""
@@ -49,6 +52,7 @@ class Clock:
             self.seconds += time.perf_counter() - self._since
             self.compiled += not self._is_cached
             self._since = None
+            self.on_change(False)
 
 
 clock: Final = Clock()
