@@ -262,6 +262,11 @@ class ContractClass:
     changed_data: bool = False
     explained: bool = False
 
+    @property
+    def compares(self) -> bool:
+        """Whether a case that decides it has values compared with the oracle's."""
+        return self.of_values and not self.beyond_bounds and not self.by_occasion
+
     def binds(self, operator: "Operator", claims: Declaration) -> bool:
         """Whether it binds an operator under a declaration.
 

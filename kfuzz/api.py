@@ -12,7 +12,6 @@ from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.errors import BackendError, HarnessError, UsageError, suggestion
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding, Target
-from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.replay.replayer import replay as replay_all
 from kfuzz.engine.search.campaign import run_kernels
@@ -60,8 +59,8 @@ def falsify(
         UsageError: if the kernel is not bound, a limit is not positive, both limits
             are None, or kfuzz is importing the kernel's file.
         BackendError: if the kernel needs a GPU and there is none.
-        HarnessError: if kfuzz could judge no case, for example because the kernel's
-            source cannot be built.
+        HarnessError: if no value was compared, for example because the kernel's source
+            cannot be built or the kernel rejects every case.
     """
     _require_no_import()
     if not isinstance(kernel, BoundKernel):
@@ -95,10 +94,9 @@ def falsify(
                     told.append(event.message)
                 case KernelFinished(needs_gpu=True) if not found:
                     raise BackendError("; ".join(told), where=kernel.name)
-                case KernelFinished(cases=0):
-                    verdicts = {t.verdict for t in event.contracts.values()}
-                    if Verdict.ERROR in verdicts:
-                        raise HarnessError("; ".join(told), where=kernel.name)
+                case KernelFinished(uncompared=why) if why and not found:
+                    text = "; ".join([f"no value was compared: {why}", *told])
+                    raise HarnessError(text, where=kernel.name)
                 case _:
                     pass
     return list(found.values())

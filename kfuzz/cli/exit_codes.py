@@ -54,7 +54,8 @@ def code_of_search(
         interrupted: whether a signal ended it: what else came of it is then not all.
         violated: whether something is charged.
         failed: whether kfuzz could not judge something.
-        ran: whether anything was judged: if nothing was, that is no success.
+        ran: whether values were compared of all that was to be judged: else that is
+            no success.
         lacking: whether something could not be judged for want of a GPU.
     """
     if interrupted:
@@ -89,6 +90,7 @@ class Outcome:
         self._violated = self._interrupted = False
         self._error = self._lacking = False
         self._cases = 0
+        self._uncompared = False
 
     def feed(self, event: Event) -> None:
         """Take the next event."""
@@ -97,6 +99,7 @@ class Outcome:
                 states = {finding.state for finding in event.findings}
                 self._violated |= bool(states & self._failing)
                 self._cases += event.cases
+                self._uncompared |= bool(event.uncompared)
                 tallies = event.contracts.values()
                 failed = any(t.verdict is Verdict.ERROR for t in tallies)
                 self._error |= failed and not event.needs_gpu
@@ -117,7 +120,7 @@ class Outcome:
             interrupted=self._interrupted,
             violated=self._violated,
             failed=self._error,
-            ran=self._cases > 0,
+            ran=self._cases > 0 and not self._uncompared,
             lacking=self._lacking,
         )
 

@@ -31,8 +31,9 @@ def run(**given: Any) -> int:
     as KFUZZ_MAX_TIME does for --max-time; `kfuzz config` prints what holds.
 
     Exit codes: 0 nothing found, 1 a violation, 2 usage, 3 internal error,
-    4 nothing to run, 5 device missing, or a kernel needs a GPU and there is none, 130
-    interrupted, violation or not (everything is saved).
+    4 nothing to run, or no value of some kernel was compared, 5 device missing, or a
+    kernel needs a GPU and there is none, 130 interrupted, violation or not
+    (everything is saved).
     """
     started = time.monotonic()
     project = open_project(given["corpus"])

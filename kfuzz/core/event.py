@@ -232,6 +232,8 @@ class KernelFinished:
             fault when touched.
         needs_gpu: whether nothing could be judged of it, for want of a GPU.
         tried: what its verdicts rest on; None where that was not told.
+        uncompared: why no value was compared with the oracle's; "" if one was, if it
+            was not asked for, and if the kernel violates a contract.
     """
 
     kernel: str
@@ -251,6 +253,7 @@ class KernelFinished:
     fenced: bool = False
     needs_gpu: bool = False
     tried: Tried | None = None
+    uncompared: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.calibration import Calibration
 from kfuzz.core.errors import UsageError
-from kfuzz.core.statement import Statement
+from kfuzz.core.statement import KernelStatement, Statement
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.report.output_files import require_writable, write_or_raise
@@ -116,7 +116,8 @@ def grade(
     """Run the suite and write a conformance statement.
 
     Exit codes: 0 no violation, 1 a violation that is neither known nor a listed
-    defect, 2 usage, 3 internal error, 4 nothing to run, 5 device missing, 130
+    defect, 2 usage, 3 internal error, 4 nothing to run, or no value of some
+    kernel was compared, 5 device missing, 130
     interrupted, violation or not (the statement says so).
     """
     started = time.monotonic()
@@ -179,8 +180,21 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
         interrupted=statement.interrupted,
         violated=bool(faults),
         failed=any(g.verdict is Verdict.ERROR for g in graded),
-        ran=any(kernel.cases for kernel in statement.kernels),
+        ran=bool(statement.kernels) and all(map(_is_judged, statement.kernels)),
     )
+
+
+def _is_judged(kernel: KernelStatement) -> bool:
+    """Whether values of a kernel were compared, where the statement asks for it."""
+    from kfuzz.contracts.classes import CLASSES
+
+    if any(fault.state in CHARGED for fault in kernel.findings):
+        return True
+    every = kernel.contracts
+    if not kernel.cases:
+        return False
+    wanted = {n for n in every if n in CLASSES and CLASSES[n].compares} or set(every)
+    return any(graded.decided for n, graded in every.items() if n in wanted)
 
 
 def _graded(

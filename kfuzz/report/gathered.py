@@ -222,9 +222,14 @@ class Gathered:
             )
 
 
-def headline(findings: Iterable[Shown]) -> list[tuple[Verdict | State, str]]:
+def uncompared(kernels: int) -> str:
+    """Return of how many kernels no value was compared, in words."""
+    return f"no value compared for {kernels} kernel{'s' if kernels > 1 else ''}"
+
+
+def headline(run: Gathered) -> list[tuple[Verdict | State, str]]:
     """Return what was found: what it comes to, and how often, in words."""
-    counts = Counter(map(_comes_to, findings))
+    counts = Counter(map(_comes_to, run.findings))
     more = "s" if counts[Verdict.VIOLATES] > 1 else ""
     words: dict[Verdict | State, str] = {
         Verdict.VIOLATES: f"violation{more}",
@@ -233,7 +238,13 @@ def headline(findings: Iterable[Shown]) -> list[tuple[Verdict | State, str]]:
         Verdict.CONFORMS: "fixed",
     }
     told = [(k, f"{counts[k]} {text}") for k, text in words.items() if counts[k]]
-    return told or [(Verdict.CONFORMS, "no finding")]
+    idle = sum(bool(kernel.uncompared) for kernel in run.kernels.values())
+    if not told:
+        verdict = Verdict.UNDER_SPECIFIED if idle else Verdict.CONFORMS
+        told.append((verdict, "no finding"))
+    if idle:
+        told.append((Verdict.UNDER_SPECIFIED, uncompared(idle)))
+    return told
 
 
 def _comes_to(shown: Shown) -> Verdict | State:

@@ -177,6 +177,7 @@ def _kernel(event: KernelFinished) -> Document:
         "worst_ratio": _finite(event.worst_ratio),
         **_tried(event),
         "contracts": {name: _tally(t) for name, t in event.contracts.items()},
+        "uncompared": event.uncompared or None,
         "refusals": [asdict(refusal) for refusal in event.refusals],
         "notes": [asdict(note) for note in event.notes],
         "findings": [

@@ -43,9 +43,9 @@ def kernel_lines(kernel: KernelFinished, *, verbose: bool = False) -> list[str]:
         verdicts = verdict_lines(kernel.contracts, open_, tried=kernel.tried)
     else:
         verdicts = verdict_block(kernel, open_)
+    if kernel.uncompared:
+        lines.append(f"  {nothing_compared(kernel)}")
     lines += [f"  {line}" for line in verdicts]
-    if not any(t.decided for t in kernel.contracts.values()):
-        lines.append("  nothing was decided: this run checked nothing of this kernel")
     if kernel.bursts:
         lines.append(
             f"  {kernel.screened} of {counted(kernel.cases, 'case')} ran in batches of "
@@ -67,7 +67,10 @@ def verdict_block(
     width = max(map(len, _NAMED.values()))
     for verdict, word in _NAMED.items():
         for name, tally in tallies.items():
-            if tally.verdict is verdict:
+            if tally.verdict is not verdict:
+                continue
+            is_open = name in unsettled or verdict is not Verdict.UNDER_SPECIFIED
+            if is_open or not kernel.uncompared:  # else all are, for one reason
                 counts = _counts(tally, name in unsettled)
                 yield f"{word:<{width}}  {titled(name)}" + (
                     f" ({counts})" if counts else ""
@@ -109,6 +112,12 @@ def verdict_lines(
             few = barely(tried) if verdict is Verdict.CONFORMS else ""
             head = f"{verdict} ({few})" if few else verdict
             yield f"{head:<{width}}  {', '.join(texts)}"
+
+
+def nothing_compared(kernel: KernelFinished) -> str:
+    """Return that no value of a kernel was compared, and why; "" if one was."""
+    why = one_line(kernel.uncompared)
+    return f"no value was compared: {why}" if why else ""
 
 
 def barely(tried: Tried | None) -> str:

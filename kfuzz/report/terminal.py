@@ -20,7 +20,7 @@ from kfuzz.core.event import (
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import FAILING, State
 from kfuzz.report.finding_view import Depth, finding_lines, view
-from kfuzz.report.gathered import Shown
+from kfuzz.report.gathered import Shown, uncompared
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.progress import LiveLine, PlainLines
 from kfuzz.report.summary import kernel_lines, overview
@@ -191,10 +191,12 @@ class TerminalReport:
         words = counted(found, "finding") if found else "no finding"
         known = sum(f.state is State.KNOWN for k in self._finished for f in k.findings)
         words += f" ({known} of them known)" if known else ""
+        idle = sum(bool(k.uncompared) for k in self._finished)
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
         started = f" ({event.startup_s:.1f} s to start)" if event.startup_s else ""
+        judged = counted(cases, "case") + (f", {uncompared(idle)}" if idle else "")
         self._say(
-            f"{words} in {counted(cases, 'case')}, {event.elapsed_s:.1f} s{started} on "
+            f"{words} in {judged}, {event.elapsed_s:.1f} s{started} on "
             f"{event.device}, seed {event.seed}{stopped}"
         )
         if self._repeat:

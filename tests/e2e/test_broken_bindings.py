@@ -134,21 +134,21 @@ def searched(
     project: Project,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Callable[[str], tuple[int, str, str]]:
+) -> Callable[..., tuple[int, str, str]]:
     """Return what runs kfuzz on a file in this process, which has torch already."""
     monkeypatch.chdir(project.folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(apart, "events", campaign.run)
 
-    def run(text: str) -> tuple[int, str, str]:
+    def run(text: str, *more: str) -> tuple[int, str, str]:
         project.write("kernels.py", HEADER + text)
-        words = ["--device", "cpu", "--max-cases", "3", "--seed", "1"]
+        words = ["--device", "cpu", "--max-cases", "3", "--seed", "1", *more]
         return main(["run", "kernels.py", *words]), *capsys.readouterr()
 
     return run
 
 
-Searched = Callable[[str], tuple[int, str, str]]
+Searched = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -251,6 +251,25 @@ SOUND = {
         "lambda x, y: dict(x=x, y=y, n=x.numel())",
     ),
 }  # fmt: skip
+
+
+def test_a_run_that_compared_nothing_is_not_green(
+    searched: Searched, project: Project
+) -> None:
+    reference = "def reference(x):\n    return torch.polygamma(2, x.abs() + 1)"
+    kernel = "def derived(x):\n    return torch.polygamma(2, x.abs() + 1)"
+    sound = "\n\n@kfuzz.kernel(ops.relu)\ndef right(x):\n    return torch.relu(x)\n"
+    claims = ', dtypes="float32", shape_class="M > 0 and N > 0"'
+    text = bound("derived", ROWS, reference, kernel, claims=claims) + sound
+    code, out, _ = searched(text, "--report", "junit=junit.xml")
+    assert code == 4
+    why = "no value was compared: every case was undecided: y is undecided: no error "
+    assert f"  {why}rule for aten.polygamma\n" in out
+    assert "no value compared for 1 kernel, " in out
+    about = out.partition("\nkernels.py::derived\n")[2].partition("::right")[0]
+    assert "conforms" not in about
+    assert " hold" not in about
+    assert f'<error message="{why}' in (project.folder / "junit.xml").read_text()
 
 
 @pytest.mark.parametrize("name", SOUND)

@@ -124,3 +124,44 @@ def test_a_kernel_of_one_shape_is_tried_once_nothing_new_comes() -> None:
     assert record.tried().evidence is Evidence.THIN
     record.take(CASE, CONFORMS)
     assert record.tried().evidence is Evidence.ENOUGH
+
+
+MEMORY = {"K-MEM-01": Verdict.CONFORMS, "K-LIV-01": Verdict.CONFORMS}
+BOTH = frozenset({"K-VAL-01", "K-MEM-01", "K-LIV-01"})
+
+
+def verdicts(record: Record) -> dict[str, Verdict]:
+    return {n: t.verdict for n, t in record.tallies([], BOTH).items()}
+
+
+def test_memory_alone_conforms_to_nothing() -> None:
+    record = Record(BOTH, ("float32",))
+    for _ in range(3):
+        record.take(CASE, CaseReport(MEMORY))
+    assert Verdict.CONFORMS not in verdicts(record).values()
+    assert "without a result to compare with" in record.uncompared([], "")
+    record.take(CASE, CaseReport({**MEMORY, "K-VAL-01": Verdict.CONFORMS}))
+    assert set(verdicts(record).values()) == {Verdict.CONFORMS}
+    assert record.uncompared([], "") == ""
+
+
+def test_memory_alone_is_enough_where_nothing_else_is_asked_for() -> None:
+    record = Record(BOTH - {"K-VAL-01"}, ("float32",))
+    record.take(CASE, CaseReport(MEMORY))
+    assert record.uncompared([], "") == ""
+    assert verdicts(record)["K-MEM-01"] is Verdict.CONFORMS
+
+
+def test_why_no_value_was_compared() -> None:
+    record = Record(BOTH, ("float32",))
+    assert record.uncompared([], "time was up") == "time was up"
+    record.take(CASE, refused("RuntimeError: no half", "dtype float16"))
+    told = record.uncompared([], "time was up")
+    assert told == "every case was rejected: RuntimeError: no half"
+    undecided = CaseReport({"K-VAL-01": Verdict.UNDER_SPECIFIED})
+    for _ in range(2):
+        record.take(CASE, replace(undecided, notes=("y is undecided: no rule",)))
+    assert record.uncompared([], "") == (
+        "2 of 3 cases were undecided: y is undecided: no rule; "
+        "1 of 3 cases were rejected: RuntimeError: no half"
+    )

@@ -73,6 +73,7 @@ def test_a_run_has_the_documented_shape() -> None:
                     },
                     "C-EXC-01": {"verdict": "not_applicable"},
                 },
+                "uncompared": None,
                 "refusals": [],
                 "notes": [],
                 "findings": [

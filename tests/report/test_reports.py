@@ -15,14 +15,14 @@ from markdown_it import MarkdownIt
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.event import Event, Exited, Notice, Progress
+from kfuzz.core.event import Event, Exited, Notice, Progress, RunFinished
 from kfuzz.core.finding import Explanation
 from kfuzz.core.verdict import State, Tried
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.gathered import MAX_POINTS, Gathered
-from kfuzz.report.kinds import junit, markdown, sarif
+from kfuzz.report.kinds import html, junit, markdown, sarif
 from kfuzz.store import strict_json
-from tests.helpers.events import NODE, campaign, finished, saved
+from tests.helpers.events import NODE, UNDECIDED, campaign, finished, saved
 from tests.helpers.findings import finding
 from tests.helpers.reported import (
     COMMAND,
@@ -145,6 +145,26 @@ def test_junit_has_one_test_case_for_each_kernel_and_contract() -> None:
     text = failure.text or ""
     assert "x: float32[1, 3] contiguous = [[1, 1, 1]]" in text
     assert text.splitlines()[-1] == f"  replay    kfuzz replay {finding().id}"
+
+
+def test_every_report_says_that_nothing_was_compared() -> None:
+    idle = finished(contracts=UNDECIDED, uncompared="time was up")
+    events = [*campaign()[:-2], idle, RunFinished(1.0, False, 7, "cpu")]
+    told = "no value was compared: time was up"
+    assert results(gathered(events))["kfuzz"] == ("error", told)
+    (notice,) = sarif_of(events)["runs"][0]["invocations"][0][
+        "toolExecutionNotifications"
+    ]
+    assert notice["level"] == "warning"
+    assert told in notice["message"]["text"]
+    headline = "no finding, no value compared for 1 kernel"
+    page = markdown.document(gathered(events))
+    assert page.startswith(f"## kfuzz: {headline}\n")
+    assert told in page
+    whole = html.document(gathered(events))
+    assert f"<title>kfuzz report: {headline}</title>" in whole
+    assert told in whole
+    assert list(read_events(lines_of(events))) == events
 
 
 def test_what_an_error_cut_off_is_an_error_and_what_was_found_by_then_is_told() -> None:

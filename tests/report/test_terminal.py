@@ -147,10 +147,11 @@ def test_a_failure_that_was_not_confirmed_is_told_beside_its_contract() -> None:
 
 
 def test_nothing_decided_never_conforms() -> None:
-    events = [finished(contracts=UNDECIDED), RunFinished(1.0, False, 7, "cpu")]
-    shown = text_of(events)
+    told = finished(contracts=UNDECIDED, uncompared="time was up")
+    shown = text_of([told, RunFinished(1.0, False, 7, "cpu")])
     assert "conforms" not in shown
-    assert "nothing was decided" in shown
+    assert "  no value was compared: time was up\n" in shown
+    assert "no finding in 412 cases, no value compared for 1 kernel, " in shown
 
 
 @pytest.mark.parametrize(

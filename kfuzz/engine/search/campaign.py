@@ -292,7 +292,8 @@ class Campaign:
                 yield Notice(kernel.node_id, text)
             if kernel.pace is not None and (text := kernel.pace.told()):
                 yield Notice(kernel.node_id, text)
-            yield (made := finished_of(kernel, self.classes))
+            made = finished_of(kernel, self.classes, ending=self._ending(kernel))
+            yield made
             finished.append(made)
             if not kernel.loaded.target.reference:  # judged by a rule of its own
                 yield from watched(kernel, self.config.scale)
@@ -306,6 +307,18 @@ class Campaign:
         )
         if refused is not None:
             raise refused
+
+    def _ending(self, kernel: KernelSearch) -> str:
+        """Return why a kernel had no case, if it had none."""
+        if self.stop.is_set():
+            return "the run was interrupted before the first case"
+        if time.monotonic() >= self.search_end():
+            return "time was up before the first case"
+        if self._full():
+            return "the run had its findings before the first case"
+        if kernel.record.errors:
+            return "its search ended with an error before the first case"
+        return "no case was drawn"
 
     def _searched(self) -> Iterator[Event | KernelSearch]:
         """Search all kernels, take further what had to stop, and use what time is left.

@@ -55,12 +55,15 @@ def outside_notices(outside: Mapping[str, str]) -> Iterator[Notice]:
         yield Notice("", f"{text} replaying one takes the --target printed with it")
 
 
-def finished_of(kernel: KernelSearch, classes: Collection[str]) -> KernelFinished:
+def finished_of(
+    kernel: KernelSearch, classes: Collection[str], *, ending: str
+) -> KernelFinished:
     """Return what a kernel came to.
 
     Args:
         kernel: the kernel.
         classes: ids of the contract classes in force.
+        ending: why it had no case, if it had none.
     """
     record, findings = kernel.record, list(kernel.findings.values())
     return KernelFinished(
@@ -81,6 +84,7 @@ def finished_of(kernel: KernelSearch, classes: Collection[str]) -> KernelFinishe
         fenced=kernel.runner.fenced,
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
+        uncompared=record.uncompared(findings, ending),
     )
 
 

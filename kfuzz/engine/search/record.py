@@ -13,6 +13,8 @@ from kfuzz.core.verdict import CHARGED, CaseReport, Tried, Verdict
 from kfuzz.engine.search.refusals import Refusals
 from kfuzz.engine.search.strata import structure_of
 
+# The classes of which a case that decides them has values compared.
+_COMPARING: Final = frozenset(c.id for c in ATTRIBUTION if c.compares)
 _DECISIVE: Final = frozenset({Verdict.CONFORMS, Verdict.VIOLATES})
 
 
@@ -50,6 +52,9 @@ class Record:
     _on_elements: bool = False
     _decided: int = 0
     _structures: Counter[int] = field(default_factory=Counter)
+    # Cases without a compared value by what became of them, each with an example.
+    _idle: Counter[str] = field(default_factory=Counter)
+    _examples: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin without refusals."""
@@ -84,6 +89,8 @@ class Record:
             told = report.verdicts and report.refusal is None
             self._on_elements |= bool(told) and _has_elements(case)
         self._refusals.take(report)
+        if _COMPARING.isdisjoint(report.verdicts):
+            self._count_idle(report)
         if report.refusal is None and not _DECISIVE.isdisjoint(
             report.verdicts.values()
         ):
@@ -99,6 +106,50 @@ class Record:
             counts[name] = counts.get(name, 0) + 1
         if report.failure is None:
             self.worst = max(self.worst, min(report.ratio, 1.0))
+
+    def _count_idle(self, report: CaseReport) -> None:
+        """Count a case in which no value was compared."""
+        if report.error is not None:
+            what, example = "not judged for an error", report.error
+        elif report.unsupported is not None:
+            what, example = "not judged on this backend", report.unsupported
+        elif report.refusal is not None:
+            what, example = "rejected", report.example or report.refusal
+        elif report.failure is not None:
+            what, example = "failed", report.failure.message
+        else:
+            what, example = "without a result to compare with", ""
+        self._idle[what] += 1
+        self._examples.setdefault(what, example)
+
+    def uncompared(self, findings: list[Finding], ending: str) -> str:
+        """Return why no value was compared with the oracle's, "" if one was.
+
+        Contracts that the run leaves out are not missed, and a kernel that violates
+        one needs no other.
+
+        Args:
+            findings: the kernel's.
+            ending: why there was no case, if there was none.
+        """
+        wanted = self.classes & _COMPARING or self.classes
+        if any(self._kept.get(c) or self._broken.get(c) for c in wanted):
+            return ""
+        if any(f.state in CHARGED for f in findings):
+            return ""
+        if not self.cases:
+            return ending
+        undecided = self.cases - self._idle.total()
+        parts = [(n, what, self._examples[what]) for what, n in self._idle.items()]
+        if undecided > 0:
+            why = next((note for note in self._notes if "undecided" in note), "")
+            parts.append((undecided, "undecided", why))
+        texts = []
+        for n, what, example in sorted(parts, reverse=True):
+            every = n >= self.cases
+            whole = "every case was" if every else f"{n} of {self.cases} cases were"
+            texts.append(f"{whole} {what}" + (f": {example}" if example else ""))
+        return "; ".join(texts)
 
     def take_batch(self, case: Case, made: Screened) -> None:
         """Count what the items of a batch teach that passed; suspects are cases."""
@@ -150,9 +201,12 @@ class Record:
     ) -> dict[str, ContractTally]:
         """Return the tally of every contract class in force, in order."""
         names = [c.id for c in ATTRIBUTION if c.id in in_force]
-        return {name: self._tally(name, findings) for name in names}
+        idle = bool(self.uncompared(findings, "no case"))
+        return {name: self._tally(name, findings, idle=idle) for name in names}
 
-    def _tally(self, name: str, findings: list[Finding]) -> ContractTally:
+    def _tally(
+        self, name: str, findings: list[Finding], *, idle: bool
+    ) -> ContractTally:
         kept, broken = self._kept.get(name, 0), self._broken.get(name, 0)
         undecided = self._undecided.get(name, 0)
         states = [f.state for f in findings if f.signature.contract == name]
@@ -163,10 +217,11 @@ class Record:
             return ContractTally(Verdict.NOT_APPLICABLE)
         elif self.errors or self.needs_gpu:
             verdict = Verdict.ERROR
-        elif kept and not unsettled:
+        elif kept and not unsettled and not idle:
             verdict = Verdict.CONFORMS
-        elif undecided or broken or unsettled:
-            # A failure that was not confirmed leaves the question open.
+        elif kept or undecided or broken or unsettled:
+            # A failure that was not confirmed leaves the question open, and so does
+            # memory that was left alone by a kernel of which no value was compared.
             verdict = Verdict.UNDER_SPECIFIED
         else:
             verdict = Verdict.NOT_APPLICABLE

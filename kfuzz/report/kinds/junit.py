@@ -16,6 +16,7 @@ from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, by_contract
 from kfuzz.report.kinds import ReportKind
+from kfuzz.report.summary import nothing_compared
 from kfuzz.report.text import one_line
 
 _RUN = "kfuzz"
@@ -50,6 +51,8 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         if kernel is None and run.started and node in run.started.kernels:
             ending = one_line(run.ending) or "cut off"
             text = f"nothing is known of it as a whole: the run was {ending}"
+            results["kfuzz"] = _Result("error", text)
+        if kernel is not None and (text := nothing_compared(kernel)):
             results["kfuzz"] = _Result("error", text)
         _suite(suites, one_line(node), results, run, kernel)
     if run.exited and run.exited.error:

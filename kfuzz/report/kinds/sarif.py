@@ -16,6 +16,7 @@ from kfuzz.report.kinds import ReportKind
 from kfuzz.report.layout import section_markdown
 from kfuzz.report.places import line_of
 from kfuzz.report.promises import as_sections, promised, title
+from kfuzz.report.summary import nothing_compared
 from kfuzz.report.text import one_line, plain
 
 SCHEMA: Final = (
@@ -146,6 +147,9 @@ def _invocation(run: Gathered) -> Document:
         _notification("note", f"{n.kernel}: {n.message}" if n.kernel else n.message)
         for n in run.notices
     ]
+    for kernel in run.kernels.values():
+        if text := nothing_compared(kernel):
+            notes.append(_notification("warning", f"{kernel.kernel}: {text}"))
     if run.exited and run.exited.error:
         notes.append(_notification("error", run.exited.error))
     if notes:

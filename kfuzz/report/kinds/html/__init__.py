@@ -75,7 +75,7 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
     views = [view(s, options, root=root) for s in shown]
     maps = _maps(views)
     return {
-        "headline": headline(every),
+        "headline": headline(run),
         "ending": one_line(run.ending),
         "facts": _facts(run),
         "repeat": one_line(run.exited.command) if run.exited else "",

@@ -9,7 +9,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.report.gathered import Gathered, Shown, by_contract, is_known_only
 from kfuzz.report.kinds.html.maps import ratio_level, ratio_text
 from kfuzz.report.promises import title
-from kfuzz.report.summary import barely, remarks
+from kfuzz.report.summary import barely, nothing_compared, remarks
 from kfuzz.report.text import counted, one_line
 
 SIGNS: Final = {
@@ -152,7 +152,7 @@ def kernel_view(kernel: KernelFinished) -> KernelView:
     if kernel.bursts:
         text = f"{kernel.screened} cases in bursts of {kernel.bursts} structures"
         facts.append(("held to what is always on", text))
-    if few := barely(kernel.tried):
+    if not kernel.uncompared and (few := barely(kernel.tried)):
         facts.append(("what conforms", few))
     if kernel.strata:
         facts.append(("kinds of cases visited", str(kernel.strata)))
@@ -162,7 +162,7 @@ def kernel_view(kernel: KernelFinished) -> KernelView:
     return KernelView(
         kernel=one_line(kernel.kernel),
         facts=tuple(facts),
-        told=tuple(remarks(kernel)),
+        told=tuple(filter(None, [nothing_compared(kernel), *remarks(kernel)])),
         sizes=sizes,
         families=tuple(
             (one_line(f), tuple(_heat(places.get((f, s))) for s in sizes))

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.core.event import KernelFinished
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, headline
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.lists import replay_lines, replay_total
-from kfuzz.report.summary import barely
+from kfuzz.report.summary import barely, nothing_compared
 from kfuzz.report.text import one_line
 
 MAX_BYTES: Final = 1_000_000
@@ -37,10 +37,12 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    told = dict(headline(run.findings))
-    found = list(told.values())
+    told = headline(run)
+    found = [text for _, text in told]
     if run.findings and not run.findings[0].fails:  # those that fail come first
-        unsettled = Verdict.UNDER_SPECIFIED in told
+        unsettled = any(
+            not (s.known or s.finding.state is State.FIXED) for s in run.findings
+        )
         found.insert(0, "no violation confirmed" if unsettled else "no violation")
     environment.filters |= {"text": _text, "code": _code, "html": escape}
     whole = environment.get_template("run.md").render(
@@ -71,7 +73,7 @@ def _row(kernel: KernelFinished) -> tuple[str, ...]:
         return [n for n, t in kernel.contracts.items() if t.verdict in verdicts]
 
     conforming = str(len(having(Verdict.CONFORMS)))
-    if few := barely(kernel.tried):
+    if few := nothing_compared(kernel) or barely(kernel.tried):
         conforming += f" ({few})"
     return (
         kernel.kernel,
