@@ -34,7 +34,7 @@ class Scripted:
         self.hanging, self.fault = False, None
         kernel = SimpleNamespace(
             name="softmax",
-            operator=SimpleNamespace(admits=lambda case, claims: True),
+            operator=SimpleNamespace(admits=lambda case, claims: True, inputs={}),
             declaration=SimpleNamespace(dtypes=("float32",), alignment=16),
         )
         self.loaded = SimpleNamespace(kernel=kernel)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
@@ -16,6 +17,7 @@ from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.workers.faults import is_beside_page, is_flush
 from kfuzz.engine.workers.runner import ENDS_CHILD, Runner
 from kfuzz.store.life import enter
+from kfuzz.strategies.membership import may_be_drawn
 
 # A contract that is confirmed by `reproduces` means runs in fresh children.
 CONFIRMATIONS: Final = 3
@@ -240,11 +242,9 @@ def _minimise(
     shown = _Shown(runner, signature, stopped)
     if signature.kind is not Kind.HANG:
         runner.prepare(CONFIRMATIONS)
+    admits = _domain(runner, finding.case)
     minimum, reduction = reduce_case(
-        finding.case,
-        shown.first,
-        runner.admits,
-        deadline=deadline,
+        finding.case, shown.first, admits, deadline=deadline
     )
     if minimum.destinations:
         minimum = runner.pin(minimum)  # their shapes followed those of the arguments
@@ -268,12 +268,25 @@ def _minimise(
         finding = _charged(finding, settled.failure)
     explained = explain(
         finding.case,
-        lambda case: shown.fate(case) if runner.admits(case) else Fate.UNKNOWN,
+        lambda case: shown.fate(case) if admits(case) else Fate.UNKNOWN,
         dtypes=kernel.declaration.dtypes,
         friendly=settled.friendly,
         deadline=max(deadline, time.monotonic() + 1.0),
     )
     return save(replace(finding, explanation=explained))
+
+
+def _domain(runner: Runner, found: Case) -> Callable[[Case], bool]:
+    """Return whether what is made of a case may be judged in its place.
+
+    Of a case that strategies may draw only others that they may draw: for the rest the
+    kernel promises nothing. A live call, or what a file makes, may be none of these.
+    """
+    kernel = runner.loaded.kernel
+    drawn = partial(may_be_drawn, kernel.operator.inputs, kernel.declaration)
+    if not drawn(found):
+        return runner.admits
+    return lambda case: runner.admits(case) and drawn(case)
 
 
 def _told(runner: Runner, finding: Finding, first: Confirmation) -> Confirmation:

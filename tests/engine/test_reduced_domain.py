@@ -1,0 +1,114 @@
+"""What is made smaller stays among what strategies may draw."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.dtypes import unpack_numbers
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import State
+from kfuzz.strategies.membership import may_be_drawn
+from tests.helpers.in_process import (
+    InProcess,
+    drawn,
+    first_failing,
+    taken_to_minimum,
+)
+from tests.helpers.judged_cases import COUNTER
+
+STRICT: tuple[dict[str, Any], ...] = (
+    {},
+    {"layouts": "contiguous", "nonfinite": "undefined"},
+    {"layouts": "inner_contiguous"},
+)
+
+
+def bound(operator: Operator, function: Any, **claims: Any) -> InProcess:
+    made = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)
+    return InProcess(made, budget="interpret")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_what_is_drawn_may_be_drawn(name: str) -> None:
+    operator = OPERATORS[name]
+    taken = [*operator.tensors, *(f"{n}=None" for n in operator.scalars)]
+    function = eval(f"lambda {', '.join(taken)}: None")
+    for claims in STRICT:
+        if operator.indices:
+            claims = {**claims, "out_of_bounds": "undefined"}
+        runner = bound(operator, function, **claims)
+        made = runner.loaded.kernel
+        for case in drawn(made, 25, budget="interpret"):
+            pinned = runner.pin(case)
+            assert may_be_drawn(operator.inputs, made.declaration, pinned), case
+
+
+def adds_ignored(
+    logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float
+) -> Tensor:
+    """The mean over all rows, of which ignored ones lose 1."""
+    kept = target != ignore_index
+    total = functional.cross_entropy(
+        logits[kept].float(),
+        target[kept],
+        label_smoothing=label_smoothing,
+        reduction="sum",
+    )
+    total = total + (~kept).sum()
+    return (total / kept.sum()).to(logits.dtype)
+
+
+def labels(case: Case) -> list[float]:
+    spec = case.tensors["target"]
+    assert spec.values is not None
+    return unpack_numbers(spec.values, spec.dtype)
+
+
+def test_an_ignored_target_stays_one_where_nothing_is_declared_for_others() -> None:
+    runner = bound(
+        ops.cross_entropy.fixed(reduction="mean"),
+        adds_ignored,
+        dtypes="float32",
+        out_of_bounds="undefined",
+    )
+    made = runner.loaded.kernel
+    found = first_failing(runner, drawn(made, 80, budget="interpret"))
+    assert found is not None
+    finding = taken_to_minimum(runner, *found)
+    assert finding.state is State.CONFIRMED
+    assert finding.reduction is not None
+    assert finding.reduction.stopped == "minimal"
+    ignored = finding.case.scalars["ignore_index"]
+    assert ignored in labels(finding.case)
+    assert runner.judged
+    for case in (finding.case, *runner.judged):
+        admitted = {ignored, *range(case.dims["C"])}
+        assert case.scalars["ignore_index"] == ignored
+        assert {*labels(runner.pin(case))} <= admitted
+
+
+def transposed_wrongly(x: Tensor, dim: int) -> Tensor:
+    y = torch.sum(x, dim)
+    wide = x.dim() > 1 and x.shape[-1] > 1
+    return y + 1 if wide and not x.is_contiguous() else y
+
+
+def test_a_layout_that_is_not_declared_is_no_minimum() -> None:
+    runner = bound(
+        ops.sum, transposed_wrongly, layouts="inner_contiguous", dtypes="float32"
+    )
+    made = runner.loaded.kernel
+    found = first_failing(runner, drawn(made, 80, budget="interpret"))
+    assert found is not None
+    finding = taken_to_minimum(runner, *found)
+    assert finding.state is State.CONFIRMED
+    for case in (finding.case, *runner.judged):
+        x = case.lead
+        assert x.shape[-1] == 1 or x.element_strides[-1] == 1
