@@ -104,7 +104,7 @@ def test_a_known_finding_is_told_and_fails_nothing(found: Project) -> None:
     run = found.run("kernels.py::wrong")
     assert (run.code, [f["state"] for f in run.findings("wrong")]) == (0, ["known"])
     assert f"known {_id(found)} (upstream bug)" in run.err
-    assert "saved; now confirming" not in run.err
+    assert "confirming it" not in run.err
     done = found.kfuzz("replay")
     assert (done.returncode, "known, upstream bug" in done.stdout) == (0, True)
     assert "1 FAILS, 1 of them known" in done.stdout

@@ -1,10 +1,11 @@
 from dataclasses import replace
 
 from kfuzz.core.burst import Screened
-from kfuzz.core.event import Note
+from kfuzz.core.event import ContractTally, Note
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Evidence, Failure, Kind, Verdict
 from kfuzz.engine.search.record import Record
+from tests.helpers.findings import finding
 
 CASE = Case({"x": TensorSpec((2,), ("N",), "float32", fill=Fill("randn"))})
 
@@ -165,3 +166,20 @@ def test_why_no_value_was_compared() -> None:
         "2 of 3 cases were undecided: y is undecided: no rule; "
         "1 of 3 cases were rejected: RuntimeError: no half"
     )
+
+
+def test_failing_cases_count_for_the_contract_of_their_finding() -> None:
+    """Most are judged by values alone; one was diagnosed, and broke another."""
+    found = finding()  # C-PRC-01, a wrong value in "out"
+    record = Record(frozenset({"K-VAL-01", "C-PRC-01"}), ("float32",))
+    failure = Failure("K-VAL-01", Kind.VALUE, "off by 3", "out")
+    for _ in range(3):
+        record.take(
+            found.case, CaseReport({"K-VAL-01": Verdict.VIOLATES}, failure=failure)
+        )
+    for contract in ("K-VAL-01", "C-PRC-01"):
+        record.take(found.case, CaseReport({contract: Verdict.CONFORMS}))
+    tallies = record.tallies([found], record.classes)
+    assert tallies["C-PRC-01"] == ContractTally(Verdict.VIOLATES, 4, 0, 3)
+    assert tallies["K-VAL-01"].verdict is Verdict.CONFORMS
+    assert tallies["K-VAL-01"].failed == 0

@@ -534,3 +534,18 @@ def test_a_reader_that_stands_still_is_not_waited_for(ends):
     channel, _ = ends
     with pytest.raises(WireTimeout):
         channel.send({"a": "x" * (4 << 20)}, 0.05)
+
+
+def test_a_line_that_many_children_print_is_passed_on_once():
+    sink = Sink()
+    once = output_module.Once(sink)
+    for _ in range(3):
+        once(b"imported\n")
+        once(b"called\ncalled\n")
+    assert sink.data == b"imported\ncalled\n"
+    trace = b"Traceback (most recent call last):\n  File a.py\n%s\n"
+    once(trace % b"ValueError: 1")
+    once(trace % b"ValueError: 1")
+    once(trace % b"ValueError: 2")
+    told = trace % b"ValueError: 1" + trace % b"ValueError: 2"
+    assert sink.data == b"imported\ncalled\n" + told

@@ -1,7 +1,7 @@
 """What a run has learnt of one kernel: counts per contract, refusals, notices."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -9,7 +9,7 @@ from kfuzz.core.burst import Screened
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CHARGED, CaseReport, Tried, Verdict
+from kfuzz.core.verdict import CHARGED, CaseReport, Kind, Tried, Verdict
 from kfuzz.engine.search.refusals import Refusals
 from kfuzz.engine.search.strata import structure_of
 
@@ -55,6 +55,7 @@ class Record:
     # Cases without a compared value by what became of them, each with an example.
     _idle: Counter[str] = field(default_factory=Counter)
     _examples: dict[str, str] = field(default_factory=dict)
+    _failing: Counter[tuple[str, Kind, str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Begin without refusals."""
@@ -106,6 +107,8 @@ class Record:
             counts[name] = counts.get(name, 0) + 1
         if report.failure is None:
             self.worst = max(self.worst, min(report.ratio, 1.0))
+        else:
+            self._failing[report.failure.signature("").symptom] += 1
 
     def _count_idle(self, report: CaseReport) -> None:
         """Count a case in which no value was compared."""
@@ -225,7 +228,16 @@ class Record:
             verdict = Verdict.UNDER_SPECIFIED
         else:
             verdict = Verdict.NOT_APPLICABLE
-        return ContractTally(verdict, kept + broken, undecided, broken)
+        failed = 0 if verdict is Verdict.CONFORMS else broken
+        if verdict is Verdict.VIOLATES:
+            # Which class a failure breaks is known once it is diagnosed, which few are.
+            own = {
+                replace(f.signature, kernel="").symptom
+                for f in findings
+                if f.signature.contract == name
+            }
+            failed = max(broken, sum(self._failing[symptom] for symptom in own))
+        return ContractTally(verdict, kept + max(broken, failed), undecided, failed)
 
 
 def _has_elements(case: Case) -> bool:

@@ -1,6 +1,5 @@
 """Where kernels run: the device, and the zygote that children are forked from."""
 
-import os
 from collections.abc import Callable
 
 from kfuzz.contracts.binding import BoundKernel
@@ -10,6 +9,7 @@ from kfuzz.engine.workers.templates import Home
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.execution.processes import Child
+from kfuzz.execution.processes.output import Once, to_stderr
 from kfuzz.targets.triton_free import is_triton_free
 
 
@@ -46,6 +46,7 @@ class Backend:
         self.on, self.devices = resolve(device)
         self.name, self.device = self.on.name, self.devices[0]
         self.quiet = False
+        self._printed = Once(to_stderr)
         self._lent: zygotes.Lent | None = None
         if isolate != "none":
             self._lent = zygotes.lend(self.on, serve, output=self._forward)
@@ -94,7 +95,7 @@ class Backend:
 
     def _forward(self, data: bytes) -> None:
         if not self.quiet:
-            os.write(2, data)
+            self._printed(data)
 
     def close(self) -> None:
         """End every child; the zygote waits for another campaign."""

@@ -18,6 +18,9 @@ FORWARD_BYTES = 256 << 10
 # largest size an ordinary user may ask for, and it cuts the wake-ups of a flood.
 PIPE_BYTES = 1 << 20
 
+# Different lines told apart, in all; later ones are passed on each time.
+MAX_SEEN = 1 << 17
+
 # After a process is gone, how long to wait for its last bytes: a stray process
 # that holds the pipe open must not hold up the campaign.
 FINISH_SECONDS = 0.5
@@ -29,6 +32,36 @@ def to_stderr(data: bytes) -> None:
     """Write all of `data` to file descriptor 2."""
     while data:
         data = data[os.write(2, data) :]
+
+
+class Once:
+    """A sink that passes each line on the first time it comes, from whichever process.
+
+    A kernel that prints does so in each call, and a file in each process that imports
+    it. Indented lines, and the first of a traceback, go with the new lines beside them.
+
+    Args:
+        sink: takes what is new.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._seen: set[int] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, data: bytes) -> None:
+        """Take what a process printed."""
+        with self._lock:
+            kept, news = [], False
+            for line in data.splitlines(keepends=True):
+                is_new = bool(line.strip()) and hash(line.rstrip()) not in self._seen
+                if is_new and len(self._seen) < MAX_SEEN:
+                    self._seen.add(hash(line.rstrip()))
+                news |= is_new
+                if is_new or line[:1].isspace() or line.startswith(b"Traceback"):
+                    kept.append(line)
+        if news:
+            self._sink(b"".join(kept))
 
 
 class Output:
