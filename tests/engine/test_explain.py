@@ -38,7 +38,7 @@ def test_what_fails_otherwise_without_a_value_does_not_need_it() -> None:
 
     told = explained(case, kernel)
     assert told.features == ()
-    assert told.lines == ("fails otherwise without NaN",)
+    assert told.lines == ("fails, but in another way, without NaN",)
 
 
 def test_an_infinity_is_replaced_by_a_number_of_its_sign() -> None:
@@ -52,7 +52,7 @@ def test_an_infinity_is_replaced_by_a_number_of_its_sign() -> None:
     told = explained(case, kernel)
     assert seen[0] == [-1.0, 1.0, 3.0]
     assert told.features == (Feature.INF,)
-    assert told.lines == ("passes without infinities: needs inf",)
+    assert told.lines == ("passes without infinities",)
 
 
 def test_a_dtype_that_fails_otherwise_leaves_it_open_which_one_is_needed() -> None:
@@ -64,7 +64,7 @@ def test_a_dtype_that_fails_otherwise_leaves_it_open_which_one_is_needed() -> No
         dtypes="float32 float16 bfloat16",
     )
     assert told.features == ()
-    assert told.lines == ("passes as float16; fails otherwise as bfloat16",)
+    assert told.lines == ("passes in float16; fails, but in another way, in bfloat16",)
 
 
 def test_a_square_is_no_tail() -> None:
@@ -79,8 +79,8 @@ def test_a_square_is_no_tail() -> None:
     told = explained(case, kernel, gone=True)
     assert told.features == ()
     [line] = told.lines
-    assert line.startswith("passes at x [16], weight [2, 16] and at x [18], weight ")
-    assert line.endswith(", fails at x [2], weight [2, 2]: needs this shape")
+    assert line.startswith("passes at x [16], weight [2, 16] and x [18], weight ")
+    assert line.endswith("; fails at x [2], weight [2, 2]")
 
 
 def test_a_tail_is_what_fails_again_with_the_same_rest() -> None:
@@ -94,9 +94,7 @@ def test_a_tail_is_what_fails_again_with_the_same_rest() -> None:
 
     told = explained(case, kernel, gone=True)
     assert told.features == (Feature.TAIL,)
-    assert told.lines == (
-        "passes at x [512], fails at x [257] and at x [769]: needs tail",
-    )
+    assert told.lines == ("passes at x [512]; fails at x [257] and x [769]",)
 
 
 def test_a_grid_that_ends_early_needs_its_shape() -> None:
@@ -108,4 +106,4 @@ def test_a_grid_that_ends_early_needs_its_shape() -> None:
     )
     assert told.features == ()
     [line] = told.lines
-    assert line.startswith("passes at friendly shapes, fails at x [33] and at x [64]")
+    assert line.startswith("passes at power-of-two shapes; fails at x [33] and x [64]")

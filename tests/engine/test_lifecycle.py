@@ -113,7 +113,7 @@ def test_the_classes_are_told_apart_once_in_a_fresh_child_at_the_minimum() -> No
     assert final.explanation is not None
     assert "tail" in [str(f) for f in final.explanation.features]
     [line] = final.explanation.lines
-    assert line == "passes at x [16], fails at x [3] and at x [19]: needs tail"
+    assert line == "passes at x [16]; fails at x [3] and x [19]"
     assert runner.prepared
 
 

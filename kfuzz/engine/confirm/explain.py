@@ -39,7 +39,7 @@ class Fate(StrEnum):
     """
 
     FAILS = "fails"
-    OTHERWISE = "fails otherwise"
+    OTHERWISE = "fails, but in another way"
     PASSES = "passes"
     UNKNOWN = "unknown"
 
@@ -65,7 +65,7 @@ _Change = Callable[[float], float]
 _WORDS: Final = {
     Fate.PASSES: "passes",
     Fate.FAILS: "fails also",
-    Fate.OTHERWISE: "fails otherwise",
+    Fate.OTHERWISE: "fails, but in another way,",
 }
 
 
@@ -106,7 +106,7 @@ def explain(
     if friendly == "gone" and not _layout_matters(case, fate_of):
         feature, shapes = shape_need(case, fate_of, deadline)
         features += [feature] if feature else []
-        lines.append(f"{shapes}: needs {feature or 'this shape'}")
+        lines.append(shapes)
         if time.monotonic() >= deadline:  # shapes that were not tried might tell more
             return Explanation(complete=False)
     for variation in _variations(case, dtypes):
@@ -114,13 +114,13 @@ def explain(
             return Explanation(tuple(features), tuple(lines), complete=False)
         fates = {what: fate_of(c) for what, c in variation.cases.items()}
         said = [
-            f"{words} {', '.join(names)}"
+            f"{words} {_joined(names)}"
             for fate, words in _WORDS.items()
             if (names := [what for what, found in fates.items() if found is fate])
         ]
         if set(fates.values()) - {Fate.UNKNOWN} == {Fate.PASSES}:
             features.append(variation.feature)
-            lines.append(f"{said[0]}: needs {variation.feature}")
+            lines.append(said[0])
         elif said:
             lines.append("; ".join(said))
     ordered = tuple(f for f in Feature if f in features)
@@ -185,7 +185,7 @@ def _dtype_variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variatio
         if CLASS_OF[dtype] is not mine:
             made = _as_dtype(case, dtype)
             if made is not None:
-                others[f"as {dtype}"] = made
+                others[f"in {dtype}"] = made
     if others:
         yield _Variation(mine, others)
 
@@ -298,8 +298,8 @@ def shape_need(
                 passing, failing = passing[-1:], [failing[0], failing[-1]]
                 feature = Feature.TAIL
                 break
-    passes = _listed(passing or ["friendly shapes"])
-    return feature, f"passes at {passes}, fails at {_listed(failing)}"
+    passes = _listed(passing or ["power-of-two shapes"])
+    return feature, f"passes at {passes}; fails at {_listed(failing)}"
 
 
 def _is_power(n: int) -> bool:
@@ -333,4 +333,11 @@ def _shapes(case: Case, axes: Collection[str] = ()) -> str:
 
 
 def _listed(shapes: list[str]) -> str:
-    return " and at ".join(shapes[:NAMED])
+    return " and ".join(shapes[:NAMED])
+
+
+def _joined(names: list[str]) -> str:
+    """Return "in a, b and c" of "in a", "in b", "in c"."""
+    word = names[0].partition(" ")[0]
+    rest = [name.removeprefix(f"{word} ") for name in names[1:]]
+    return " and ".join(filter(None, [", ".join([names[0], *rest[:-1]]), *rest[-1:]]))
