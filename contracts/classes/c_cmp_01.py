@@ -30,11 +30,10 @@ CLASS = ContractClass(
     rank=180,
     level=2,
     title="a fused operator matches the chain of its parts",
-    scope="operators that stand for a chain of others (Operator.chain)",
+    scope="operators that combine a chain of others (Operator.chain)",
     precondition="Every case of the operator's domain and the declared one.",
-    postcondition="No element lies both outside the operator's acceptance and outside "
-    "that of the chain, in which each intermediate result is stored in the output's "
-    "format.",
+    postcondition="Each element lies in the operator's acceptance, or in that of "
+    "the chain with each intermediate result stored in the output's format.",
     tolerance=Tolerance(
         Structure.COMPOSITE,
         'the operator\'s acceptance under intermediates="output", all other '

@@ -79,8 +79,9 @@ CLASS = ContractClass(
     title="correct under every autotuning configuration and on the first call",
     scope="kernels with configs=, and tuned Triton kernels, interpreted or not",
     precondition="Cases that run one of several configurations.",
-    postcondition="The result is in the operator's acceptance whichever runs, also of "
-    "a first call, in which an autotuner tries them, and of the second.",
+    postcondition="The result is in the operator's acceptance for every "
+    "configuration, on a first call, in which an autotuner tries them, and on the "
+    "second call.",
     on_miss=(Probe.REPEAT, Probe.OTHER_CONFIG),
     sampled=(Probe.COLD, Probe.WARM, Probe.REPEAT),
     procedure="kfuzz's definition. Each case runs one configuration, which follows "

@@ -30,15 +30,16 @@ CLASS = ContractClass(
     core=True,
     title="correct at every declared shape, not only at powers of two",
     scope="every kernel",
-    precondition="Every shape and layout of the declared class; one failing shape "
-    "violates, there is no pass rate.",
+    precondition="Every shape and layout of the declared class. One failing shape "
+    "violates; there is no pass rate.",
     postcondition="The result lies in the operator's acceptance.",
     on_miss=(Probe.FRIENDLY,),
     procedure="kfuzz's definition: a shape is friendly to a kernel if it is one of a "
     "ladder of powers of two, contiguous, and the kernel passes allclose (rtol = atol "
     "= 1e-2) on normal data there. The failing values, tiled to each friendly shape, "
     "must pass at all of them, and there must be one.",
-    symptom="any kind of wrong value; vanishes at every friendly shape",
+    symptom="any kind of wrong value; disappears at every power-of-two shape that "
+    "passes the plain functional test",
     judge=judge,
     decides=lambda evidence: decided(evidence) > 0 and not is_friendly(evidence.case),
     in_batch=lambda batch: 0 if batch.friendly else batch.decided,

@@ -51,11 +51,11 @@ CLASS = ContractClass(
     core=True,
     title="NaN and infinities are handled as declared",
     scope="every kernel unless nonfinite is undefined",
-    precondition="Cases whose inputs hold NaN or infinities.",
-    postcondition="NaN, +Inf and -Inf stand exactly where the operator's rules put "
-    'them; payload and sign of a NaN are free. Under "mask" the result is that of data '
-    'with 0 in place of NaN and infinities; under "raise" an exception. Both speak of '
-    "floats but for additive masks.",
+    precondition="Cases whose inputs contain NaN or infinities.",
+    postcondition="NaN, +Inf and -Inf are exactly where the operator's rules put "
+    'them; payload and sign of a NaN are free. Under "mask" the result is that of '
+    'data with 0 in place of NaN and infinities; under "raise" an exception. Both '
+    "apply to floating arguments except additive masks.",
     tolerance=Tolerance(
         Structure.EXACT,
         "masks are equal, each held against the acceptance",

@@ -52,10 +52,10 @@ CLASS = ContractClass(
     level=2,
     title="out-of-bounds indices are handled as declared",
     scope="operators with index parameters, unless out_of_bounds is undefined",
-    precondition="Cases in which an index is negative or not below its bound, and is "
-    "not the one that the operator ignores; not where rows have no elements.",
-    postcondition='An exception under "raise", the default; under "clamp" the result '
-    'for the nearest valid index, under "zero" zeros.',
+    precondition="Cases in which an index is negative or not below its bound, and "
+    "is not the one that the operator ignores; rows have elements.",
+    postcondition='Under "raise", the default, an exception; under "clamp" the '
+    'result for the nearest valid index; under "zero" zeros.',
     tolerance=Tolerance(
         Structure.COMPOSITE,
         'the call does not return; under "clamp" and "zero" the operator\'s own bound',

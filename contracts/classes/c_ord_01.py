@@ -33,9 +33,9 @@ CLASS = ContractClass(
     scope="operators that reduce a dimension",
     precondition="The case conforms, and another order of the reduced dimension "
     "changes its data.",
-    postcondition="The results for that order lie in its own acceptance. Where order "
-    "does not matter to the operator both acceptances are one: two results then differ "
-    "by no more than 2E and one rounding of the store each.",
+    postcondition="The results for that order lie in its own acceptance. Where "
+    "order does not matter to the operator, both acceptances are one: two results "
+    "then differ by at most 2E and one rounding of the store each.",
     sampled=(Probe.PERMUTED,),
     procedure=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
     "cases the reduced dimension of all arguments that have it is reversed, and then "
@@ -43,8 +43,7 @@ CLASS = ContractClass(
     "K-VAL-01 claims it: a dropped tail stays C-CMP-03's.",
     kinds=(Kind.ORDER_DEPENDENT,),
     later_kinds=(Kind.ORDER_DEPENDENT,),
-    symptom="conforms in one order of the same data and misses in another, which it "
-    "names",
+    symptom="conforms in one order of the same data and not in another, which it names",
     unseen={Kind.ORDER_DEPENDENT: "what it gives for data in another order"},
     judge=judge,
     decides=lambda evidence: bool(evidence.of(Permuted).forms),

@@ -241,16 +241,16 @@ CLASS = ContractClass(
     level=3,
     core=True,
     title="the result is as deterministic as declared",
-    scope="kernels in Triton's interpreter and on a GPU with determinism run_to_run or "
-    "bitwise; kernels with batch_invariant=True; on a GPU every kernel, as far as "
-    "equal calls are right at times and wrong at others",
-    precondition="Every case on which the kernel returns; in the interpreter several "
-    "programs ran. Of batches: every case that conforms and has two rows or more, "
-    "along a leading axis that is not reduced.",
-    postcondition="No element of a result follows the order in which programs run "
-    "because two of them store different values to one address. Equal calls in equal "
-    "memory give equal bits, whatever else a GPU does. Where batch_invariant is "
-    "declared, a row has the same bits in every batch.",
+    scope="kernels in Triton's interpreter and on a GPU with determinism "
+    "run_to_run or bitwise; kernels with batch_invariant=True; on a GPU every kernel, "
+    "if equal calls are sometimes right and sometimes wrong",
+    precondition="Every case on which the kernel returns; in the interpreter, if "
+    "several programs ran. For batches: every case that conforms and has two rows or "
+    "more, along a leading axis that is not reduced.",
+    postcondition="No element of a result depends on the order of programs because "
+    "two of them store different values to one address. Equal calls in equal memory "
+    "give equal bits, whatever else a GPU does. With batch_invariant a row has the "
+    "same bits in every batch.",
     tolerance=Tolerance(
         Structure.EXACT,
         "equal bits in every order of programs, and in every batch where declared; NaN "

@@ -102,10 +102,10 @@ CLASS = ContractClass(
     title="overlapping calls give the same results as sequential calls",
     scope="kernels on the CPU and on a GPU; not in Triton's interpreter, which runs "
     "one call at a time",
-    precondition="Cases that conform, on other data of the same shapes too.",
-    postcondition="Each of several calls that overlap, on data and memory of its own, "
-    "gives a result that is admitted for its data; where determinism is bitwise, the "
-    "bits that it gives by itself.",
+    precondition="Cases that conform; also with other data of the same shapes.",
+    postcondition="Each of several overlapping calls, on data and memory of its "
+    "own, gives a result that is accepted for its data; with determinism bitwise, the "
+    "same bits as alone.",
     tolerance=Tolerance(
         Structure.COMPOSITE,
         "K-VAL-01's acceptance of each call's own data; equal bits where declared",
@@ -131,7 +131,7 @@ CLASS = ContractClass(
     "out, and with one GPU collectives are not_applicable.",
     kinds=(Kind.OVERLAP_DEPENDENT,),
     later_kinds=(Kind.OVERLAP_DEPENDENT,),
-    symptom="the same call by itself is right; names what it gives beside others",
+    symptom="the same call alone is right; names the result beside other calls",
     unseen={Kind.OVERLAP_DEPENDENT: "what it gives beside other calls"},
     judge=judge,
     decides=lambda evidence: (

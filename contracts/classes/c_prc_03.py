@@ -49,11 +49,10 @@ CLASS = ContractClass(
     level=2,
     title="subnormal numbers are kept or flushed as declared",
     scope="every kernel with a floating result",
-    precondition="A finite argument or a reference that is a subnormal number of its "
-    "format.",
-    postcondition="Under preserve results have the value that subnormal numbers give "
-    "them; under flush none is stored that is one, and elementwise kernels read 0 for "
-    "those of their arguments; under any each may count as itself or as 0.",
+    precondition="A finite argument or reference is a subnormal number of its format.",
+    postcondition="Under preserve, subnormal numbers keep their value. Under "
+    "flush, no result is subnormal, and elementwise kernels read 0 for subnormal "
+    "arguments. Under any, each may count as itself or as 0.",
     on_miss=(
         Probe.WITHOUT_SUBNORMALS,
         Probe.NORMALISED,

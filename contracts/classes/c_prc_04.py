@@ -35,13 +35,14 @@ CLASS = ContractClass(
     rank=200,
     level=2,
     title="scaling the input by a power of two scales the result",
-    scope="operators that are homogeneous in an argument, or in several together, and "
-    "compute sums, products and choices alone",
+    scope="operators that are homogeneous in an argument, or in several together, "
+    "and consist of sums, products and choices",
     precondition="The case conforms. The exponent is such that no argument, and no "
     "product of elements of the arguments, overflows or becomes subnormal.",
-    postcondition="Scaled arguments give what their own acceptance admits; where "
-    "determinism is bitwise, all are finite and no bit of any term lies below the "
-    "normal numbers, before or after, the very bits of the scaled results.",
+    postcondition="The result of scaled arguments lies in their own acceptance. "
+    "With determinism bitwise, if all numbers are finite and no bit of any term lies "
+    "below the normal numbers, before or after, it has the very bits of the scaled "
+    "result.",
     tolerance=Tolerance(
         Structure.COMPOSITE,
         "the acceptance of the scaled case; y(2^k x) == 2^(dk) y(x) where "
@@ -69,8 +70,8 @@ CLASS = ContractClass(
     "approximation or stochastic store.",
     kinds=(Kind.SCALE_DEPENDENT,),
     later_kinds=(Kind.SCALE_DEPENDENT,),
-    symptom='names the arguments and the power of two; detail "bitwise" where the '
-    "results are admitted",
+    symptom='names the arguments and the power of two; detail is "bitwise" if the '
+    "results are accepted",
     unseen={Kind.SCALE_DEPENDENT: "what it gives for scaled data"},
     judge=judge,
     decides=lambda evidence: bool(evidence.of(Scaled).forms),

@@ -53,12 +53,12 @@ CLASS = ContractClass(
     title="gradients are correct in whichever way they are computed",
     scope="gradients by autograd of kernels that declare gradients=",
     precondition="Every case of the operator's domain and the declared one, with "
-    "gradients of the outputs of every layout, expanded ones and empty ones too. "
-    "Nothing is promised of values where an argument is not finite.",
-    postcondition="Each gradient is the vector-Jacobian product of the operator within "
-    "its bound, whichever arguments require one, however often the graph is used, and "
-    "whatever other calls do in between. An argument without a gradient has gradient "
-    "0.",
+    "gradients of the outputs in every layout, expanded and empty ones included. "
+    "Nothing is promised of values if an argument is not finite.",
+    postcondition="Each gradient is the vector-Jacobian product of the operator "
+    "within its bound, whichever arguments require one, however often the graph is "
+    "used, and whatever other calls happen in between. An argument without a gradient "
+    "has gradient 0.",
     on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
     sampled=tuple(_ASKED),
     procedure="kfuzz's definition. The implementation runs under autograd on the "
@@ -72,8 +72,8 @@ CLASS = ContractClass(
     "a kept graph, and after the results of the forward call were overwritten, which "
     "autograd may refuse.",
     by_chance=(Kind.NONDETERMINISTIC,),
-    symptom="any kind of wrong result; detail names the way of asking, where only that "
-    "shows it",
+    symptom="any kind of wrong result; detail names the way to ask for the "
+    "gradient, if only that shows it",
     judge=judge,
     decides=lambda evidence: (
         evidence.operator.forward is not None and decided(evidence) > 0

@@ -65,12 +65,12 @@ CLASS = ContractClass(
     core=True,
     title="terminates without a fault and reports launch errors",
     scope="every kernel",
-    precondition="Any case that can be materialised; for exceptions the core domain "
-    "(rank 2, contiguous, float32, sizes >= 1, every tensor that the kernel takes) and "
-    "what is declared explicitly. What says that no GPU can be had, where there is "
-    "none, counts for nothing.",
-    postcondition="The call returns, and its process lives. A launch that failed does "
-    "not pass for one that was made.",
+    precondition="Every case that can be materialised. For exceptions: the core "
+    "domain (rank 2, contiguous, float32, sizes >= 1, every tensor that the kernel "
+    "takes) and what is declared explicitly. An exception that reports a missing GPU, "
+    "on a machine without one, is not judged.",
+    postcondition="The call returns and its process lives. A failed launch is "
+    "reported.",
     tolerance=Tolerance(Structure.INVARIANT, "none", "a call returns or it does not"),
     procedure="The kernel runs in a child process under a watchdog. A time-out is a "
     "hang only after max(20 s, 50 x the predicted time) in two fresh children; in "
@@ -88,9 +88,9 @@ CLASS = ContractClass(
         Kind.UNCHECKED_LAUNCH,
         Kind.RAISES,
     ),
-    symptom="detail is the signal, the device's fault, the exception's type or the "
-    "runtime's name of the error; raising elsewhere in the default breadth is a "
-    "refusal, counted and not a violation",
+    symptom="detail is the signal, the device's fault, the type of the exception "
+    "or the runtime's name of the error; an exception elsewhere in the default domain "
+    "is a rejection, counted and no violation",
     unseen={Kind.UNCHECKED_LAUNCH: "an error that a launch leaves"},
     judge=judge,
     decides=lambda evidence: evidence.base.raised is None,

@@ -76,9 +76,9 @@ CLASS = ContractClass(
     level=1,
     title="no out-of-bounds memory access",
     scope="every kernel",
-    precondition="Every case; on one that raises or faults, what was seen until then.",
-    postcondition="Nothing is written but the elements of its arguments and its own "
-    "allocations; nothing is read but the spans of the former and the latter.",
+    precondition="Every case; for one that raises or faults, the accesses until then.",
+    postcondition="The kernel writes only to elements of its arguments and to its "
+    "own allocations. It reads only within the spans of these.",
     tolerance=Tolerance(
         Structure.EXACT,
         "none",

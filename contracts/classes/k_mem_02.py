@@ -67,7 +67,7 @@ CLASS = ContractClass(
     title="every output element is written, no uninitialized memory is read",
     scope="every kernel",
     precondition="Every case on which the kernel returns.",
-    postcondition="No result depends on what fresh memory held before the call.",
+    postcondition="No result depends on the contents of uninitialized memory.",
     tolerance=Tolerance(
         Structure.COMPOSITE,
         "the acceptance of K-VAL-01, under either poison",

@@ -53,9 +53,9 @@ CLASS = ContractClass(
     level=2,
     core=True,
     title="inputs that are not declared in-place are not modified",
-    scope="every kernel, for each tensor argument not named by `inplace`",
+    scope="every kernel, for each tensor argument that `inplace` does not name",
     precondition="Every case on which the kernel returns.",
-    postcondition="The bytes of the argument's elements are what they were.",
+    postcondition="The bytes of the argument's elements do not change.",
     tolerance=Tolerance(
         Structure.EXACT, "bytes are equal", "no arithmetic is involved"
     ),

@@ -75,11 +75,11 @@ CLASS = ContractClass(
     level=3,
     core=True,
     title="results share no memory with inputs or other results",
-    scope="every kernel; a parameter named by `inplace` may be the result, and one "
-    "named by `out` is, in every call",
+    scope="every kernel; a parameter that `inplace` names may be the result, and "
+    "one that `out` names is the result, in every call",
     precondition="Every case on which the kernel returns.",
-    postcondition="No byte of a result's elements belongs to an element of an input, "
-    "or of a result that an earlier call returned and that is still alive.",
+    postcondition="No byte of a result's elements belongs to an element of an "
+    "input, or to a live result of an earlier call.",
     tolerance=Tolerance(Structure.EXACT, "no common byte", "addresses are compared"),
     sampled=(Probe.SECOND, Probe.AGAIN, Probe.OPCHECK),
     procedure="The addresses of all elements of each result are compared with those of "
@@ -89,7 +89,7 @@ CLASS = ContractClass(
     "its schema does not say. Empty results share nothing.",
     kinds=(Kind.ALIASES_INPUT, Kind.ALIASES_OUTPUT, Kind.FALSE_SCHEMA),
     later_kinds=(Kind.ALIASES_OUTPUT,),
-    symptom="names the result and what it lies in",
+    symptom="names the result and the tensor that it overlaps",
     judge=judge,
     decides=lambda evidence: evidence.base.comparable,
     of_values=False,

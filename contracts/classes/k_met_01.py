@@ -55,10 +55,10 @@ CLASS = ContractClass(
     title="shape, dtype, device and type of the result are as specified",
     scope="every kernel",
     precondition="Every case on which the kernel returns.",
-    postcondition="Each result is a dense torch.Tensor of the operator's shape, dtype "
-    "and device; strides are free. A kernel that writes to an argument or a "
-    "destination returns nothing else. Schema and fake implementation of a custom "
-    "operator tell the same of it.",
+    postcondition="Each result is a dense torch.Tensor with the operator's shape, "
+    "dtype and device; strides are free. A kernel that writes to an argument or a "
+    "destination returns nothing else. The schema and the fake implementation of a "
+    "custom operator agree with that.",
     tolerance=Tolerance(Structure.EXACT, "equal", "metadata has no tolerance"),
     sampled=(Probe.OPCHECK,),
     procedure="The returned object is inspected before any value is read. On one in "

@@ -37,8 +37,9 @@ CLASS = ContractClass(
     title="the result comes from the kernel's own launches",
     scope="kernels that declare own_kernels_only",
     precondition="Every case on which the kernel returns.",
-    postcondition="No operator of torch's computes while the kernel runs: allocation, "
-    "constants, views, metadata and copies that keep the dtype are all there is.",
+    postcondition="No operator of torch computes while the kernel runs. Only "
+    "allocation, constants, views, metadata and copies that keep the dtype are "
+    "allowed.",
     tolerance=Tolerance(Structure.EXACT, "none", "an operator is called or it is not"),
     procedure="A dispatch mode sees every operator that Python calls. Operators that "
     "the user registers in a library of his own, and what they call, are the kernel's; "

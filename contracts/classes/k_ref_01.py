@@ -221,8 +221,8 @@ CLASS = ContractClass(
     scope="every kernel; on the seed where determinism is declared none or the store "
     "stochastic",
     precondition="Every case on which the kernel returns.",
-    postcondition="Neither earlier calls, nor addresses, nor the state of torch's "
-    "random generators have a part in the result.",
+    postcondition="The result depends neither on earlier calls, nor on addresses, "
+    "nor on the state of torch's random generators.",
     tolerance=Tolerance(
         Structure.COMPOSITE,
         "K-VAL-01's acceptance of each call's own data; equal bits between seeds",
