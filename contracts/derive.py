@@ -85,6 +85,29 @@ def ordinary_cases(operator: Operator, case: Case) -> Iterator[Case]:
         yield replace(case, tensors=tensors)
 
 
+def sized(
+    operator: Operator, case: Case, sizes: Mapping[str, int], family: str = "randn"
+) -> Case:
+    """Return a contiguous case of ordinary data with other sizes of some dimensions.
+
+    Args:
+        operator: what is to be computed.
+        case: gives dtypes, scalars and the other sizes.
+        sizes: by dimension name.
+        family: of the floating data.
+    """
+    every = operator.settled({**case.dims, **sizes}, case)
+    tensors = {}
+    for seed, (name, spec) in enumerate(case.tensors.items()):
+        shape = tuple(every[axis] for axis in spec.axes)
+        fill = Fill(_ordinary(operator, name, family), seed=0x512E + 31 * seed)
+        tensors[name] = TensorSpec(
+            shape, spec.axes, spec.dtype, fill=fill, below=spec.below
+        )
+    layout = None if case.layout is None else CONTIGUOUS
+    return replace(case, tensors=tensors, layout=layout, edge=None)
+
+
 def with_ordinary_values(
     operator: Operator, case: Case, dtype: str, *, plain: bool
 ) -> Case:

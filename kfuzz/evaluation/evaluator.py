@@ -3,6 +3,7 @@
 It lives beside the kernel, in the child process; what it returns is small.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,19 +22,21 @@ from kfuzz.contracts.gradients.charging import charged, in_force
 from kfuzz.contracts.judge import judge, mapped, suspected
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.notes import notes
+from kfuzz.contracts.operator import named_sizes
 from kfuzz.contracts.reading import beyond_core, decided, ratios, worst_ratio
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.case_surroundings import config_of, settled
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
 from kfuzz.core.untrusted import KernelEnded
-from kfuzz.core.verdict import CaseReport, Suspicion
+from kfuzz.core.verdict import CaseReport, Kind, Suspicion
 from kfuzz.evaluation.baselines import TrivialBaselines
 from kfuzz.evaluation.calling import Caller, Memory, keywords_of
 from kfuzz.evaluation.case_calls import BesideCollective, CaseCalls
 from kfuzz.evaluation.diagnosis import Diagnosing
 from kfuzz.evaluation.ended import ended_report, is_of_the_machine
 from kfuzz.evaluation.large import LargeJudge
+from kfuzz.evaluation.limits import Limit, limit_of
 from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.evaluation.probes import further_steps
 from kfuzz.evaluation.probes.repeating import judge_repeated
@@ -45,6 +48,8 @@ from kfuzz.execution.memory.windows import is_sparse
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.values.fills import logical_values
 
+# Cases of one exception of which no limit of a size was why, before none is looked for.
+_TRIED_FOR_LIMITS: Final = 4
 # The classes that a second call bears on.
 _SECOND_CALL: Final = frozenset(c.id for c in ATTRIBUTION if c.second_call)
 # The classes that calls on changed data bear on: a memo of the shapes breaks them too.
@@ -87,6 +92,9 @@ class Evaluator:
             capture that fails leaves behind ends with it.
     """
 
+    has_limits = True
+    """Whether sizes that a kernel rejects are limits of its own, and no failures."""
+
     def __init__(self, kernel: BoundKernel, setting: Setting) -> None:
         self.kernel = kernel
         self.setting = setting
@@ -101,6 +109,8 @@ class Evaluator:
             self._classes = in_force(setting.classes, frozenset(CLASSES))
         self._friendly: dict[object, bool] = {}
         self._baselines = TrivialBaselines()
+        self._limits: list[Limit] = []
+        self._unlimited: Counter[str] = Counter()
 
     def values(self, case: Case) -> dict[str, Tensor]:
         """Return the logical elements of every tensor argument."""
@@ -225,6 +235,12 @@ class Evaluator:
             evidence, calls, classes,
             repeat=depth is not Depth.BASE, diagnose=depth is Depth.FULL,
         )  # fmt: skip
+        if raised is not None and (failure is None or failure.kind is Kind.RAISES):
+            limit = self._limit(evidence, caller, search=depth is not Depth.BASE)
+            if limit is not None:
+                return CaseReport(
+                    {}, refusal=limit.text, example=raised.message, limit=limit.keeps
+                )
         # Only now: what shows in one call is charged alike whatever the share.
         # The first on cases whose base run was held, the others on those compared.
         further = further_steps()
@@ -271,6 +287,34 @@ class Evaluator:
             baselines=tried,
             suspicion=suspicion,
         )
+
+    def _limit(
+        self, evidence: Evidence, caller: Caller, *, search: bool
+    ) -> Limit | None:
+        """Return the limit of a size that is why the kernel raised, if one is.
+
+        Args:
+            evidence: of the case.
+            caller: calls the kernel.
+            search: whether limits not yet known are looked for.
+        """
+        raised, case = evidence.base.raised, evidence.case
+        promised = "shape_class" in evidence.explicit or not self.has_limits
+        judged = evidence.acceptance is not None and not evidence.outside
+        if raised is None or promised or caller.lost or not judged:
+            return None
+        sizes = named_sizes(self.kernel.operator, case)
+        for known in self._limits:
+            if known.explains(raised, sizes):
+                return known
+        if not search or self._unlimited[raised.type] >= _TRIED_FOR_LIMITS:
+            return None
+        found = limit_of(caller, case, raised)
+        if found is None:
+            self._unlimited[raised.type] += 1
+        else:
+            self._limits.append(found)
+        return found
 
     def _suspicion(self, evidence: Evidence, calls: CaseCalls) -> Suspicion | None:
         """Return what a fresh process has to settle as a case of its own."""

@@ -63,6 +63,9 @@ EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
 class _Evaluator(Evaluator):
     """A evaluator whose cases may hold the file's own values."""
 
+    # What the benchmarked shape asks for is no limit.
+    has_limits = False
+
     def __init__(
         self, kernel: BoundKernel, setting: Setting, reference: Reference
     ) -> None:

@@ -40,6 +40,7 @@ class Refusals:
     _taken: set[frozenset[str]] = field(default_factory=set)
     _in_core: set[str] = field(default_factory=set)
     _refused: Counter[tuple[str, str, _Aspects]] = field(default_factory=Counter)
+    _limits: dict[str, str] = field(default_factory=dict)
     _examples: dict[str, str] = field(default_factory=dict)
 
     def take(self, report: CaseReport) -> None:
@@ -49,6 +50,8 @@ class Refusals:
             cause = _NUMBER.sub("", report.example)
             self._examples.setdefault(cause, report.example)
             self._refused[report.refusal, cause, report.aspects] += 1
+            if report.limit:
+                self._limits[report.refusal] = f'shape_class="{report.limit}"'
         elif failure is not None and failure.kind is Kind.RAISES:
             self._in_core.add(_NUMBER.sub("", failure.message))
         else:
@@ -105,6 +108,8 @@ class Refusals:
 
     def _remedy(self, reason: str, reasons: Collection[str]) -> str:
         """Return the declaration that makes a refusal explicit, "" if none does."""
+        if reason in self._limits:
+            return self._limits[reason]
         if " with " in reason:
             return ""
         if reason.startswith(_DTYPE):

@@ -1,0 +1,124 @@
+"""What is raised for a size alone is a limit; what is raised otherwise a failure."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kfuzz.contracts import operators as ops
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Kind, Verdict
+from kfuzz.engine.search.refusals import Refusals
+from tests.helpers.judged_cases import judged, row_case, spec
+
+Wrong = Callable[[Tensor], bool]
+
+
+def softmax(wrong: Wrong, error: type[Exception]) -> Callable[..., Tensor]:
+    def checked(x: Tensor, dim: int) -> Tensor:
+        if wrong(x):
+            raise error(f"n = {x.shape[-1]} cannot be taken")
+        return torch.softmax(x, dim)
+
+    return checked
+
+
+def on(
+    n: int, wrong: Wrong, error: type[Exception] = ValueError, **claims: Any
+) -> CaseReport:
+    function = softmax(wrong, error)
+    return judged(ops.softmax, function, row_case("randn", (4, n)), **claims)
+
+
+@pytest.mark.parametrize(
+    ("n", "wrong", "error", "text", "keeps"),
+    [
+        (
+            2000, lambda x: x.shape[-1] > 1024, RuntimeError,
+            "N above 1,024", "N <= 1024",
+        ),
+        (73, lambda x: x.shape[-1] > 64, AssertionError, "N above 64", "N <= 64"),
+        (
+            24, lambda x: x.shape[-1] % 16, AssertionError,
+            "N that is no multiple of 16", "N % 16 == 0",
+        ),
+    ],
+)  # fmt: skip
+def test_a_size_that_is_rejected_is_a_limit(
+    n: int, wrong: Wrong, error: type[Exception], text: str, keeps: str
+) -> None:
+    report = on(n, wrong, error)
+    assert report.failure is None
+    assert Verdict.VIOLATES not in report.verdicts.values()
+    assert (report.refusal, report.limit) == (text, keeps)
+    refusals = Refusals(("float32",))
+    refusals.take(report)
+    [told] = refusals.told()
+    assert (told.reason, told.remedy) == (text, f'shape_class="{keeps}"')
+    assert told.example == f"n = {n} cannot be taken"
+    inside = on(n, wrong, error, shape_class="N >= 1")
+    assert inside.failure is not None  # who declares sizes promises them
+    assert (inside.failure.contract, inside.failure.kind) == ("K-LIV-01", Kind.RAISES)
+
+
+def test_the_size_of_an_operators_own_dimension_is_named_by_it() -> None:
+    def wide(a: Tensor, b: Tensor) -> Tensor:
+        if a.shape[1] > 512:
+            raise ValueError(f"K = {a.shape[1]} exceeds 512")
+        return a @ b
+
+    case = Case(
+        {
+            "a": spec("randn", (4, 600), axes=("M", "K")),
+            "b": spec("randn", (600, 4), axes=("K", "N"), seed=4),
+        }
+    )
+    report = judged(ops.matmul, wide, case)
+    assert (report.refusal, report.limit) == ("K above 512", "K <= 512")
+
+
+STAYS: list[tuple[int, Wrong, type[Exception]]] = [
+    (7, lambda x: x.shape[-1] == 7, ValueError),
+    (33, lambda x: True, ValueError),
+    (33, lambda x: x.shape[-1] > 3, ValueError),
+    (33, lambda x: x.shape[-1] > 16, IndexError),
+    (33, lambda x: bool(x.shape[-1] % 2), IndexError),
+    (600, lambda x: x.shape[-1] > 256 and bool(x.any()), ValueError),
+    (600, lambda x: x.shape[-1] in (5, 600), ValueError),
+]
+
+
+@pytest.mark.parametrize(("n", "wrong", "error"), STAYS)
+def test_what_is_raised_at_ordinary_sizes_or_for_values_stays_a_failure(
+    n: int, wrong: Wrong, error: type[Exception]
+) -> None:
+    report = on(n, wrong, error)
+    assert report.failure is not None
+    assert (report.failure.contract, report.failure.kind) == ("K-LIV-01", Kind.RAISES)
+
+
+def test_a_limit_is_known_again_by_its_size_and_message() -> None:
+    from kfuzz.contracts import kernel
+    from kfuzz.contracts.classes import CLASSES
+    from kfuzz.core.budget import Depth
+    from kfuzz.evaluation.evaluator import Evaluator, setting_of
+    from tests.helpers.budgets import SIZE_BUDGETS
+
+    sizes: list[int] = []
+
+    def limited(x: Tensor, dim: int) -> Tensor:
+        sizes.append(x.shape[-1])
+        if x.shape[-1] > 1024:
+            raise ValueError(f"{x.shape[-1]} is more than a block")
+        return torch.softmax(x, dim)
+
+    bound = kernel(ops.softmax, name="limited_block")(limited)
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
+    first = evaluator.judge(row_case("randn", (4, 2000)), Depth.SEARCH)
+    sizes.clear()
+    again = evaluator.judge(row_case("randn", (2, 3000)), Depth.SEARCH)
+    assert sizes == [3000]
+    assert again == replace(first, example="3000 is more than a block")
