@@ -8,6 +8,7 @@ import typer
 from typer.main import get_command
 
 from kfuzz import __version__
+from kfuzz.check.verb import check
 from kfuzz.cli.config import config
 from kfuzz.cli.contract_verbs import contracts_app
 from kfuzz.cli.corpus_verbs import corpus_app, show
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 for verb in (
     run,
+    check,
     report,
     replay,
     shrink,

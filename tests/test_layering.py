@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"app", "api", "pytest_plugin"},
     {"doctor"},
-    {"judge", "monitor", "grade", "probe"},
+    {"check", "judge", "monitor", "grade", "probe"},
     {"cli"},
     {"report"},
     {"fuzz"},
@@ -32,7 +32,7 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The folders of the engine, likewise: a case goes down, its report comes back up.
 ENGINE = ["search", "replay", "confirm", "reduce", "workers", "config"]
-VERBS = {"doctor", "judge", "monitor", "grade", "probe"}
+VERBS = {"check", "doctor", "judge", "monitor", "grade", "probe"}
 HEAVY = {
     "cuda", "numerics", "contracts", "execution", "targets", "evaluation", "judge",
     "monitor", "doctor",

@@ -232,8 +232,8 @@ def test_an_unexpected_exception_is_short_and_says_how_to_get_more(
 def test_help_names_what_is_built_and_nothing_else() -> None:
     command: Any = get_command(app)
     assert set(command.commands) == {
-        "run", "report", "replay", "shrink", "show", "corpus", "contracts", "calibrate",
-        "grade", "judge", "probe", "config", "doctor", "monitor-report",
+        "run", "check", "report", "replay", "shrink", "show", "corpus", "contracts",
+        "calibrate", "grade", "judge", "probe", "config", "doctor", "monitor-report",
     }  # fmt: skip
     options = {o for p in command.commands["run"].params for o in p.opts}
     assert options == {

@@ -24,6 +24,8 @@ from kfuzz.targets.launching import Launch
 _DRAWN: Final = 24
 _TRIED: Final = 4
 _ELEMENTS: Final = 2048
+# Elements of a tensor below which others are preferred.
+_FEW: Final = 8
 # Cases on which a kernel and its oracle have to differ, all of them.
 _COMPARED: Final = 3
 # How a kernel's results differ from those of an oracle that is a constant.
@@ -150,6 +152,6 @@ def small_cases(kernel: BoundKernel, budget: SizeBudget) -> tuple[Case, ...]:
             case, kernel.operator, kernel.explicit, finite=True,
             lacking=kernel.arguments.lacking(case.tensors),
         )  # fmt: skip
-        return len(aspects), case.elements < len(case.tensors) * 2
+        return len(aspects), case.elements < len(case.tensors) * _FEW
 
     return tuple(sorted(found, key=beyond)[:_TRIED])

@@ -131,7 +131,7 @@ def _on_ordinary(
     operator = kernel.operator
     for position, dtype in enumerate(kernel.declaration.dtypes):
         for number, case in enumerate(cases):
-            made = _in_dtype(operator, case, dtype)
+            made = in_dtype(operator, case, dtype)
             for variant in ordinary_cases(operator, made):
                 if time.monotonic() > end:
                     return
@@ -150,7 +150,7 @@ def _try(kernel: BoundKernel, case: Case, number: int) -> _Tried:
     return _Tried(number, dtype, asked.acceptance, asked.refused)
 
 
-def _in_dtype(operator: Operator, case: Case, dtype: str) -> Case:
+def in_dtype(operator: Operator, case: Case, dtype: str) -> Case:
     """Return the case with its data, and the data types that it names, in another."""
     tensors = dict(case.tensors)
     for name, parameter in operator.tensors.items():

@@ -1,0 +1,1 @@
+"""`kfuzz check`: whether a binding can be judged, told in seconds, before a search."""
