@@ -11,6 +11,7 @@ from kfuzz.core.dtypes import DTYPES, unpack_bits
 from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case
+from kfuzz.core.severity import Severity, needed_nonfinite, severity_of
 from kfuzz.core.verdict import Failure, Feature, Signature, State
 
 # File systems allow 255 bytes; two names and two hashes make an id.
@@ -196,6 +197,22 @@ class Finding:
             return False  # none was begun
         explained = self.explanation is None or self.explanation.complete
         return self.reduction.stopped == "time" or not explained
+
+    @property
+    def severity(self) -> Severity:
+        """How grave it is."""
+        return severity_of(self.signature, self.failure.message, self._features)
+
+    @property
+    def summary(self) -> str:
+        """How it fails in a few words: "NaN missing in y (needs NaN in the input)"."""
+        needed = needed_nonfinite(self.signature, self.failure.message, self._features)
+        more = f" (needs {needed} in the input)" if needed else ""
+        return self.signature.summary + more
+
+    @property
+    def _features(self) -> tuple[Feature, ...]:
+        return () if self.explanation is None else self.explanation.features
 
     @property
     def input_elements(self) -> int:

@@ -219,7 +219,7 @@ def view(shown: Shown, options: str = "", *, root: Path | None = None) -> Findin
         contract=signature.contract,
         title=titled(signature.contract),
         kernel=one_line(shown.kernel),
-        summary=_short(f"{signature.kernel}: {signature.summary}"),
+        summary=_short(f"{signature.kernel}: {finding.summary}"),
         place=one_line(place or shown.kernel),
         parts=tuple(
             part for part in _parts(shown, state.words, target, options) if part.lines
@@ -326,6 +326,7 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     yield _fact("status", _status(finding, state), Depth.SHORT)
     yield _fact("kernel", shown.kernel)
     yield _fact("operator", f"{finding.operator}, run on {device}")
+    yield _fact("severity", finding.severity.words)
     yield _fact("kind", kind + of_output)
     yield _fact("elements", counts)
     yield _fact("bucket", finding.bucket)

@@ -17,6 +17,7 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
+from kfuzz.core.severity import Severity
 from kfuzz.core.verdict import FAILING, State, Verdict
 
 # Which findings come first: those that fail a run, then those that may.
@@ -120,13 +121,14 @@ class Gathered:
 
     @property
     def findings(self) -> list[Shown]:
-        """Every finding, those that fail a run first, then by kernel and contract."""
+        """Every finding, those that fail a run first, then the gravest, by kernel."""
         every = [*self._shown.values(), *self._pending.values()]
 
-        def place(shown: Shown) -> tuple[int, str, str, str]:
+        def place(shown: Shown) -> tuple[int, Severity, str, str, str]:
             finding = shown.finding
             rank = _ORDER.index(finding.state) if finding.state in _ORDER else 0
-            return rank, shown.kernel, finding.signature.contract, finding.id
+            contract = finding.signature.contract
+            return rank, finding.severity, shown.kernel, contract, finding.id
 
         return sorted(every, key=place)
 

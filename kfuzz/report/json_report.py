@@ -77,6 +77,7 @@ def summary_document(entry: Summary, path: str | Path) -> Document:
         "id": entry.id,
         "contract": entry.contract,
         "kind": entry.kind,
+        "severity": entry.severity.words,
         "bucket": entry.bucket,
         "state": str(entry.state),
         "path": shown_path(path) if str(path) else "",
@@ -181,7 +182,8 @@ def _kernel(event: KernelFinished) -> Document:
         "refusals": [asdict(refusal) for refusal in event.refusals],
         "notes": [asdict(note) for note in event.notes],
         "findings": [
-            finding_summary(f, event.paths.get(f.id, "")) for f in event.findings
+            finding_summary(f, event.paths.get(f.id, ""))
+            for f in sorted(event.findings, key=lambda f: f.severity)
         ],
     }
 

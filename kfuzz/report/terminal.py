@@ -144,7 +144,7 @@ class TerminalReport:
         if not event.is_new:
             return  # a mark covers it: it is reported quietly once it is reduced
         signature = event.finding.signature
-        what = one_line(f"{signature.kernel}: {signature.summary}")
+        what = one_line(f"{signature.kernel}: {event.finding.summary}")
         self._say(Text(f"candidate {what} ({signature.contract}); confirming it"))
 
     def _block(self, kernel: str, finding: Finding, path: str | Path) -> None:
@@ -205,9 +205,9 @@ class TerminalReport:
     def _failed(self) -> None:
         """List what fails the run, one finding a line, its id first."""
         failed = {
-            f.id: f"{f.signature.kernel}: {f.signature.summary}"
+            f.id: f"{f.signature.kernel}: {f.summary}"
             for kernel in self._finished
-            for f in kernel.findings
+            for f in sorted(kernel.findings, key=lambda f: f.severity)
             if f.state in FAILING
         }
         for event in self._replayed:

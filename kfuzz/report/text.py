@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
+from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, unpack_bits
 from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype
 
 # A reduced case has a handful of elements; about this many fit on two lines.
@@ -140,10 +140,15 @@ def draw_case(case: Case) -> list[str]:
 
 
 def value_text(bits: int, dtype: str) -> str:
-    """Return the element that raw bits stand for, in the fewest digits."""
+    """Return the element that raw bits stand for, in the fewest digits.
+
+    A NaN with other than the default bits comes with its bits: "nan(0xffc00000)".
+    """
     value = bits_to_number(bits, dtype)
     if dtype == "bool":
         return str(bool(value))
+    if value != value and bits != canonical_nan(dtype):
+        return f"nan({bits:#0{2 * DTYPES[dtype].itemsize + 2}x})"
     return number(value, dtype)
 
 

@@ -28,6 +28,7 @@ from kfuzz.core.errors import DecodeError, HarnessError
 from kfuzz.core.finding import Explanation, Finding, Mark, Target
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case
+from kfuzz.core.severity import Severity
 from kfuzz.core.verdict import Failure, Signature, State
 from kfuzz.store import strict_json, tensorfile
 from kfuzz.store.durable import replace_file
@@ -81,6 +82,7 @@ class Summary:
         target: where that lives.
         message, ratio: of its failure.
         input_elements, nonzero_elements: of its minimal case, as `Finding` has them.
+        severity: how grave it is.
         mark: why it is known; None in other states.
     """
 
@@ -95,6 +97,7 @@ class Summary:
     ratio: float | None
     input_elements: int
     nonzero_elements: int | None
+    severity: Severity
     mark: Mark | None = None
 
 
@@ -153,6 +156,7 @@ def _summary(finding: Finding, elements: int, nonzero: int | None) -> Summary:
         ratio=finding.failure.ratio,
         input_elements=elements,
         nonzero_elements=nonzero,
+        severity=finding.severity,
         mark=finding.mark,
     )
 

@@ -81,6 +81,7 @@ def test_a_run_has_the_documented_shape() -> None:
                         "id": found.id,
                         "contract": "C-PRC-01",
                         "kind": "value",
+                        "severity": "precision",
                         "bucket": found.bucket,
                         "state": "confirmed",
                         "path": f"corpus/{found.folder}",
