@@ -223,7 +223,7 @@ class FindingItem(pytest.Item):
 def _search(item: pytest.Item, marker: pytest.Mark) -> None:
     """Search as a mark asks, and fail the test on what is confirmed."""
     from kfuzz.api import falsify
-    from kfuzz.core.errors import HarnessError, KfuzzError
+    from kfuzz.core.errors import KfuzzError, UsageError
     from kfuzz.core.verdict import FAILING
     from kfuzz.store.corpus import Corpus
 
@@ -242,7 +242,7 @@ def _search(item: pytest.Item, marker: pytest.Mark) -> None:
             shown = f" --corpus {shlex.quote(str(options['corpus']))}"
         try:
             Corpus(Path(options["corpus"])).require_writable()
-        except HarnessError as error:
+        except UsageError as error:
             _tell(item, f"findings of {item.name} are not kept: {error}")
             options["corpus"] = None
         found = falsify(*marker.args, **options)

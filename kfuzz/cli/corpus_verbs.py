@@ -62,18 +62,26 @@ def check(
 ) -> int:
     """Check that every stored finding can be read; exit 1 if one cannot."""
     from kfuzz.report import corpus_lists
+    from kfuzz.report.text import one_line
 
     project = open_project(corpus, existing=True)
-    problems = project.store().check(repair=repair)
+    done = project.store().repair() if repair else []
+    problems = project.store().check()
     whole = sum(isinstance(entry, Stored) for entry in project.store().entries())
     total = f"{whole} readable, {len(problems)} problem{'s' * (len(problems) != 1)}"
     print_report(
         format,
         lambda: {
+            **({"repaired": done} if repair else {}),
             "readable": whole,
             "problems": [corpus_lists.problem_document(p) for p in problems],
         },
-        lambda: [*map(corpus_lists.problem_line, problems), total],
+        lambda: [
+            *(f"repaired: {one_line(line)}" for line in done),
+            *(["repaired: nothing needed it"] if repair and not done else []),
+            *map(corpus_lists.problem_line, problems),
+            total,
+        ],
     )
     return ExitCode.VIOLATION if problems else ExitCode.OK
 

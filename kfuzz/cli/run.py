@@ -65,6 +65,7 @@ def _search(
     out: TextIO,
 ) -> None:
     from kfuzz.cli import apart
+    from kfuzz.contracts.suite import select_classes
     from kfuzz.report import json_report
     from kfuzz.report.files import ReportFiles
     from kfuzz.report.gathered import Gathered
@@ -93,6 +94,8 @@ def _search(
             for fold in folds:
                 fold(event)
 
+        # A mistyped glob is said before a report is begun, which would replace another.
+        select_classes(config.contracts, config.exclude_contracts)
         wanted, files = settings["report"], None
         if wanted:
             files = ReportFiles(wanted, root=config.root, options=project.options)

@@ -141,5 +141,8 @@ def _stored(model: str, dtype: object) -> str:
 
 
 def _suggested(claim: str) -> str:
+    short = re.fullmatch(r"(b?)(?:fp|f|float)(\d+)", claim.lower().replace("_", ""))
+    if short is not None:
+        claim = f"{'bfloat' if short[1] else 'float'}{short[2]}"
     near = suggestion(claim, (*NAMED, *_SHAPES))
     return near + "; with arguments: " + ", ".join(_SHAPES.values())

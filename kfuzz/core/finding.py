@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kfuzz.core.declaration import Declaration
@@ -136,6 +136,7 @@ class Finding:
         first_errors: the map of errors of the input as first found, where its
             output misses; that of the minimal one is the failure's own.
         mark: why it is known; None in other states.
+        former: the ids that it had before it was shrunk further, oldest first.
     """
 
     signature: Signature
@@ -154,6 +155,7 @@ class Finding:
     seed: int = 0
     first_errors: ErrorMap | None = None
     mark: Mark | None = None
+    former: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return one line: what fails, its contract, state and id, then the values."""
@@ -235,6 +237,14 @@ class Finding:
             patterns = unpack_bits(spec.values, spec.dtype)
             total += sum(p not in zeros for p in patterns)
         return total
+
+
+def renamed(finding: Finding, *before: Finding) -> Finding:
+    """Return a finding that is found by the ids of earlier forms of it, too."""
+    ids = [id for other in (finding, *before) for id in other.former]
+    ids += [other.id for other in before if other.explanation is not None]
+    former = dict.fromkeys(id for id in ids if id != finding.id)
+    return replace(finding, former=tuple(former))
 
 
 def short_hash(text: str) -> str:

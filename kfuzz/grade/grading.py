@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -26,8 +27,9 @@ from kfuzz.core.statement import (
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.engine.search.self_check import UNCALIBRATED
+from kfuzz.engine.search.self_check import UNCALIBRATED, shipped_statement
 from kfuzz.execution.device.backends import BACKENDS, resolve
+from kfuzz.store.statements import read_statement
 from kfuzz.targets.identity import identity
 from kfuzz.targets.load import LoadedKernel, load_all
 
@@ -85,7 +87,7 @@ class Grading:
         config: what to test and how long.
         platform: whether the kernels are the platform's own, whose listed defects
             are named.
-        calibration: what it rests on, if anything.
+        calibration: what it rests on; by default what kfuzz ships for the device.
     """
 
     def __init__(
@@ -97,9 +99,15 @@ class Grading:
     ) -> None:
         self._config = platform_config(config) if platform else config
         self._platform = platform
-        self._calibration = calibration
+        self._states: dict[str, Soundness] = {}
+        self._rests: Calibrated | None = None
         self._backend, devices = resolve(self._config.device)
         self._device = devices[0]
+        if calibration is not None:
+            self._states = {c.identifier: c.state for c in calibration.contracts}
+            self._rests = _calibrated(calibration)
+        elif (shipped := shipped_statement(self._backend.name)) is not None:
+            self._states, self._rests = _shipped(shipped)
         if len(set(map(self._backend.device_name, devices))) > 1:
             # A statement is about one kind of device.
             self._config = replace(self._config, device=self._device)
@@ -147,7 +155,7 @@ class Grading:
             kernels=tuple(map(self._stated, self._finished)),
             instruments=_instruments(self._backend.name, self._finished),
             platform=self._platform,
-            calibration=_calibrated(self._calibration),
+            calibration=self._rests,
             interrupted=ended is None or ended.interrupted,
             notices=tuple(self._notices),
         )
@@ -185,9 +193,7 @@ class Grading:
         )
 
     def _soundness(self, identifier: str) -> Soundness:
-        if self._calibration is None:
-            return Soundness.UNCALIBRATED
-        return self._calibration.state_of(identifier)
+        return self._states.get(identifier, Soundness.UNCALIBRATED)
 
     def _listed(self, kernel: str) -> tuple[KnownDefect, ...]:
         if not self._platform:
@@ -203,9 +209,18 @@ class Grading:
         )
 
 
-def _calibrated(made: Calibration | None) -> Calibrated | None:
-    if made is None:
-        return None
+def _shipped(file: Path) -> tuple[dict[str, Soundness], Calibrated | None]:
+    """Return the states of contracts that a statement gives, and what it rests on."""
+    made = read_statement(file)
+    states = {
+        f"{name}/{kernel.name_in_contracts}": graded.calibration
+        for kernel in made.kernels
+        for name, graded in kernel.contracts.items()
+    }
+    return states, made.calibration
+
+
+def _calibrated(made: Calibration) -> Calibrated:
     return Calibrated(
         device=made.device,
         seed=made.seed,

@@ -63,7 +63,7 @@ def grade(
         shared(
             "calibration",
             "What `kfuzz calibrate --format json` printed; uncalibrated contracts do "
-            "not count.",
+            "not count. Default: what kfuzz ships.",
         ),
     ] = None,
     max_cases: Annotated[

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kfuzz.core.errors import DecodeError, StorageError, UsageError
-from kfuzz.core.finding import Finding, Target, safe_name
+from kfuzz.core.finding import Finding, Target, renamed, safe_name
 from kfuzz.core.verdict import State
 from kfuzz.store.durable import exclusive, sync_folder
 from kfuzz.store.entry import (
@@ -100,16 +100,19 @@ class Corpus:
         """Check that findings can be stored, and leave nothing behind.
 
         Raises:
-            StorageError: if the folder, or the one it will be made in, refuses.
+            UsageError: if the folder, or the one it will be made in, is read-only.
         """
         folder = self.root
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
+        if not folder.is_dir():
+            fix = "choose another folder with --corpus"
+            raise UsageError("is not a folder", where=str(folder), fix=fix)
         try:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise StorageError(
+            raise UsageError(
                 f"findings cannot be stored here: {error.strerror}",
                 where=str(self.root),
                 fix="choose another folder with --corpus, or mend this one",
@@ -145,7 +148,8 @@ class Corpus:
         with self._writing():
             held = self.get(old)
             if held is not None:
-                new = with_marks(new, held.finding)
+                new = renamed(with_marks(new, held.finding), held.finding)
+            new = renamed(new, old)
             if source == goal:
                 return write_entry(self.root, goal, new)
             known = self.get(new)
@@ -205,7 +209,8 @@ class Corpus:
         """Return the entry with this id.
 
         Args:
-            id: an id, the beginning of just one, or the path to an entry's
+            id: an id, one that a finding had before it was shrunk further, the
+                beginning of just one, or the path to an entry's
                 folder or finding.json, inside the corpus or elsewhere.
 
         Raises:
@@ -218,8 +223,13 @@ class Corpus:
         if id and os.path.isfile(path / FINDING):
             return Stored(read_entry(path), path)
         entries: dict[str, Stored | Problem] = {}
+        former: dict[str, Stored] = {}
         for entry in self.entries():
             entries[self._id_of(entry)] = entry
+            if isinstance(entry, Stored):
+                former |= dict.fromkeys(entry.finding.former, entry)
+        if id not in entries and id in former:
+            return former[id]
         ids = [id] if id in entries else [i for i in entries if i.startswith(id)]
         if id and len(ids) == 1:
             found = entries[ids[0]]
@@ -290,21 +300,27 @@ class Corpus:
                     what = str(error) if error.where else f"{path}: {error}"
                     yield path, Problem(path, what, ProblemKind.DAMAGED)
 
-    def check(self, *, repair: bool = False) -> list[Problem]:
-        """Return everything in the corpus that is not as it should be.
+    def repair(self) -> list[str]:
+        """Finish or clear away what killed writers left; move misplaced entries.
 
-        Args:
-            repair: first finish or clear away what killed writers left, and
-                give misplaced entries their place. Entries that cannot be read
-                are left alone.
+        Entries that cannot be read are left alone.
+
+        Returns:
+            What was done, one line each.
 
         Raises:
             StorageError: if a repair fails.
         """
-        if repair and self.root.is_dir():
-            self._tidied = True  # not twice
-            with self._writing() as alone:
-                self._tidy(alone)
+        if not self.root.is_dir():
+            return []
+        self._tidied = True  # not twice
+        with self._writing() as alone:
+            if not alone:
+                return ["nothing: another writer may be at work, which has no lock"]
+            return self._tidy(alone)
+
+    def check(self) -> list[Problem]:
+        """Return everything in the corpus that is not as it should be."""
         problems = []
         for entry in self.entries():
             if isinstance(entry, Problem):
@@ -374,18 +390,21 @@ class Corpus:
                 "folder with --corpus",
             ) from None
 
-    def _tidy(self, alone: bool) -> None:
-        """Finish or clear away what killed writers left."""
+    def _tidy(self, alone: bool) -> list[str]:
+        """Finish or clear away what killed writers left; return what was done."""
+        done: list[str] = []
         if not alone:
-            return  # what looks left may be another writer's
+            return done  # what looks left may be another writer's
         for path in self.root.glob(UNFINISHED + "*"):
             shutil.rmtree(path, ignore_errors=True)
+            done.append(f"removed {path}: left by a writer that was killed")
         for entry in list(self.entries()):
             if isinstance(entry, Problem):
                 continue
             staged = list(entry.path.glob(STAGED + "*"))
             if staged:
                 update_entry(entry.path, files_of(entry.finding))
+                done.append(f"finished {entry.path}: its writer was killed")
             for path in staged:
                 path.unlink(missing_ok=True)
             goal = self.root / entry.finding.folder
@@ -394,9 +413,12 @@ class Corpus:
             if not os.path.lexists(goal):
                 goal.parent.mkdir(exist_ok=True)
                 os.rename(entry.path, goal)
+                done.append(f"moved {entry.path} to {goal}")
             elif (known := self.get(entry.finding)) is not None:
                 write_entry(self.root, goal, merged(known.finding, entry.finding))
                 remove_entry(self.root, entry.path)
+                done.append(f"merged {entry.path} into {goal}")
+        return done
 
 
 def _subfolders(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from kfuzz.core.finding import Change, Finding, Mark
+from kfuzz.core.finding import Change, Finding, Mark, renamed
 from kfuzz.core.verdict import FAILING, State
 
 REGRESSED: Final = "was fixed, and fails again"
@@ -72,6 +72,7 @@ def merged(known: Finding, found: Finding) -> Finding:
         state=state,
         history=known.history + tuple(changes),
         mark=(known.mark or found.mark) if state is State.KNOWN else None,
+        former=renamed(chosen, known, found).former,
     )
 
 
@@ -94,13 +95,15 @@ def joined(ours: Finding, theirs: Finding) -> Finding:
         earlier = theirs  # the place of one without explanation is its first case's
     # What regressed fails now as it was found last; it need not as it was fixed.
     settled = _LASTING if state is State.REGRESSED else _LASTING | {State.FIXED}
+    chosen = _minimum(ours, theirs, settled)
     return replace(
-        _minimum(ours, theirs, settled),
+        chosen,
         first=earlier.first,
         first_errors=earlier.first_errors,
         state=state,
         history=tuple(changes),
         mark=_later_mark(ours, theirs) if state is State.KNOWN else None,
+        former=renamed(chosen, ours, theirs).former,
     )
 
 

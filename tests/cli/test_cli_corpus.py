@@ -59,6 +59,21 @@ def test_corpus_list_and_check(
     assert [f["id"] for f in document["findings"]] == [other.id]
 
 
+def test_a_repair_reports_what_it_did(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(project)
+    (project / "corpus" / ".tmp-dead").mkdir()
+    assert main(["corpus", "check"]) == ExitCode.VIOLATION
+    assert main(["corpus", "check", "--repair"]) == 0
+    out = capsys.readouterr().out
+    assert f"repaired: removed {project / 'corpus' / '.tmp-dead'}: left by" in out
+    assert main(["corpus", "check", "--repair"]) == 0
+    assert "repaired: nothing needed it" in capsys.readouterr().out
+    assert main(["corpus", "check", "--repair", "--format", "json"]) == 0
+    assert strict_json.loads(capsys.readouterr().out)["repaired"] == []
+
+
 def test_what_is_misplaced_is_repaired_where_that_is_asked(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -232,3 +232,17 @@ def test_a_report_that_breaks_costs_no_finding(
     monkeypatch.setattr(TerminalReport, "feed", full)
     assert main(["run", "a.py"]) == ExitCode.INTERNAL
     assert engine.ended
+
+
+def test_a_mistyped_contract_replaces_no_report(
+    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = project / "run.jsonl"
+    report.write_text("earlier\n")
+    code = main(
+        ["run", "a.py", "--contracts", "C-PRC-1", "--report", f"jsonl={report}"]
+    )
+    assert code == ExitCode.USAGE
+    assert "no contract matches 'C-PRC-1'" in capsys.readouterr().err
+    assert report.read_text() == "earlier\n"
+    assert engine.runs == []

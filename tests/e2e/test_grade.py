@@ -24,7 +24,7 @@ def test_a_grade_states_what_each_kernel_is_worth(project: Project) -> None:
     assert right["source"] == wrong["source"]
     assert right["source"].startswith("sha256:")
     assert right["contracts"]["K-VAL-01"]["verdict"] == "conforms"
-    assert right["contracts"]["K-VAL-01"]["calibration"] == "uncalibrated"
+    assert right["contracts"]["K-VAL-01"]["calibration"] == "sound"
     assert "C-EXC-02" not in right["contracts"]
     (fault,) = {f["contract"] for f in wrong["findings"]}
     assert wrong["contracts"][fault]["verdict"] == "violates"

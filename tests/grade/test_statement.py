@@ -272,6 +272,13 @@ def test_gradients_rest_on_a_calibration_made_before_or_after(tmp_path: Path) ->
     assert grade.resting_on(read_statement(path), made) == before
 
 
+def test_a_grade_rests_on_the_calibration_that_kfuzz_ships(tmp_path: Path) -> None:
+    made = graded_gradients(tmp_path, None)
+    assert made.kernels[0].contracts["K-GRD-01"].calibration is Soundness.SOUND
+    assert made.calibration is not None
+    assert made.calibration.sound > 500
+
+
 def test_a_comparison_names_contracts_of_gradients_as_they_are_listed(
     tmp_path: Path,
 ) -> None:

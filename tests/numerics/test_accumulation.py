@@ -355,3 +355,19 @@ def test_an_infinity_split_into_parts_may_be_nan(claim: str) -> None:
     assert bool(compare(split, made).missed.any()) is (claim != "tf32x3")
     every = torch.full((1, 2, 1), math.nan)
     assert compare(every, made).missed[0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("claim", "named"),
+    [
+        ("fp32", "float32"),
+        ("f16", "float16"),
+        ("bf16", "bfloat16"),
+        ("FP64", "float64"),
+    ],
+)
+def test_a_short_name_of_a_format_is_understood_as_a_hint(
+    claim: str, named: str
+) -> None:
+    with pytest.raises(BindingError, match=f"did you mean '{named}'"):
+        Accumulator.parse(claim, where="here")

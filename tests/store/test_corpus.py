@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -18,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 
 from kfuzz.core.errors import DecodeError, HarnessError, UsageError
-from kfuzz.core.finding import Change, Finding, Target
+from kfuzz.core.finding import Change, Explanation, Finding, Target
 from kfuzz.core.recipe import Case, Destination, TensorSpec
-from kfuzz.core.verdict import State
+from kfuzz.core.verdict import Feature, State
 from kfuzz.store import durable, entry
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.entry import FINDING, FIRST, INPUTS, files_of, read_entry
@@ -318,7 +319,7 @@ def test_an_unknown_format_is_skipped_and_never_touched(tmp_path: Path) -> None:
         corpus.save(finding())
     with pytest.raises(HarnessError, match="will not be overwritten"):
         corpus.replace(unexplained(), finding())
-    corpus.check(repair=True)
+    corpus.repair()
     assert (path / FINDING).read_bytes() == before
     with pytest.raises(DecodeError, match="format 2"):
         corpus.find(finding().id)
@@ -346,7 +347,7 @@ def test_a_bad_finding_json_is_named(tmp_path: Path, content: bytes, what: str) 
     assert str(path / FINDING) in problem(corpus).what
     with pytest.raises(DecodeError, match=what):
         corpus.find(finding().id)
-    corpus.check(repair=True)
+    corpus.repair()
     assert (path / FINDING).read_bytes() == content
 
 
@@ -522,7 +523,7 @@ def test_kill_9_at_any_moment_loses_no_announced_finding(tmp_path: Path) -> None
         corpus = Corpus(tmp_path)
         kernels = {f.signature.kernel for f in found(corpus)}
         assert kernels >= {f"k{i % 3}" for i in range(done + 1)}
-    corpus.check(repair=True)
+    corpus.repair()
     assert corpus.check() == []
     ids = [f.id for f in found(corpus)]
     assert len(ids) == len(set(ids))
@@ -609,7 +610,9 @@ def test_what_killed_writers_leave_is_reported_and_cleared(tmp_path: Path) -> No
     os.rename(path, misplaced)
     kinds = [p.kind for p in corpus.check()]
     assert sorted(kinds) == ["leftover", "leftover", "misplaced"]
-    assert corpus.check(repair=True) == []
+    done = corpus.repair()
+    assert sorted(line.split()[0] for line in done) == ["finished", "moved", "removed"]
+    assert corpus.check() == corpus.repair() == []
     assert {f.signature.kernel for f in found(corpus)} == {"softmax", "other"}
     assert not list(tmp_path.rglob(".*"))
 
@@ -626,7 +629,8 @@ def test_a_folder_without_finding_json_is_reported_not_deleted(tmp_path: Path) -
     path = corpus.save(finding())
     (path / FINDING).unlink()
     assert found(corpus) == []
-    (only,) = corpus.check(repair=True)
+    assert corpus.repair() == []
+    (only,) = corpus.check()
     assert only.kind is ProblemKind.DAMAGED
     assert (path / FIRST).exists()
 
@@ -639,3 +643,43 @@ def test_a_stuck_writer_ends_the_wait(
         assert alone
         with pytest.raises(HarnessError, match="another process"):
             Corpus(tmp_path).save(finding())
+
+
+def test_a_finding_that_is_shrunk_further_is_found_by_its_old_ids(
+    tmp_path: Path,
+) -> None:
+    corpus = Corpus(tmp_path)
+    forms = [
+        finding(n=n, explanation=Explanation(features))
+        for n, features in (
+            (9, ()),
+            (5, (Feature.TAIL,)),
+            (3, (Feature.TAIL, Feature.NAN)),
+        )
+    ]
+    corpus.save(forms[0])
+    corpus.replace(forms[0], forms[1])
+    corpus.replace(forms[1], forms[2])
+    corpus.replace(forms[2], forms[2])
+    assert len({form.id for form in forms}) == 3
+    for form in forms:
+        assert corpus.find(form.id).finding.id == forms[2].id
+    # A finding of that id comes before one that had it.
+    corpus.save(forms[0])
+    assert corpus.find(forms[0].id).finding.id == forms[0].id
+
+
+def test_a_corpus_that_cannot_be_written_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read-only folder and a file in its place end with one exit code."""
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is not a folder"):
+        Corpus(tmp_path / "file" / "corpus").require_writable()
+
+    def refuse(**_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(UsageError, match="Read-only file system"):
+        Corpus(tmp_path).require_writable()

@@ -179,15 +179,32 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".")]
 
 
+def shipped_statement(device: str, installed: str = "") -> Path | None:
+    """Return the statement that kfuzz ships for a version, or else the latest one.
+
+    Args:
+        device: name of a backend.
+        installed: torch's version, "2.13"; that which is installed by default.
+    """
+    kind = BACKENDS[device].torch_type
+    files = {_version(f): f for f in _KEPT.glob(f"torch-*-{kind}.json")}
+    if not files:
+        return None
+    installed = installed or _installed()
+    return files[installed if installed in files else max(files, key=_numbers)]
+
+
+def _version(statement: Path) -> str:
+    return statement.name.split("-")[1]
+
+
 def _kept(device: str, installed: str) -> _Kept:
     """Return what the statement for a version, or else the latest one, says."""
-    kind = BACKENDS[device].torch_type
-    files = {f.name.split("-")[1]: f for f in _KEPT.glob(f"torch-*-{kind}.json")}
-    if not files:
+    file = shipped_statement(device, installed)
+    if file is None:
         return _Kept({})
-    version = installed if installed in files else max(files, key=_numbers)
-    states = _states(files[version])
-    return _Kept(states, version, "" if version == installed else installed)
+    version = _version(file)
+    return _Kept(_states(file), version, "" if version == installed else installed)
 
 
 @cache
