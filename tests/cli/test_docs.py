@@ -14,6 +14,8 @@ from typer.main import get_command
 
 import kfuzz
 from kfuzz.app import app
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.severity import Severity
 from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
@@ -104,8 +106,16 @@ def test_ci_runs_the_commands_of_the_readme(tmp_path: Path) -> None:
     assert "exit code 0, expected 1" in done.stderr
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+def test_the_readme_is_short_and_counts_the_operators_that_there_are() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert f"kfuzz has {len(OPERATORS)} operators" in text
+
+
+def test_severities_are_listed_in_their_order() -> None:
+    text = (ROOT / "kfuzz" / "cli" / "README.md").read_text()
+    listed = re.findall(r"^\d\. ([^:;,]*)", text.partition("## Findings")[2], re.M)
+    assert listed == [severity.words for severity in Severity]
 
 
 @pytest.mark.parametrize("path", DOCUMENTATION)
