@@ -273,10 +273,14 @@ def test_gradients_rest_on_a_calibration_made_before_or_after(tmp_path: Path) ->
 
 
 def test_a_grade_rests_on_the_calibration_that_kfuzz_ships(tmp_path: Path) -> None:
+    """What it has no statement of, as of gradients, stays uncalibrated."""
     made = graded_gradients(tmp_path, None)
-    assert made.kernels[0].contracts["K-GRD-01"].calibration is Soundness.SOUND
+    assert made.kernels[0].contracts["K-GRD-01"].calibration is Soundness.UNCALIBRATED
     assert made.calibration is not None
     assert made.calibration.sound > 500
+    config = RunConfig(targets=(), root=tmp_path, corpus=tmp_path, device="cpu")
+    states = grade.Grading(config)._states
+    assert states["K-VAL-01/softmax"] is Soundness.SOUND
 
 
 def test_a_comparison_names_contracts_of_gradients_as_they_are_listed(
