@@ -386,6 +386,8 @@ class Operator:
                 dtypes = (parameter.dtype,)
             if spec.problem() is not None or spec.dtype not in dtypes:
                 return False
+            if not declaration.reaches(spec.span):
+                return False
             if spec.below != (index.below if index else ""):
                 return False
             if not _fits(parameter.dims, spec.axes):

@@ -135,6 +135,8 @@ class _Domain:
     @cached_property
     def span(self) -> int:
         """Elements that a view with unused memory between them may span."""
+        if self.declaration.offsets == "int32":
+            return 0
         return self.budget.span // max(d.itemsize for d in DTYPES.values())
 
     @cached_property

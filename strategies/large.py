@@ -13,15 +13,12 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from kfuzz.core.budget import SizeBudget
-from kfuzz.core.declaration import Declaration
+from kfuzz.core.declaration import INT32_ELEMENTS, Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
 from kfuzz.core.value_families import STRETCHED
 from kfuzz.strategies import layouts
-
-INT32_ELEMENTS: Final = 1 << 31
-"""From here on a 32-bit signed offset has wrapped."""
 
 GRID_BLOCKS: Final = 65_535
 """The greatest size of a CUDA grid in y and z (CUDA C++ programming guide, table of
@@ -164,7 +161,7 @@ def _spread(
     case: Case, turn: int, declaration: Declaration, admits: Callable[[Case], bool]
 ) -> Case | None:
     """Return the case with one argument's elements 2^31 apart."""
-    if declaration.layouts == "contiguous":
+    if declaration.layouts == "contiguous" or declaration.offsets == "int32":
         return None
     span = SPAN_BYTES // max(d.itemsize for d in DTYPES.values())
     axes = [

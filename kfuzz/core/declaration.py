@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_ALIGNMENT: Final = 4096
 
 INDEX_DTYPES: Final = ("int64", "int32")
+INT32_ELEMENTS: Final = 1 << 31
+"""From here on a 32-bit signed offset has wrapped."""
 _LITERAL: Final[object] = Literal
 
 Configuration = Mapping[str, bool | int | float | str]
@@ -40,6 +42,7 @@ class Claims(TypedDict, total=False):
     dtypes: "str | torch.dtype | Collection[str | torch.dtype]"
     dims: int | Collection[int] | None
     layouts: Literal["any", "inner_contiguous", "contiguous"]
+    offsets: Literal["int64", "int32"]
     alignment: int
     shape_class: str | ShapeClass | None
     accumulator: str | Accumulator
@@ -80,6 +83,8 @@ class Declaration:
         dims: values accepted for the operator's `dim`; None means every dim.
         layouts: "any", "inner_contiguous" (stride 1 in the last dim, no
             overlap) or "contiguous".
+        offsets: "int64", or "int32" where no element of an argument lies more than
+            2^31 - 1 elements from the first: such shapes and strides are not drawn.
         alignment: bytes to which an unsliced argument is aligned.
         shape_class: restriction on named dimensions, or None.
         accumulator: how long sums are kept, as `kfuzz.core.accumulators`
@@ -139,6 +144,11 @@ class Declaration:
     own_kernels_only: bool = False
     out_of_bounds: str = "raise"
     index_dtypes: tuple[str, ...] = ("int64",)
+    offsets: str = "int64"
+
+    def reaches(self, span: int) -> bool:
+        """Whether a view of so many elements, first to last, is within its offsets."""
+        return self.offsets != "int32" or span <= INT32_ELEMENTS
 
     def config(self, number: int) -> Mapping[str, bool | int | float | str]:
         """Return the keywords of one configuration, modulo how many there are."""

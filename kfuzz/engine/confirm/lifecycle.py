@@ -13,6 +13,7 @@ from kfuzz.core.finding import Explanation, Finding, Reduction
 from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.confirm.explain import Fate, explain
+from kfuzz.engine.confirm.offsets import offset_lines
 from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.workers.faults import is_beside_page, is_flush
 from kfuzz.engine.workers.runner import ENDS_CHILD, Runner
@@ -27,6 +28,8 @@ WITNESS_CHILDREN: Final = 20
 # Children that get ready on a device while others are asked, where each question
 # takes a fresh one, or may end the one that stays.
 AHEAD: Final = 3
+# The class of what is right in parts of a large case by themselves.
+_BY_SHAPE: Final = "C-CMP-03"
 LARGE: Final = "a large case is kept as it was found"
 
 # Kinds in which what a child called before may have a part.
@@ -173,7 +176,9 @@ def process(
 def _as_found(finding: Finding, why: str) -> Finding:
     """Return a finding that is neither reduced nor explained."""
     kept = replace(finding, reduction=Reduction(0, why))
-    return replace(kept, explanation=Explanation(complete=False))
+    alone = finding.case.large and finding.signature.contract == _BY_SHAPE
+    lines = offset_lines(kept, apart=alone)
+    return replace(kept, explanation=Explanation(lines=lines, complete=False))
 
 
 def further(
@@ -273,6 +278,9 @@ def _minimise(
         friendly=settled.friendly,
         deadline=max(deadline, time.monotonic() + 1.0),
     )
+    # Nearer strides come first in a reduction: those that stayed far are needed.
+    told = offset_lines(finding, apart=reduction.stopped == "minimal")
+    explained = replace(explained, lines=(*told, *explained.lines))
     return save(replace(finding, explanation=explained))
 
 
