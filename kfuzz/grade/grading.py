@@ -27,8 +27,10 @@ from kfuzz.core.statement import (
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
+from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.self_check import UNCALIBRATED, shipped_statement
 from kfuzz.execution.device.backends import BACKENDS, resolve
+from kfuzz.store.corpus import Corpus
 from kfuzz.store.statements import read_statement
 from kfuzz.targets.identity import identity
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -123,6 +125,8 @@ class Grading:
             KfuzzError: as `kfuzz.engine.search.campaign.run`.
         """
         loaded = load_all(self._config.targets, root=self._config.root)
+        corpus = Corpus(self._config.corpus)
+        loaded = named_apart(loaded, corpus, self._config.root)
         self._kernels = {kernel.node_id: kernel for kernel in loaded}
         for event in run_kernels(self._config, loaded, stop=stop):
             match event:
@@ -161,14 +165,15 @@ class Grading:
         )
 
     def _stated(self, event: KernelFinished) -> KernelStatement:
-        kernel = self._kernels[event.kernel].kernel
+        loaded = self._kernels[event.kernel]
+        kernel = loaded.kernel
         operator, claims = kernel.operator, kernel.declaration
         bound = operator.tolerance
         binding = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
         listed = self._listed(kernel.name)
         return KernelStatement(
             kernel=event.kernel,
-            name=kernel.name,
+            name=loaded.name,
             operator=operator.name,
             forward="" if operator.forward is None else operator.forward.name,
             source=identity(kernel.function),

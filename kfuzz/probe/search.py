@@ -24,7 +24,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
-from kfuzz.engine.search.preconditions import require_own_entries
+from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.progress import outside_notices, outside_of
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
@@ -103,7 +103,7 @@ class Probing:
             _require_dtypes(loaded, config.dtypes)
             corpus = Corpus(config.corpus)
             corpus.require_writable()
-            require_own_entries(loaded, corpus, config.root)
+            loaded = named_apart(loaded, corpus, config.root)
             names = tuple(k.node_id for k in loaded)
             outside = outside_of(loaded)
             yield RunStarted(0, backend.name, names, utc_now(), outside=outside)

@@ -26,7 +26,7 @@ from kfuzz.core.errors import (
     UsageError,
     suggestion,
 )
-from kfuzz.core.finding import Target
+from kfuzz.core.finding import Target, short_hash
 from kfuzz.execution.calls.compiling import import_compiler
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.targets.homes import GRADIENTS
@@ -62,11 +62,30 @@ class LoadedKernel:
         target: its place in the project, for findings: without a file where that lies
             outside, whose path means nothing elsewhere.
         source: what to load to get it again.
+        alias: the name that its findings bear where another kernel has its own; "" for
+            its own.
     """
 
     kernel: BoundKernel
     target: Target
     source: Source
+    alias: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name that its findings bear."""
+        return self.alias or self.kernel.name
+
+    @property
+    def full_name(self) -> str:
+        """Its name behind that of its file or module: "kernels.two.softmax".
+
+        A file outside the project is told from others by a hash of its path.
+        """
+        home = self.target.module or self.target.file.removesuffix(".py")
+        if (file := self._file_outside) is not None:
+            home = f"{file.stem}-{short_hash(str(file))}"
+        return ".".join([*Path(home).parts, self.kernel.name])
 
     @property
     def node_id(self) -> str:
@@ -76,6 +95,8 @@ class LoadedKernel:
         """
         if (file := self._file_outside) is None:
             return self.target.node_id
+        if self.alias:  # the name of its file may be another's, too
+            return self.outside
         return f"{file.name}::{self.target.name}"
 
     @property
@@ -230,16 +251,6 @@ def load_all(targets: tuple[str, ...], *, root: Path) -> list[LoadedKernel]:
             fix="bind one: @kfuzz.kernel(ops.softmax) above the function, with "
             "`from kfuzz.contracts import operators as ops`",
         )
-    names: dict[str, LoadedKernel] = {}
-    for loaded in found.values():
-        other = names.setdefault(loaded.kernel.name, loaded)
-        if other is not loaded:
-            homes = " and ".join(k.outside or k.node_id for k in (other, loaded))
-            raise BindingError(
-                f"two kernels are named {loaded.kernel.name!r}: {homes}",
-                fix="the corpus sorts findings by kernel name: give one of them "
-                'another with kernel(…, name="…")',
-            )
     return list(found.values())
 
 

@@ -20,7 +20,7 @@ from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.replay.replayer import locate, replay
 from kfuzz.engine.replay.script import script
 from kfuzz.engine.replay.shrink import shrink
-from kfuzz.engine.search.preconditions import require_own_entries
+from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.judge.loading import candidate_name
 from kfuzz.judge.opener import opener
 from kfuzz.store.corpus import Corpus, Stored
@@ -149,14 +149,18 @@ def test_a_kernel_outside_the_project_is_replayed_by_what_is_printed(
     assert "'../kernels.py'" in made
 
 
-def test_two_kernels_of_one_name_outside_the_project_are_refused(
+def test_two_kernels_of_one_name_outside_the_project_are_told_apart(
     nested: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (nested.parent / "far").mkdir()
     (nested.parent / "far" / "kernels.py").write_text(HEADER + WRONG)
-    code, text = run(capsys, "../kernels.py", "../far/kernels.py")
-    assert code == 2
-    assert "../kernels.py::wrong and ../far/kernels.py::wrong" in text
+    words = ("../kernels.py", "../far/kernels.py", "--max-cases", "9")
+    code, text = run(capsys, *words)
+    assert code == 1
+    listed = re.findall(r"^FAILED (kernels-[0-9a-f]{8}\.wrong)-", text, re.MULTILINE)
+    assert len(set(listed)) == 2
+    for word in words[:2]:
+        assert f"\n{word}::wrong\n" in text
 
 
 def test_a_file_of_the_project_is_no_candidate_that_lay_elsewhere(
@@ -193,15 +197,37 @@ def test_what_is_known_of_a_kernel_hides_nothing_of_its_namesake(
     for name in ("one.py", "two.py"):
         (project / name).write_text(HEADER + WRONG)
     Corpus(project / "corpus").save(wrong(Target("one.py", "wrong"), state=State.KNOWN))
-    code, text = run(capsys, "two.py", "--max-cases", "1")
-    assert code == 2
-    assert "two.py::wrong has the name of one.py::wrong" in text
-    assert "--corpus" in text
-    assert run(capsys, "two.py", "--max-cases", "1", "--corpus", "other")[0] == 0
-    assert run(capsys, "one.py", "--max-cases", "1")[0] == 0
+    code, text = run(capsys, "two.py", "--max-cases", "9")
+    assert code == 1
+    assert "FAIL two.wrong: " in text
+    assert "FAILED two.wrong-C-CMP-03-" in text
+    assert run(capsys, "one.py", "--max-cases", "9")[0] == 0
+    # What is stored of the other keeps its name and is replayed by it.
+    [stored] = Corpus(project / "corpus").entries("two.wrong")
+    assert isinstance(stored, Stored)
+    assert stored.finding.target == Target("two.py", "wrong")
+    assert main(["replay", stored.finding.id]) == 1
+    assert run(capsys, "two.py", "--max-cases", "9")[0] == 1
+    assert len(list(Corpus(project / "corpus").entries())) == 2
     # The file has moved: what is known goes with it.
     (project / "one.py").write_text("from two import wrong\n")
-    assert run(capsys, "two.py", "--max-cases", "1")[0] == 0
+    (project / "three.py").write_text(HEADER + WRONG)
+    (project / "two.py").unlink()
+    assert run(capsys, "three.py", "--max-cases", "9")[0] == 0
+
+
+def test_two_files_of_one_run_may_have_kernels_of_one_name(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "one.py").write_text(HEADER + WRONG)
+    (project / "two.py").write_text(HEADER + RIGHT.replace("right", "wrong"))
+    code, text = run(capsys, ".", "--max-cases", "9")
+    assert code == 1
+    assert "FAILED one.wrong-C-CMP-03-" in text
+    assert "two.py::wrong" in text
+    # Found again alone, it is the same finding.
+    assert run(capsys, "one.py", "--max-cases", "9")[0] == 1
+    assert len(list(Corpus(project / "corpus").entries())) == 1
 
 
 PLATFORM = "kfuzz.contracts.platform.torch_"
@@ -238,12 +264,8 @@ def test_which_entries_are_another_kernel_s(
         (LoadedKernel(bound, target, source), refused),
         (LoadedKernel(bound, Target("", "wrong"), Source()), False),  # a notebook's
     ):
-        try:
-            require_own_entries([kernel], corpus, project)
-        except BindingError:
-            assert wanted
-        else:
-            assert not wanted
+        [made] = named_apart([kernel], corpus, project)
+        assert made.name == (made.full_name if wanted else "wrong")
 
 
 BINDING = """

@@ -177,6 +177,8 @@ def locate(finding: Finding, config: ReplayConfig) -> LoadedKernel:
         )
     loaded = load(source, root=config.root)[0]
     require_operator(finding, loaded)
+    if loaded.kernel.name == target.name:  # it may bear another in its findings
+        loaded = replace(loaded, alias=finding.signature.kernel)
     return loaded
 
 

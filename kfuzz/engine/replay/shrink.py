@@ -35,7 +35,7 @@ def shrink(
     corpus = Corpus(config.corpus)
     finding = stored.finding
     loaded = locate(finding, config)
-    if loaded.kernel.name != finding.signature.kernel:
+    if loaded.name != finding.signature.kernel:
         raise UsageError(
             f"the finding is of {finding.signature.kernel!r}, and is stored anew as it "
             "shrinks",

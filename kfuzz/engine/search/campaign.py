@@ -53,9 +53,9 @@ from kfuzz.engine.search.guidance import is_climbed
 from kfuzz.engine.search.plan import SHARE, Pace
 from kfuzz.engine.search.preconditions import (
     jobs_of,
+    named_apart,
     no_fences,
     require_device,
-    require_own_entries,
     require_processes,
 )
 from kfuzz.engine.search.progress import (
@@ -130,7 +130,7 @@ def run_kernels(
     classes = select_classes(config.contracts, config.exclude_contracts)
     guide = _guide_of(config, guides)
     require_processes(config)
-    require_own_entries(loaded, Corpus(config.corpus), config.root)
+    loaded = named_apart(loaded, Corpus(config.corpus), config.root)
     serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     try:

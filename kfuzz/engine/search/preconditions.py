@@ -4,12 +4,14 @@ A corpus sorts findings by name: kernels of one name that live in two places are
 from one another.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from kfuzz.core.budget import Scale
-from kfuzz.core.errors import BackendError, BindingError, UsageError
+from kfuzz.core.errors import BackendError, UsageError
 from kfuzz.core.finding import Target
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.backend import Backend
@@ -86,39 +88,44 @@ def no_fences(backend: Backend) -> str:
 _PLATFORM: Final = "kfuzz.contracts.platform."
 
 
-def require_own_entries(
+def named_apart(
     loaded: Sequence[LoadedKernel], corpus: Corpus, root: Path
-) -> None:
-    """Check that what is stored under the names of a run's kernels is theirs.
+) -> list[LoadedKernel]:
+    """Return a run's kernels, each with a name of its own for its findings.
 
-    Else what is known of one kernel would be known of another. Where the kernel of an
-    entry has gone from its place, it has moved: the entry is taken for the run's.
-    Entries that name no place (of notebooks, of files outside the project) are too, and
-    so is anything of a kernel that has none. Candidates bear a name for each path.
+    Else what is known of one kernel would be known of another. A kernel bears its full
+    name where findings of another kernel are stored under its own, where its own are
+    stored under the full one, and where the run has two of one name of which nothing is
+    stored.
+
+    Where the kernel of an entry has gone from its place, it has moved: the entry is
+    taken for the run's. Entries that name no place (of notebooks, of files outside the
+    project) are too, and so is anything of a kernel that has none. Candidates bear a
+    name for each path.
 
     Args:
         loaded: the run's kernels.
         corpus: where their findings will be stored; only entries under their names are
             looked at.
         root: the project.
-
-    Raises:
-        BindingError: if an entry is of another kernel, which is where it was.
     """
+    counts = Counter(kernel.kernel.name for kernel in loaded)
+    made = []
     for kernel in loaded:
         here = _file_of(kernel, root)
-        if here is None:
-            continue
-        for other in corpus.homes(kernel.kernel.name):
-            if other != kernel.target and _is_elsewhere(other, kernel, here, root):
-                raise BindingError(
-                    f"{kernel.outside or kernel.node_id} has the name of "
-                    f"{other.node_id}, of which findings are stored",
-                    where=str(corpus.root),
-                    fix="the corpus sorts findings and marks by kernel name: give this "
-                    'kernel another with kernel(…, name="…"), or another folder to '
-                    "its findings with --corpus",
-                )
+        alias = ""
+        if here is not None:
+            homes = corpus.homes(kernel.kernel.name)
+            own = kernel.target in homes
+            taken = any(
+                other != kernel.target and _is_elsewhere(other, kernel, here, root)
+                for other in homes
+            )
+            shared = counts[kernel.kernel.name] > 1 and not own
+            if taken or shared or kernel.target in corpus.homes(kernel.full_name):
+                alias = kernel.full_name
+        made.append(replace(kernel, alias=alias))
+    return made
 
 
 def _is_elsewhere(other: Target, kernel: LoadedKernel, here: Path, root: Path) -> bool:

@@ -107,7 +107,7 @@ class KernelSearch:
     @property
     def name(self) -> str:
         """The name that it is bound to."""
-        return self.loaded.kernel.name
+        return self.loaded.name
 
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case showed."""

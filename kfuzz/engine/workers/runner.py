@@ -228,7 +228,7 @@ class Runner:
         by_chance = failure.kind in CLASSES[failure.contract].by_chance
         if not by_chance and any(r.failure is None for r in reports):
             return True
-        signature = failure.signature(self.loaded.kernel.name)
+        signature = failure.signature(self.loaded.name)
         limit = max(self._hang_limit(), FIRST_SECONDS)
         for fresh in (False, True):
             peer = self._children.importing(fresh=fresh)
