@@ -371,6 +371,8 @@ class CaseReport:
             it was refused; empty on most cases.
         suspicion: a later call that misses, by itself or for what came before, which
             the case's own process cannot tell; None if there is none.
+        oracle_raised: what the oracle raised on the case, so that no value is judged;
+            "" if it did not.
     """
 
     verdicts: dict[str, Verdict]
@@ -389,6 +391,7 @@ class CaseReport:
     beside: Allocation | None = None
     baselines: dict[str, bool] = field(default_factory=dict)
     suspicion: Suspicion | None = None
+    oracle_raised: str = ""
 
     def convicted(self) -> "CaseReport":
         """Return the report with what was suspected as its failure."""

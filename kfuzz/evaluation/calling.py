@@ -26,6 +26,7 @@ from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Scalar, is_dtype
+from kfuzz.evaluation.bindings.places import raised
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import PLAIN, Held, Manner, execute
 from kfuzz.execution.calls.tuners import choosing
@@ -167,6 +168,7 @@ class Caller:
             lacking=self.kernel.arguments.lacking(derived.case.tensors),
             out_of_bounds=asked.out_of_bounds,
             nonfinite=asked.nonfinite,
+            oracle_raised=raised(asked.refused) if asked.refused else "",
         )
         return evidence, unsupported_because(base)
 

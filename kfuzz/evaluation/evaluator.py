@@ -286,6 +286,7 @@ class Evaluator:
             beside=evidence.base.beside,
             baselines=tried,
             suspicion=suspicion,
+            oracle_raised=evidence.oracle_raised,
         )
 
     def _limit(

@@ -140,7 +140,7 @@ def test_memory_alone_conforms_to_nothing() -> None:
     for _ in range(3):
         record.take(CASE, CaseReport(MEMORY))
     assert Verdict.CONFORMS not in verdicts(record).values()
-    assert "without a result to compare with" in record.uncompared([], "")
+    assert "there is nothing to compare in every case" in record.uncompared([], "")
     record.take(CASE, CaseReport({**MEMORY, "K-VAL-01": Verdict.CONFORMS}))
     assert set(verdicts(record).values()) == {Verdict.CONFORMS}
     assert record.uncompared([], "") == ""
@@ -158,13 +158,13 @@ def test_why_no_value_was_compared() -> None:
     assert record.uncompared([], "time was up") == "time was up"
     record.take(CASE, refused("RuntimeError: no half", "dtype float16"))
     told = record.uncompared([], "time was up")
-    assert told == "every case was rejected: RuntimeError: no half"
+    assert told == "the kernel rejected every case: RuntimeError: no half"
     undecided = CaseReport({"K-VAL-01": Verdict.UNDER_SPECIFIED})
     for _ in range(2):
         record.take(CASE, replace(undecided, notes=("y is undecided: no rule",)))
     assert record.uncompared([], "") == (
-        "2 of 3 cases were undecided: y is undecided: no rule; "
-        "1 of 3 cases were rejected: RuntimeError: no half"
+        "the error model decides nothing in 2 of 3 cases: y is undecided: no rule; "
+        "the kernel rejected 1 of 3 cases: RuntimeError: no half"
     )
 
 

@@ -1,21 +1,19 @@
 """What users brought to judge their kernels, tried before a search begins."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from hypothesis.errors import HypothesisException
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.core_domain import aspects_beyond_core
-from kfuzz.contracts.derive import ordinary_cases
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.evaluation.bindings.oracle import examine, is_brought
+from kfuzz.evaluation.bindings.oracle import Examined, examine, is_brought
 from kfuzz.evaluation.bindings.places import broken, defined
 from kfuzz.evaluation.bindings.recipe import examine_recipe
 from kfuzz.targets.launching import Launch
@@ -35,19 +33,6 @@ _OF_VALUES: Final = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Binding:
-    """An operator that a user brought, with what has been seen of it.
-
-    Attributes:
-        cases: small ones of its domain.
-        constant: whether its oracle gave one result whatever its inputs were.
-    """
-
-    cases: tuple[Case, ...]
-    constant: bool
-
-
 class Bindings:
     """Tries the bindings of a run: first without their kernels, then beside them.
 
@@ -60,7 +45,7 @@ class Bindings:
     """
 
     def __init__(self, kernels: Sequence[KernelSearch], *, on_host: bool) -> None:
-        self._open: dict[str, _Binding] = {}
+        self._open: dict[str, Examined] = {}
         for kernel in kernels:
             bound = kernel.loaded.kernel
             # A candidate's operator is made of another's model, with rules of its own.
@@ -73,8 +58,8 @@ class Bindings:
                 continue
             cases = small_cases(bound, kernel.budget)
             if brought:
-                constant = examine(bound, cases, on_host=on_host)
-                self._open[kernel.node_id] = _Binding(cases, constant)
+                examined = examine(bound, cases, on_host=on_host)
+                self._open[kernel.node_id] = examined
             examine_recipe(bound, cases)
 
     def awaits(self, kernel: KernelSearch) -> bool:
@@ -85,17 +70,16 @@ class Bindings:
         """Hold a kernel's results against its oracle's, once: are they of one kind?
 
         Raises:
-            BindingError: if no case gives results of one shape, or the oracle alone
-                gives a constant.
+            BindingError: if the oracle raises where the kernel runs, no case gives
+                results of one shape, or the oracle alone gives a constant.
         """
-        binding = self._open.get(kernel.node_id)
-        if binding is None:
+        examined = self._open.get(kernel.node_id)
+        if examined is None:
             return
         bound, reports = kernel.loaded.kernel, []
-        for case in binding.cases[:_COMPARED]:
-            ordinary = next(ordinary_cases(bound.operator, case))
-            reports.append(kernel.runner.judge(ordinary, Depth.BASE))
-            if not _differs(reports[-1], constant=binding.constant):
+        for case in examined.judged[:_COMPARED]:
+            reports.append(kernel.runner.judge(case, Depth.BASE))
+            if not _differs(reports[-1], constant=examined.constant):
                 break
         else:
             if reports:
@@ -103,6 +87,13 @@ class Bindings:
         del self._open[kernel.node_id]
 
     def _refuse(self, bound: BoundKernel, reports: Sequence[CaseReport]) -> None:
+        if why := next((r.oracle_raised for r in reports if r.oracle_raised), ""):
+            raise broken(
+                bound,
+                f"the oracle raises in each of {len(reports)} small cases where the "
+                f"kernel runs: {why}",
+                "It is given tensors there: make what it needs on their device",
+            )
         first = reports[0].failure
         assert first is not None
         where = defined(bound.operator.oracle)
@@ -123,6 +114,8 @@ class Bindings:
 
 def _differs(report: CaseReport, *, constant: bool) -> bool:
     failure = report.failure
+    if report.oracle_raised:
+        return True
     if failure is None:
         return False
     return failure.kind is Kind.WRONG_SHAPE or (constant and failure.kind in _OF_VALUES)

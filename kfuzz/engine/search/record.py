@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -16,6 +17,18 @@ from kfuzz.engine.search.strata import structure_of
 # The classes of which a case that decides them has values compared.
 _COMPARING: Final = frozenset(c.id for c in ATTRIBUTION if c.compares)
 _DECISIVE: Final = frozenset({Verdict.CONFORMS, Verdict.VIOLATES})
+
+
+class _Idle(StrEnum):
+    """What keeps values from being compared, before the cases that it keeps so."""
+
+    ERROR = "an error ended"
+    UNSUPPORTED = "this backend cannot judge"
+    ORACLE = "the oracle raises on"
+    REJECTED = "the kernel rejected"
+    FAILED = "the kernel failed on"
+    NOTHING = "there is nothing to compare in"
+    UNDECIDED = "the error model decides nothing in"
 
 
 @dataclass
@@ -53,8 +66,8 @@ class Record:
     _decided: int = 0
     _structures: Counter[int] = field(default_factory=Counter)
     # Cases without a compared value by what became of them, each with an example.
-    _idle: Counter[str] = field(default_factory=Counter)
-    _examples: dict[str, str] = field(default_factory=dict)
+    _idle: Counter["_Idle"] = field(default_factory=Counter)
+    _examples: dict["_Idle", str] = field(default_factory=dict)
     _failing: Counter[tuple[str, Kind, str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -113,15 +126,17 @@ class Record:
     def _count_idle(self, report: CaseReport) -> None:
         """Count a case in which no value was compared."""
         if report.error is not None:
-            what, example = "not judged for an error", report.error
+            what, example = _Idle.ERROR, report.error
         elif report.unsupported is not None:
-            what, example = "not judged on this backend", report.unsupported
+            what, example = _Idle.UNSUPPORTED, report.unsupported
+        elif report.oracle_raised:
+            what, example = _Idle.ORACLE, report.oracle_raised
         elif report.refusal is not None:
-            what, example = "rejected", report.example or report.refusal
+            what, example = _Idle.REJECTED, report.example or report.refusal
         elif report.failure is not None:
-            what, example = "failed", report.failure.message
+            what, example = _Idle.FAILED, report.failure.message
         else:
-            what, example = "without a result to compare with", ""
+            what, example = _Idle.NOTHING, ""
         self._idle[what] += 1
         self._examples.setdefault(what, example)
 
@@ -142,16 +157,16 @@ class Record:
             return ""
         if not self.cases:
             return ending
-        undecided = self.cases - self._idle.total()
-        parts = [(n, what, self._examples[what]) for what, n in self._idle.items()]
-        if undecided > 0:
+        idle, examples = Counter(self._idle), dict(self._examples)
+        if (undecided := self.cases - idle.total()) > 0:
+            idle[_Idle.UNDECIDED] = undecided
             why = next((note for note in self._notes if "undecided" in note), "")
-            parts.append((undecided, "undecided", why))
+            examples[_Idle.UNDECIDED] = why
         texts = []
-        for n, what, example in sorted(parts, reverse=True):
-            every = n >= self.cases
-            whole = "every case was" if every else f"{n} of {self.cases} cases were"
-            texts.append(f"{whole} {what}" + (f": {example}" if example else ""))
+        for what, n in idle.most_common():
+            which = "every case" if n >= self.cases else f"{n} of {self.cases} cases"
+            example = examples[what]
+            texts.append(f"{what} {which}" + (f": {example}" if example else ""))
         return "; ".join(texts)
 
     def take_batch(self, case: Case, made: Screened) -> None:

@@ -51,25 +51,39 @@ class _Tried:
     """What a case of ordinary data gave.
 
     Attributes:
-        structure: the number of the case that it was made of.
+        case: the case.
+        structure: the number of the one that it was made of.
         dtype: the data type that it took.
         accepted: what is accepted, by output; None where the oracle raised.
         error: what it raised, else None.
     """
 
+    case: Case
     structure: int
     dtype: str
     accepted: dict[str, Acceptance] | None
     error: Exception | None
 
 
+@dataclass(frozen=True)
+class Examined:
+    """What was seen of an operator that a user brought.
+
+    Attributes:
+        judged: cases that it judges, of one kind each; where it was not tried, cases
+            that it should.
+        constant: whether its result never depended on its inputs. That is not wrong by
+            itself: what is bound to it may be constant too.
+    """
+
+    judged: tuple[Case, ...]
+    constant: bool = False
+
+
 def examine(
     kernel: BoundKernel, cases: Sequence[Case], *, on_host: bool = True
-) -> bool:
-    """Try what judges a kernel, and return whether it never depends on its inputs.
-
-    A reference of a constant is none that is wrong by itself: what it is bound to may
-    be constant too.
+) -> Examined:
+    """Try what judges a kernel, and return what was seen of it.
 
     Args:
         kernel: bound to an operator that a user brought.
@@ -96,7 +110,7 @@ def examine(
         raise broken(kernel, what, error.fix or _returned(operator)) from error
     failed = [t.error for t in tried if t.error is not None]
     if not on_host and any(_OF_A_DEVICE.search(str(e)) for e in failed):
-        return False
+        return Examined(tuple({t.structure: t.case for t in tried}.values()))
     if failed and not given:
         told, fix = _told(operator, failed[0]), _remedy(operator, failed[0])
         what = f"{_judging(operator)} raises on every small case: {told}"
@@ -117,7 +131,9 @@ def examine(
         _check_itself(kernel, given)
     if operator.within is not None:
         _check_within(kernel, cases)
-    return _is_constant(given)
+    judged = {t.structure: t.case for t in reversed(given)}
+    plainest = [judged[structure] for structure in sorted(judged)]
+    return Examined(tuple(plainest), _is_constant(given))
 
 
 def _on_ordinary(
@@ -147,7 +163,7 @@ def _try(kernel: BoundKernel, case: Case, number: int) -> _Tried:
     values = {name: logical_values(case, name, _HOST) for name in case.tensors}
     asked = posed(kernel.operator, kernel.declaration, Derived(case, values))
     dtype = kernel.operator.dtype_of(case)
-    return _Tried(number, dtype, asked.acceptance, asked.refused)
+    return _Tried(case, number, dtype, asked.acceptance, asked.refused)
 
 
 def in_dtype(operator: Operator, case: Case, dtype: str) -> Case:
