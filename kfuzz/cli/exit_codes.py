@@ -14,7 +14,13 @@ from kfuzz.core.errors import (
     UsageError,
 )
 from kfuzz.core.event import Event, FindingReplayed, KernelFinished, RunFinished
-from kfuzz.core.verdict import CHARGED, FAILING, ReplayOutcome, Verdict
+from kfuzz.core.verdict import (
+    CHARGED,
+    FAILING,
+    UNCONFIRMED,
+    ReplayOutcome,
+    Verdict,
+)
 from kfuzz.report.text import plain
 
 
@@ -81,12 +87,13 @@ class Outcome:
     """Folds a campaign's events to its exit code.
 
     Args:
-        fail_on_known: whether findings marked known fail the run, too.
+        fail_on_any: whether findings marked known, and those that could not be
+            confirmed, fail the run, too.
     """
 
-    def __init__(self, *, fail_on_known: bool) -> None:
-        self._failing = CHARGED if fail_on_known else FAILING
-        self._fail_on_known = fail_on_known
+    def __init__(self, *, fail_on_any: bool) -> None:
+        self._failing = CHARGED | UNCONFIRMED if fail_on_any else FAILING
+        self._fail_on_any = fail_on_any
         self._violated = self._interrupted = False
         self._error = self._lacking = False
         self._cases = 0
@@ -105,7 +112,7 @@ class Outcome:
                 self._error |= failed and not event.needs_gpu
                 self._lacking |= event.needs_gpu
             case FindingReplayed():
-                known = self._fail_on_known and event.excused
+                known = self._fail_on_any and event.excused
                 self._violated |= event.fails or known
                 self._error |= event.outcome is ReplayOutcome.ERROR
                 self._cases += event.runs

@@ -49,7 +49,7 @@ def run(**given: Any) -> int:
         started=started,
         keep_inputs=settings["seed"] == FRESH,
     )
-    outcome = Outcome(fail_on_known=settings["fail-on"] == "any")
+    outcome = Outcome(fail_on_any=settings["fail-on"] == "any")
     repeat = _command(given["targets"] or [], settings)
     with report_stream() as out:
         _search(config, settings, project, outcome, repeat, out)

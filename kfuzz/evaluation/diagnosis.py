@@ -1,6 +1,12 @@
 """What a miss depends on: the probes that tell the contract classes apart."""
 
-from collections.abc import Callable, Collection, Iterator, MutableMapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    MutableMapping,
+)
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,11 +35,15 @@ from kfuzz.core.verdict import Kind
 from kfuzz.evaluation.arithmetic import Arithmetic, valued
 from kfuzz.evaluation.calling import Caller, without_edge
 from kfuzz.evaluation.other_declarations import flushes
+from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.formats import format_of, is_subnormal
 
 # The plain functional test: torch.allclose, rtol = atol.
 FUNCTIONAL_TOLERANCE: Final = 1e-2
+
+# Triton's interpreter takes seconds for shapes of more elements, all tensors together.
+MOST_INTERPRETED: Final = 1 << 13
 
 MOST_CONFIGURATIONS: Final = 8
 """Configurations that are tried besides the one that missed."""
@@ -155,10 +165,8 @@ class Diagnosing:
 
     def _friendly_shapes(self, case: Case) -> Iterator[Case]:
         """Yield the shapes at which the kernel passes the functional test."""
-        kernel, dtype = self.caller.kernel, case.data.dtype
-        for shape in friendly_shapes(
-            kernel.operator, case, kernel.declaration, self.budget
-        ):
+        dtype = case.data.dtype
+        for shape in self._tried_shapes(case):
             sizes = tuple(s.shape for s in shape.tensors.values())
             scalars = tuple(sorted(shape.scalars.items()))
             key = (dtype, sizes, scalars, self.caller.config)
@@ -166,6 +174,22 @@ class Diagnosing:
                 self.known[key] = self._functional(shape)
             if self.known[key]:
                 yield shape
+
+    def _tried_shapes(self, case: Case) -> Iterable[Case]:
+        """Return friendly shapes that are worth their time.
+
+        In Triton's interpreter none is larger than the case, or than a little, but the
+        smallest in which the case's values have room.
+        """
+        kernel = self.caller.kernel
+        shapes = friendly_shapes(kernel.operator, case, kernel.declaration, self.budget)
+        if not interpreting():
+            return shapes
+        ordered = sorted(shapes, key=lambda shape: shape.elements)
+        most = max(MOST_INTERPRETED, case.elements)
+        small = [shape for shape in ordered if shape.elements <= most]
+        wide = [s for s in ordered if holds(kernel.operator, case, s)]
+        return small if not wide or wide[0] in small else [*small, wide[0]]
 
     def _functional(self, case: Case) -> bool:
         """Whether the kernel passes allclose on normal data of this shape."""

@@ -33,7 +33,7 @@ from kfuzz.core.verdict import CaseReport, Kind, Suspicion
 from kfuzz.evaluation.baselines import TrivialBaselines
 from kfuzz.evaluation.calling import Caller, Memory, keywords_of
 from kfuzz.evaluation.case_calls import BesideCollective, CaseCalls
-from kfuzz.evaluation.diagnosis import Diagnosing
+from kfuzz.evaluation.diagnosis import MOST_INTERPRETED, Diagnosing
 from kfuzz.evaluation.ended import ended_report, is_of_the_machine
 from kfuzz.evaluation.large import LargeJudge
 from kfuzz.evaluation.limits import Limit, limit_of
@@ -44,6 +44,7 @@ from kfuzz.evaluation.probes.second_call import is_due, second_data
 from kfuzz.evaluation.probes.shorter import shortened
 from kfuzz.execution.device.backends import backend_of, is_lost
 from kfuzz.execution.device.surroundings import surroundings_of
+from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.windows import is_sparse
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.values.fills import logical_values
@@ -349,8 +350,14 @@ class Evaluator:
         return report
 
     def _is_due(self, case: Case) -> bool:
-        """Whether a case is among those that get the sampled probes."""
-        return is_due(case, self.setting.probes)
+        """Whether a case is among those that get the sampled probes.
+
+        They make a dozen calls: where Triton is interpreted one slow case would take
+        half of a run, and its smaller ones show the same.
+        """
+        share = self.setting.probes
+        slow = case.elements > MOST_INTERPRETED and interpreting() and not case.pinned
+        return is_due(case, share) and (share >= 1 or not slow)
 
     def _is_called_again(self, case: Case, depth: Depth) -> bool:
         """Whether a case gets a second call if it does not fail without."""

@@ -83,6 +83,13 @@ class JudgedRunner(Runner):
             reports.append(self._judged.judge(case, depth))
         return reports
 
+    def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
+        """Judge a case that fails with the probes that tell the classes apart."""
+        if not fresh:
+            return self.judge(case, Depth.FULL)
+        [report] = self.judge_fresh(case, [Depth.FULL])
+        return report
+
     def prepare(self, children: int) -> None:
         """Do nothing: a fresh child of a candidate is started when it is asked for."""
 

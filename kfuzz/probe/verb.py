@@ -121,7 +121,7 @@ def probe(
             max_time=values.duration(max_time),
         )
     )
-    outcome = Outcome(fail_on_known=fail_on == "any")
+    outcome = Outcome(fail_on_any=fail_on == "any")
     findings: dict[str, list[dict[str, object]]] = {}
     with report_stream() as out, ExitStack() as stack:
         stop = stack.enter_context(stopping())

@@ -18,7 +18,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.finding import Explanation, Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import Feature, Kind, State
+from kfuzz.core.verdict import FAILING, Feature, Kind, State
 from kfuzz.execution.device.backends import named
 from kfuzz.report.accesses import accesses_words, draw_accesses
 from kfuzz.report.gathered import Shown
@@ -85,13 +85,13 @@ STATES: Final = {
     ),
     State.FLAKY: StateText(
         "FLAKY",
-        "flaky: it fails in some runs only, which does not fail this one",
+        "flaky: it fails in some runs only",
         "≈",
         "v-under_specified",
     ),
     State.UNREPRODUCED: StateText(
         "UNCONFIRMED",
-        "not reproduced: seen once, which does not fail this run",
+        "not reproduced: seen once",
         "≈",
         "v-under_specified",
     ),
@@ -371,8 +371,13 @@ def _status(finding: Finding, words: str) -> str:
     if runs is not None:
         words = words.replace("in fresh processes", f"({runs[0]})")
     before, now = finding.first.elements, finding.input_elements
-    if finding.reduction is not None and before != now:
+    made = finding.reduction
+    if made is not None and before != now:
         words += f"; shrunk from {before:,} to {counted(now, 'element')}"
+    elif finding.state in FAILING | {State.NEW} and (
+        made is None or made.stopped == "time"
+    ):
+        words += "; not shrunk: time was up"
     return words
 
 

@@ -18,7 +18,7 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import FAILING, State
+from kfuzz.core.verdict import FAILING, UNCONFIRMED, State
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Shown, uncompared
 from kfuzz.report.lists import replay_lines, replay_total
@@ -191,6 +191,11 @@ class TerminalReport:
         words = counted(found, "finding") if found else "no finding"
         known = sum(f.state is State.KNOWN for k in self._finished for f in k.findings)
         words += f" ({known} of them known)" if known else ""
+        unconfirmed = sum(
+            f.state in UNCONFIRMED for k in self._finished for f in k.findings
+        )
+        if unconfirmed:
+            words += f" ({unconfirmed} of them not confirmed; see `--fail-on any`)"
         idle = sum(bool(k.uncompared) for k in self._finished)
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
         started = f" ({event.startup_s:.1f} s to start)" if event.startup_s else ""
@@ -203,7 +208,7 @@ class TerminalReport:
             self._say(f"repeat: {self._repeat} --seed {event.seed}")
 
     def _failed(self) -> None:
-        """List what fails the run, one finding a line, its id first."""
+        """List what fails the run, and what was not confirmed, one finding a line."""
         failed = {
             f.id: f"{f.signature.kernel}: {f.summary}"
             for kernel in self._finished
@@ -215,6 +220,15 @@ class TerminalReport:
                 failed.setdefault(event.id, event.message)
         for id, what in failed.items():
             self._say(f"FAILED {id} - {one_line(what)}")
+        for kernel in self._finished:
+            for finding in kernel.findings:
+                if finding.state in UNCONFIRMED:
+                    outside = self._outside.get(kernel.kernel, self._target)
+                    path = kernel.paths.get(finding.id, "")
+                    shown = Shown(kernel.kernel, finding, path, outside=outside)
+                    made = view(shown, self._options)
+                    word = made.state.headline
+                    self._say(f"{word} {made.id} - {made.summary}; {made.replay}")
 
     def _end_live(self) -> None:
         if self._live:

@@ -178,7 +178,7 @@ def search(
                     signature = report.failure.signature(kernel.name)
                     turns.seen.add(signature)
                     pinned = runner.pin(case)
-                    made = confirm(runner, pinned, signature, told=True)
+                    made = confirm(runner, pinned, signature)
                     states[named(signature)] = str(made.state)
     notes = {n.note: n.cases for n in record.notes()}
     seconds = time.perf_counter() - began

@@ -166,7 +166,7 @@ def ended(verdict: Verdict, *, interrupted: bool) -> list[int]:
     """Return what `run`, `grade` and `judge` end with where that is what came of it."""
     tally = ContractTally(verdict, 9)
     charged = verdict is Verdict.VIOLATES
-    outcome = Outcome(fail_on_known=False)
+    outcome = Outcome(fail_on_any=False)
     outcome.feed(
         KernelFinished(
             "a.py::k", "relu", 9, 1.0, {"K-VAL-01": tally},

@@ -29,6 +29,41 @@ def unused(x):
     if x is None:
         return 1
 """
+# A product in tiles of 64 x 64 x 32: without a mask on K, or without the last tile.
+PRODUCT = """
+import torch
+import triton
+import triton.language as tl
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+
+
+@triton.jit
+def tiles(a, b, c, M, N, K, sm, sk, tk, tn, BM: tl.constexpr, BN: tl.constexpr,
+          BK: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for step in range(0, {steps}):
+        k = step * BK + tl.arange(0, BK)
+        x = tl.load(a + rows[:, None] * sm + k[None, :] * sk,
+                    mask=rows[:, None] < M, other=0.0)
+        y = tl.load(b + k[:, None] * tk + columns[None, :] * tn,
+                    mask=columns[None, :] < N, other=0.0)
+        total = tl.dot(x, y, total, input_precision="ieee")
+    tl.store(c + rows[:, None] * N + columns[None, :], total.to(c.dtype.element_ty),
+             mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@kernel(ops.matmul)
+def product(a, b):
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
+    if c.numel():
+        tiles[(triton.cdiv(M, 64), triton.cdiv(N, 64))](
+            a, b, c, M, N, K, *a.stride(), *b.stride(), BM=64, BN=64, BK=32)
+    return c
+"""
 # What is guaranteed about a run's document.
 RUN_FIELDS = {"format", "seed", "device", "elapsed_s", "kernels"}
 KERNEL_FIELDS = {
@@ -39,6 +74,22 @@ FINDING_FIELDS = {
     "id", "contract", "bucket", "state", "path", "message", "ratio",
     "input_elements", "nonzero_elements",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ["tl.cdiv(K, BK)", "K // BK"])
+def test_a_fault_at_the_tail_of_a_tiled_product_is_confirmed_in_half_a_minute(
+    project: Project, steps: str
+) -> None:
+    project.write("product.py", PRODUCT.format(steps=steps))
+    done = project.kfuzz(
+        "run", "product.py", "--device", "interpret", "--seed", "3",
+        "--max-time", "30", "--max-findings", "1",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "FAIL product: " in done.stdout
+    assert "confirmed (3 of 3 fresh processes)" in done.stdout
+    assert "UNCONFIRMED" not in done.stdout
+    assert done.stdout.index("candidate product: ") < done.stdout.index("FAIL product")
 
 
 def test_a_wrong_and_a_right_kernel(project: Project) -> None:

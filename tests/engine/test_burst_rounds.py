@@ -13,16 +13,18 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel as bound
 from kfuzz.core.budget import Depth
 from kfuzz.core.burst import Burst, Screened, Suspect
-from kfuzz.core.finding import Target
+from kfuzz.core.finding import Explanation, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
 from kfuzz.engine.search import batches as bursts
 from kfuzz.engine.search.batches import BatchRound, items_of, share_of
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.evaluation.prefilter import member_case
 from kfuzz.execution.device.backends import BACKENDS, GPU
 from kfuzz.targets.load import LoadedKernel, Source
+from tests.helpers.findings import finding
 
 NAMES = (f"relu_in_rounds{i}" for i in count())
 CLEAN = CaseReport({"K-VAL-01": Verdict.CONFORMS})
@@ -59,6 +61,9 @@ class FakeRunner:
         self.cases.append(case)
         self.depths.append(depth)
         return self.judged.pop(0) if len(self.judged) > 1 else self.judged[0]
+
+    def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
+        return self.judge(case, Depth.FULL)
 
     def prepare(self, count: int) -> None:
         """Take notice that fresh children will be asked for."""
@@ -229,6 +234,42 @@ def test_bursts_that_end_their_child_are_soon_enough() -> None:
         made.take(burst(2 * seed))
     made.collect()
     assert len(runner.submitted) == bursts.FAILED
+
+
+def test_a_new_symptom_ends_the_round_before_its_class_is_told() -> None:
+    _, runner, turn, _ = round_of([PASSED], [FAILS])
+    turn.judge(burst(99).case)
+    assert turn.found is not None
+    assert runner.depths == [Depth.SEARCH]
+    # The next of its kind is told apart, unless the first one may be the same.
+    for state, depths in (
+        (None, [Depth.SEARCH]),
+        (Explanation(), [Depth.SEARCH, Depth.FULL]),
+    ):
+        open_ = replace(
+            finding(), explanation=state, signature=WRONG.signature(turn._kernel.name)
+        )
+        turn._kernel.findings = {"k-1": open_}
+        turn.found = None
+        runner.depths.clear()
+        turn.judge(burst(98).case)
+        assert runner.depths == depths
+
+
+def test_a_suspicion_that_no_time_is_left_to_settle_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = burst(99).case
+    suspected = CaseReport({}, suspicion=Suspicion(case, WRONG))
+
+    def stopped(case: Case) -> bool:
+        raise Stopped
+
+    _, runner, turn, _ = round_of([PASSED], [suspected])
+    monkeypatch.setattr(runner, "conforms_alone", stopped, raising=False)
+    assert turn.judge(case) is None
+    assert turn.found is not None
+    assert turn.found[1].failure == WRONG
 
 
 def test_suspects_take_no_diagnosis_from_cases() -> None:

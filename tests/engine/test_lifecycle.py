@@ -23,6 +23,7 @@ class Scripted:
 
     Attributes:
         fresh: elements and depths of every question to fresh children.
+        undiagnosed: whether telling the classes apart takes too long.
         prepared: how often children were told to get ready.
     """
 
@@ -31,6 +32,7 @@ class Scripted:
         self.fails_fresh = fails_fresh or fails
         self.fresh: list[tuple[int, tuple[str, ...]]] = []
         self.prepared = 0
+        self.undiagnosed = False
         self.hanging, self.fault = False, None
         kernel = SimpleNamespace(
             name="softmax",
@@ -61,6 +63,12 @@ class Scripted:
     def judge_fresh(self, case: Case, depths: Sequence[str]) -> list[CaseReport]:
         self.fresh.append((case.elements, tuple(depths)))
         return [self._report(self.fails_fresh(case), depth) for depth in depths]
+
+    def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
+        if self.undiagnosed:
+            return None
+        [report] = self.judge_fresh(case, [Depth.FULL])
+        return report
 
     def _report(self, fails: bool, depth: str) -> CaseReport:
         if not fails:
@@ -101,14 +109,16 @@ def taken(
     return final, saved
 
 
+CONFIRMED = (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH)
+
+
 def test_the_classes_are_told_apart_once_in_a_fresh_child_at_the_minimum() -> None:
     runner = Scripted(lambda case: case.elements >= 3 and case.elements % 16 > 0)
     final, saved = taken(runner, found(20))
-    assert runner.fresh == [
-        (20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH)),
-        (3, (Depth.FULL, Depth.SEARCH, Depth.SEARCH)),
-    ]
-    assert [f.signature.contract for f in saved] == ["K-VAL-01", "C-CMP-03"]
+    # Each time it is confirmed, and stored, before anything is asked to explain it.
+    assert runner.fresh == [(20, CONFIRMED), (3, CONFIRMED), (3, (Depth.FULL,))]
+    told = [(f.case.elements, f.signature.contract) for f in saved]
+    assert told == [(20, "K-VAL-01"), (3, "K-VAL-01"), (3, "C-CMP-03")]
     assert final.state is State.CONFIRMED
     assert final.explanation is not None
     assert "tail" in [str(f) for f in final.explanation.features]
@@ -121,7 +131,7 @@ def test_a_case_that_is_minimal_as_found_is_told_apart_too() -> None:
     start = found(4)
     runner = Scripted(lambda case: case == start.case)
     final, _ = taken(runner, start)
-    assert [depths[0] for _, depths in runner.fresh] == [Depth.SEARCH, Depth.FULL]
+    assert runner.fresh == [(4, CONFIRMED), (4, (Depth.FULL,))]
     assert final.signature.contract == "C-CMP-03"
     assert final.reduction is not None
     assert final.reduction.stopped == "minimal"
@@ -143,19 +153,28 @@ def test_what_fails_in_no_fresh_child_is_neither_reduced_nor_told_apart() -> Non
     runner = Scripted(lambda case: True, fails_fresh=lambda case: False)
     final, _ = taken(runner, found(20))
     assert final.state is State.UNREPRODUCED
-    assert runner.fresh == [(20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH))]
+    assert runner.fresh == [(20, CONFIRMED)]
     assert final.reduction is None
 
 
 def test_without_time_a_finding_is_confirmed_and_no_more() -> None:
     runner = Scripted(lambda case: True)
     final, _ = taken(runner, found(20), seconds=0.0)
-    assert runner.fresh == [(20, (Depth.SEARCH, Depth.SEARCH, Depth.SEARCH))]
+    assert runner.fresh == [(20, CONFIRMED)]
     assert final.state is State.CONFIRMED
     assert final.is_cut_short
-    [more] = further_from(runner, final)
+    *_, more = further_from(runner, final)
     assert more.case.elements == 1
     assert not more.is_cut_short
+
+
+def test_what_cannot_be_told_apart_in_time_is_confirmed_and_stays_open() -> None:
+    runner = Scripted(lambda case: case.elements >= 3)
+    runner.undiagnosed = True
+    final, _ = taken(runner, found(20))
+    assert final.state is State.CONFIRMED
+    assert (final.case.elements, final.signature.contract) == (3, "K-VAL-01")
+    assert final.is_cut_short
 
 
 def test_what_is_taken_further_later_is_explained_then() -> None:
@@ -196,8 +215,8 @@ def stopped_at(n: int) -> Finding:
 
 def test_what_had_to_stop_goes_on_from_there() -> None:
     runner = Scripted(lambda case: case.elements >= 3 and case.elements % 16 > 0)
-    [final] = further_from(runner, stopped_at(20))
-    assert runner.fresh == [(3, (Depth.FULL, Depth.SEARCH, Depth.SEARCH))]
+    *_, final = further_from(runner, stopped_at(20))
+    assert runner.fresh == [(3, CONFIRMED), (3, (Depth.FULL,))]
     assert final.case.elements == 3
     assert final.signature.contract == "C-CMP-03"
     assert final.state is State.CONFIRMED

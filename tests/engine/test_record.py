@@ -2,8 +2,9 @@ from dataclasses import replace
 
 from kfuzz.core.burst import Screened
 from kfuzz.core.event import ContractTally, Note
+from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Evidence, Failure, Kind, Verdict
+from kfuzz.core.verdict import CaseReport, Evidence, Failure, Kind, State, Verdict
 from kfuzz.engine.search.record import Record
 from tests.helpers.findings import finding
 
@@ -15,6 +16,23 @@ def test_notes_are_counted_by_their_text() -> None:
     for notes in (("stale", "races"), (), ("stale",)):
         record.take(CASE, CaseReport({}, notes=notes))
     assert record.notes() == (Note("races", 1), Note("stale", 2))
+
+
+def test_a_failure_that_was_not_told_apart_leaves_open_what_it_may_be() -> None:
+    every = frozenset({"K-VAL-01", "C-CMP-03", "K-MET-01"})
+    record = Record(every, ("float32",))
+    record.take(CASE, CaseReport(dict.fromkeys(every, Verdict.CONFORMS)))
+    base = finding(state=State.CONFIRMED)
+    base = replace(base, signature=replace(base.signature, contract="K-VAL-01"))
+    for explanation, left in (
+        (Explanation(), Verdict.CONFORMS),
+        (Explanation(complete=False), Verdict.UNDER_SPECIFIED),
+        (None, Verdict.UNDER_SPECIFIED),
+    ):
+        tallies = record.tallies([replace(base, explanation=explanation)], every)
+        assert tallies["K-VAL-01"].verdict is Verdict.VIOLATES
+        assert tallies["C-CMP-03"].verdict is left
+        assert tallies["K-MET-01"].verdict is Verdict.CONFORMS
 
 
 def recorded(*reports: CaseReport) -> Record:

@@ -231,7 +231,7 @@ def test_a_child_whose_device_is_lost_is_not_used_again() -> None:
     class Peer:
         lost = False
 
-        def wait(self, limit: float, *, on_device: float) -> dict[str, Any]:
+        def wait(self, limit: float, **limits: float) -> dict[str, Any]:
             return {**worker(message), "spent": True}
 
         def discard(self) -> None:

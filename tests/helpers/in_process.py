@@ -60,6 +60,9 @@ class InProcess:
                 break
         return reports
 
+    def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
+        return self.judge(case, Depth.FULL)
+
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
         return [self.judge(case, depth) for depth in depths]
 

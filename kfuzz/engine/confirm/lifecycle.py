@@ -1,5 +1,6 @@
 """The life of a finding within a run: confirm, reduce, confirm, explain."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.confirm.offsets import offset_lines
 from kfuzz.engine.reduce.reducer import reduce_case
-from kfuzz.engine.workers.faults import is_beside_page, is_flush
+from kfuzz.engine.workers.faults import is_beside_page, is_fault, is_flush
 from kfuzz.engine.workers.runner import ENDS_CHILD, Runner
 from kfuzz.store.life import enter
 from kfuzz.strategies.membership import may_be_drawn
@@ -30,6 +31,11 @@ WITNESS_CHILDREN: Final = 20
 AHEAD: Final = 3
 # The class of what is right in parts of a large case by themselves.
 _BY_SHAPE: Final = "C-CMP-03"
+# Given to tell the classes apart, and to explain, however long reducing took.
+LEAST_SECONDS: Final = 1.0
+UNLIKE: Final = (
+    "did not fail in every fresh process: not in the one that was to explain it"
+)
 LARGE: Final = "a large case is kept as it was found"
 
 # Kinds in which what a child called before may have a part.
@@ -45,7 +51,7 @@ class Confirmation:
     Attributes:
         state: CONFIRMED, FLAKY or UNREPRODUCED.
         failure: the failure as attributed now, None if it did not show.
-        friendly: whether it vanishes at friendly shapes, where probed.
+        friendly: whether it vanishes at friendly shapes, where that was probed.
         note: in how many children it showed.
         instead: a failure by chance, or for what calls leave behind, that showed in
             place of the one looked for.
@@ -58,31 +64,24 @@ class Confirmation:
     instead: Failure | None = None
 
 
-def confirm(
-    runner: Runner, case: Case, signature: Signature, *, told: bool = False
-) -> Confirmation:
+def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
     """Run a case in fresh children and compare the symptom.
+
+    The classes are told apart afterwards, see `Runner.diagnose`: that takes many calls,
+    and a confirmation few.
 
     Args:
         runner: of the kernel.
         case: the case, pinned.
         signature: with the symptom.
-        told: whether the classes have been told apart on this case, so that no child
-            needs to do so.
     """
     if is_by_chance(signature):
         return _witnessed(runner, case, signature)
-    depths = [
-        Depth.SEARCH if told else Depth.FULL,
-        *[Depth.SEARCH] * (CONFIRMATIONS - 1),
-    ]
-    reports = runner.judge_fresh(case, depths)
+    reports = runner.judge_fresh(case, [Depth.SEARCH] * CONFIRMATIONS)
     same = [r for r in reports if r.shows(signature)]
     note = f"{len(same)} of {len(reports)} fresh processes"
     if len(same) == len(reports):
-        # The first child told the classes apart.
-        first = same[0]
-        return Confirmation(State.CONFIRMED, first.failure, first.friendly, note)
+        return Confirmation(State.CONFIRMED, same[0].failure, note=note)
     failures = [r.failure for r in reports if r.failure is not None]
     return Confirmation(
         State.FLAKY if same else State.UNREPRODUCED,
@@ -148,8 +147,8 @@ def process(
         # The runner calls nothing a hang that two fresh children did not show.
         first = Confirmation(State.CONFIRMED, finding.failure)
     else:
-        # The search has told the classes apart on this very case, in one child.
-        first = confirm(runner, finding.case, finding.signature, told=True)
+        finding = _located(runner, finding, save)
+        first = confirm(runner, finding.case, finding.signature)
         if first.state is not State.CONFIRMED and first.instead is not None:
             # Found as a wrong value; it is wrong at times only, or after other calls.
             signature = first.instead.signature(finding.signature.kernel)
@@ -163,14 +162,67 @@ def process(
     if is_by_chance(finding.signature):
         finding = _charged(finding, first.failure)
     finding = save(finding)
+    allowed = seconds()
+    deadline = time.monotonic() + allowed
     # Where its values are not at hand each run takes seconds.
     if finding.case.large or not finding.case.pinned:
+        told = None
+        if allowed > 0:
+            told = _told_apart(runner, finding, first.friendly, math.inf)
+        if told is not None and told.failure is not None:
+            finding = _charged(finding, told.failure)
         return save(_as_found(finding, LARGE))
-    allowed = seconds()
     if allowed <= 0:
         return save(_as_found(finding, "time"))
-    deadline = time.monotonic() + allowed
     return _within(runner, finding, first, deadline, stopped, save, later=later)
+
+
+def _located(
+    runner: Runner, finding: Finding, save: Callable[[Finding], Finding]
+) -> Finding:
+    """Return a finding that died of a fault as what it is beside a fence, saved."""
+    if not is_fault(CaseReport({}, failure=finding.failure)):
+        return finding
+    found = runner.locate(finding.case)
+    if found is None:
+        return finding
+    case, failure = found
+    # The rest of the case stays what it was, beside that one fence.
+    return save(
+        replace(
+            finding,
+            case=replace(finding.case, edge=case.edge),
+            failure=replace(failure, trace=finding.failure.trace),
+            signature=failure.signature(finding.signature.kernel),
+        )
+    )
+
+
+def _told_apart(
+    runner: Runner, finding: Finding, friendly: str | None, deadline: float
+) -> CaseReport | None:
+    """Return what tells which class a confirmed finding breaks.
+
+    Args:
+        runner: of its kernel.
+        finding: confirmed.
+        friendly: whether it vanishes at friendly shapes, as far as is known.
+        deadline: `time.monotonic()` after which nothing is asked; a second is given in
+            any case.
+
+    Returns:
+        A report with the failure, none in it where another one or none showed; None
+        where nothing came in time.
+    """
+    signature = finding.signature
+    ends = signature.kind in ENDS_CHILD or is_beside_page(finding)
+    if ends or is_by_chance(signature):
+        return CaseReport({}, failure=finding.failure, friendly=friendly)
+    left = max(deadline - time.monotonic(), LEAST_SECONDS)
+    told = runner.diagnose(finding.case, left, fresh=not finding.case.large)
+    if told is None or told.error or told.unsupported:
+        return None
+    return told if told.shows(signature) else replace(told, failure=None)
 
 
 def _as_found(finding: Finding, why: str) -> Finding:
@@ -246,41 +298,42 @@ def _minimise(
     signature = finding.signature
     shown = _Shown(runner, signature, stopped)
     if signature.kind is not Kind.HANG:
-        runner.prepare(CONFIRMATIONS)
+        runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
     admits = _domain(runner, finding.case)
     minimum, reduction = reduce_case(
         finding.case, shown.first, admits, deadline=deadline
     )
     if minimum.destinations:
         minimum = runner.pin(minimum)  # their shapes followed those of the arguments
-    settled = None
+    friendly = first.friendly
     if minimum != finding.case:
         settled = confirm(runner, minimum, signature)
         if settled.state is State.CONFIRMED and settled.failure is not None:
+            friendly = settled.friendly
             finding = _charged(replace(finding, case=minimum), settled.failure)
+            # What follows only explains it, and may be cut short.
+            finding = save(replace(finding, reduction=reduction))
         else:
             # Keep what is known to reproduce rather than a smaller guess.
-            settled = None
             reduction = replace(reduction, stopped="the minimum did not reproduce")
     finding = replace(finding, reduction=reduction)
-    if stopped() or (later and reduction.stopped == "time"):
+    told = _told_apart(runner, finding, friendly, deadline)
+    if told is not None and told.failure is None:
+        return save(enter(finding, State.FLAKY, UNLIKE))
+    if told is not None and told.failure is not None:
+        finding = _charged(finding, told.failure)
+    if stopped() or told is None or (later and reduction.stopped == "time"):
         return save(replace(finding, explanation=Explanation(complete=False)))
-    if settled is None:
-        settled = _told(runner, finding, first)
-        if settled.state is not State.CONFIRMED or settled.failure is None:
-            note = f"did not fail in every fresh process: {settled.note}"
-            return save(enter(finding, settled.state, note))
-        finding = _charged(finding, settled.failure)
     explained = explain(
         finding.case,
         lambda case: shown.fate(case) if admits(case) else Fate.UNKNOWN,
         dtypes=kernel.declaration.dtypes,
-        friendly=settled.friendly,
-        deadline=max(deadline, time.monotonic() + 1.0),
+        friendly=told.friendly,
+        deadline=max(deadline, time.monotonic() + LEAST_SECONDS),
     )
     # Nearer strides come first in a reduction: those that stayed far are needed.
-    told = offset_lines(finding, apart=reduction.stopped == "minimal")
-    explained = replace(explained, lines=(*told, *explained.lines))
+    offsets = offset_lines(finding, apart=reduction.stopped == "minimal")
+    explained = replace(explained, lines=(*offsets, *explained.lines))
     return save(replace(finding, explanation=explained))
 
 
@@ -295,14 +348,6 @@ def _domain(runner: Runner, found: Case) -> Callable[[Case], bool]:
     if not drawn(found):
         return runner.admits
     return lambda case: runner.admits(case) and drawn(case)
-
-
-def _told(runner: Runner, finding: Finding, first: Confirmation) -> Confirmation:
-    """Return the confirmation of a case that stays as it was found, its class told."""
-    signature = finding.signature
-    if signature.kind is Kind.HANG or is_by_chance(signature):
-        return first  # told apart already
-    return confirm(runner, finding.case, signature)
 
 
 @dataclass(frozen=True)

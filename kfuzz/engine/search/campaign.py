@@ -184,7 +184,11 @@ class Campaign:
         limit = config.budget.max_time
         started = began if config.started is None else config.started
         self.clock = RunClock(limit, jobs=self.jobs, started=started)
-        self.reductions = Reductions(self.clock, jobs=self.jobs)
+        self.reductions = Reductions(
+            self.clock,
+            jobs=self.jobs,
+            predicted=lambda: max(k.runner.predicted for k in self.kernels),
+        )
         self._slots = Slots(min(MOST, idle_processors(self.jobs)))
         devices = backend.devices[: self.jobs]
         self.kernels = [

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from kfuzz.core.codec import encode
@@ -132,7 +133,9 @@ def taken_to_minimum(
     Raises:
         StorageError: if it cannot be kept; what was told as saved is still there.
     """
-    kernel.seen.add(finding.signature)
+    if kernel.has_seen(finding.signature.symptom):
+        # Its class was told apart from that of another finding that shows alike.
+        kernel.seen.add(finding.signature)
     try:
         entry = FiledFinding(corpus, finding)
     except StorageError:
@@ -186,11 +189,10 @@ def taken_further(
     before = entry.finding
     kernel.quiet = True
     try:
-        further(
-            kernel.runner, before, seconds=seconds, stopped=stopped, save=entry.save
-        )
-    except Stopped:
-        return
+        with suppress(Stopped):  # it is as far as it was stored by then
+            further(
+                kernel.runner, before, seconds=seconds, stopped=stopped, save=entry.save
+            )
     finally:
         kernel.quiet = False
     final = entry.settle()

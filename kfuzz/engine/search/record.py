@@ -10,12 +10,14 @@ from kfuzz.core.burst import Screened
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CHARGED, CaseReport, Kind, Tried, Verdict
+from kfuzz.core.verdict import CHARGED, CaseReport, Kind, State, Tried, Verdict
 from kfuzz.engine.search.refusals import Refusals
 from kfuzz.engine.search.strata import structure_of
 
 # The classes of which a case that decides them has values compared.
 _COMPARING: Final = frozenset(c.id for c in ATTRIBUTION if c.compares)
+DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
+"""Classes that further probes may tell apart."""
 _DECISIVE: Final = frozenset({Verdict.CONFORMS, Verdict.VIOLATES})
 
 
@@ -229,13 +231,15 @@ class Record:
         undecided = self._undecided.get(name, 0)
         states = [f.state for f in findings if f.signature.contract == name]
         unsettled = any(s not in CHARGED for s in states)
+        # A failure whose class was not told in time may be one of this class.
+        untold = name in DIAGNOSABLE and any(map(_is_untold, findings))
         if any(s in CHARGED for s in states):
             verdict = Verdict.VIOLATES
         elif name not in self.classes:
             return ContractTally(Verdict.NOT_APPLICABLE)
         elif self.errors or self.needs_gpu:
             verdict = Verdict.ERROR
-        elif kept and not unsettled and not idle:
+        elif kept and not (unsettled or untold or idle):
             verdict = Verdict.CONFORMS
         elif kept or undecided or broken or unsettled:
             # A failure that was not confirmed leaves the question open, and so does
@@ -253,6 +257,13 @@ class Record:
             }
             failed = max(broken, sum(self._failing[symptom] for symptom in own))
         return ContractTally(verdict, kept + max(broken, failed), undecided, failed)
+
+
+def _is_untold(finding: Finding) -> bool:
+    """Whether time ran out before the class of a failure was told."""
+    explained = finding.explanation is not None and finding.explanation.complete
+    stands = finding.state in CHARGED | {State.NEW}
+    return stands and finding.signature.contract in DIAGNOSABLE and not explained
 
 
 def _has_elements(case: Case) -> bool:

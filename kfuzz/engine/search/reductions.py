@@ -10,6 +10,7 @@ from typing import Final
 
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import FAILING, Kind
+from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.found import FiledFinding
 from kfuzz.engine.search.round import KernelSearch
@@ -26,9 +27,11 @@ SHARE: Final = 0.25
 # Kept back for each finding that had to stop.
 KEPT_SECONDS: Final = 10.0
 # Kept back from the run's time for one confirmation: so long, as long as the longest
-# one so far took, and no more than this share of the run.
+# one so far took, or as the case under way and fresh children for it take; and no more
+# than this share of the run.
 RESERVE_SECONDS: Final = 1.5
-RESERVE_SHARE: Final = 0.1
+RESERVE_SHARE: Final = 0.2
+CALLS_TO_CONFIRM: Final = 1 + CONFIRMATIONS
 # The last candidate, three forks, and the full limit.
 CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
 
@@ -42,10 +45,18 @@ class Reductions:
     Args:
         clock: of the run.
         jobs: findings reduced at once.
+        predicted: seconds that the slowest case under way is expected to take.
     """
 
-    def __init__(self, clock: RunClock, *, jobs: int) -> None:
+    def __init__(
+        self,
+        clock: RunClock,
+        *,
+        jobs: int,
+        predicted: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._clock, self._limit, self._jobs = clock, clock.limit, jobs
+        self._predicted = predicted
         self._lock = threading.Lock()
         # Seconds of all jobs that findings have taken as they came.
         self._taken = 0.0
@@ -161,7 +172,8 @@ class Reductions:
     def _reserve(self) -> float:
         """Seconds kept back for one confirmation."""
         assert self._limit is not None
-        return min(self._confirming, RESERVE_SHARE * self._limit)
+        wanted = max(self._confirming, CALLS_TO_CONFIRM * self._predicted())
+        return min(wanted, RESERVE_SHARE * self._limit)
 
     def _left(self) -> float:
         """Return how many seconds are left, but for one confirmation."""

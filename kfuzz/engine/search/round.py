@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.errors import KfuzzError
@@ -28,7 +27,7 @@ from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.engine.search.coverage import Coverage
 from kfuzz.engine.search.guidance import Discovery
 from kfuzz.engine.search.plan import Pace
-from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.record import DIAGNOSABLE, Record
 from kfuzz.engine.workers.faults import charged, is_fault
 from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import Runner
@@ -42,8 +41,6 @@ UNFENCED: Final = "loads outside arguments go unseen"
 DIAGNOSED: Final = 4
 # Lines named in the notice of branches that never ran.
 SHOWN_LINES: Final = 12
-# Classes that further probes may tell apart.
-_DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
 
 
 @dataclass
@@ -58,6 +55,7 @@ class KernelSearch:
         discovery: what its search has discovered.
         coverage: what of its declared input has been exercised.
         symptoms: occurrences of each symptom, as its child showed it.
+        shown: symptoms that led to a finding, as their child showed them.
         seen: signatures that are findings already.
         findings: by id.
         paths: their folders, by id.
@@ -83,6 +81,7 @@ class KernelSearch:
     discovery: Discovery = field(default_factory=Discovery)
     coverage: Coverage = field(default_factory=Coverage)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
+    shown: set[tuple[object, ...]] = field(default_factory=set)
     seen: set[Signature] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
@@ -133,6 +132,18 @@ class KernelSearch:
         """Count a finding no more, which is stored under another id now."""
         self.findings.pop(finding.id, None)
         self.paths.pop(finding.id, None)
+
+    def has_seen(self, symptom: tuple[object, ...]) -> bool:
+        """Whether some finding shows so."""
+        return any(signature.symptom == symptom for signature in self.seen)
+
+    def is_open(self, signature: Signature) -> bool:
+        """Whether a finding that shows alike has not been told apart from others."""
+        return any(
+            f.signature.symptom == signature.symptom
+            and (f.explanation is None or not f.explanation.complete)
+            for f in list(self.findings.values())
+        )
 
     @property
     def unknown(self) -> int:
@@ -265,17 +276,25 @@ class Round:
         if why := runner.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         accused = None if settled else self._accused(report)
-        alone = None if accused is None else runner.conforms_alone(accused)
+        alone = None
+        if accused is not None:
+            try:
+                alone = runner.conforms_alone(accused)
+            except Stopped:
+                self._is_new(case, report.convicted())  # nobody knows better any more
+                raise
         if alone:
             report = report.convicted()
         failure = report.failure
         due = failure is not None and self._is_due(
             failure, *(["in a batch"] if suspect else [])
         )
-        if due and is_fault(report):
+        # What is new is stored before anything is asked that may take long.
+        known = due and not self._is_new(case, report)
+        if known and is_fault(report):
             case, report = self._located(case, report)
         self._learn(case, report)
-        if due:
+        if known:
             report = self._diagnosed(case, report)
         if accused is not None and alone is False and report.failure is None:
             self.judge(accused, settled=True)  # wrong by itself: a case like others
@@ -351,14 +370,32 @@ class Round:
         # A recipe still, but beside that one fence.
         return replace(case, edge=located.edge), charged(report, failure)
 
-    def _diagnosed(self, case: Case, report: CaseReport) -> CaseReport:
-        """Tell the classes apart and keep what is new."""
+    def _is_new(self, case: Case, report: CaseReport) -> bool:
+        """Whether a failure shows as none before; it ends the round then."""
         kernel = self._kernel
         assert report.failure is not None
-        if report.failure.signature(kernel.name) not in kernel.seen:
-            kernel.runner.prepare(CONFIRMATIONS)  # they will confirm it
-        if report.failure.contract in _DIAGNOSABLE:
-            full = kernel.runner.judge(case, Depth.FULL)
+        symptom = report.failure.signature(kernel.name).symptom
+        if symptom in kernel.shown or kernel.has_seen(symptom):
+            return False
+        kernel.shown.add(symptom)
+        kernel.runner.prepare(CONFIRMATIONS)
+        self.found = (case, report)
+        return True
+
+    def _diagnosed(self, case: Case, report: CaseReport) -> CaseReport:
+        """Tell the classes apart, and keep a failure of another one than its like."""
+        kernel = self._kernel
+        assert report.failure is not None
+        signature = report.failure.signature(kernel.name)
+        if report.failure.contract in DIAGNOSABLE:
+            if kernel.is_open(signature):
+                return report  # it may be the same, and that is found out
+            if signature not in kernel.seen:
+                kernel.runner.prepare(CONFIRMATIONS)  # they will confirm it
+            left = self._deadline - time.monotonic()
+            full = kernel.runner.diagnose(case, left, fresh=False)
+            if full is None:
+                return report
             report = full if full.failure is not None else report
         assert report.failure is not None
         if report.failure.signature(kernel.name) not in kernel.seen:

@@ -185,6 +185,45 @@ class Runner:
             reports.append(self.judge(cases[len(reports)], depth))
         return reports
 
+    def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
+        """Judge a case that fails with the probes that tell the classes apart.
+
+        These call the kernel on other shapes and data. What such a call does, hang or
+        crash, says nothing of the case: then its class is left open.
+
+        Args:
+            case: the case.
+            seconds: how long that may take, in all.
+            fresh: whether in a child that was asked nothing before.
+
+        Returns:
+            The report; None where it did not come, or not in time.
+
+        Raises:
+            BindingError: if the kernel cannot be opened any more.
+            BuildError: if something cannot be built for its calls.
+            HarnessError: if kfuzz's own side fails.
+        """
+        message, until = _question(case, Depth.FULL), time.monotonic() + seconds
+        if fresh and self._children.apart:
+            [peer] = self._children.fresh(1)
+            peer.send(message)
+        else:
+            fresh, peer = False, self._send(message)
+        try:
+            limit = max(self._hang_limit(), FIRST_SECONDS)
+            reply = self._reply(peer, limit, until=until)
+            return decode(CaseReport, reply["report"], "report")
+        except (ChildTimeout, ChildDied):
+            if not fresh:
+                self._children.replace(peer)
+            return None
+        except ChildRaised:
+            return None
+        finally:
+            if fresh:
+                self._children.discard([peer])
+
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
         """Run and judge one case in fresh children, at the full time limit.
 
@@ -551,7 +590,12 @@ class Runner:
         return report
 
     def _reply(
-        self, peer: Served, limit: float, patience: float = math.inf
+        self,
+        peer: Served,
+        limit: float,
+        patience: float = math.inf,
+        *,
+        until: float = math.inf,
     ) -> dict[str, Any]:
         """Wait for a reply and take what it says of branches and of its child.
 
@@ -564,7 +608,9 @@ class Runner:
         told = None
         self.spending = None
         try:
-            reply = peer.wait(limit, on_device=self._hang_limit(), compiling=patience)
+            reply = peer.wait(
+                limit, on_device=self._hang_limit(), compiling=patience, until=until
+            )
             if reply.get("branches") is not None:
                 told = decode(Branches, reply["branches"], "branches")
             if reply.get("spending") is not None:

@@ -96,6 +96,7 @@ class Served:
         *,
         on_device: float = math.inf,
         compiling: float = math.inf,
+        until: float = math.inf,
     ) -> dict[str, Any]:
         """Return the reply; limits are per kernel call, not per request.
 
@@ -106,6 +107,7 @@ class Served:
                 time.
             on_device: seconds for which a device alone may be waited for.
             compiling: seconds that compilations may take, all together.
+            until: `time.monotonic()` after which nothing is waited for.
 
         Raises:
             ChildDied, ChildRaised: as the child does.
@@ -126,6 +128,8 @@ class Served:
                 if self._expired():
                     self.discard()
                     raise Stopped from None
+                if until < math.inf and time.monotonic() >= until:
+                    raise
                 now = self._beat()
                 if now and now[COMPILING_BYTE]:
                     compiled += look
