@@ -1,5 +1,6 @@
 """The command line: verbs wired together, errors and exit codes in one place."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,6 +10,7 @@ from typer.main import get_command
 
 from kfuzz import __version__
 from kfuzz.check.verb import check
+from kfuzz.cli.completion import VARIABLE
 from kfuzz.cli.config import config
 from kfuzz.cli.contract_verbs import contracts_app
 from kfuzz.cli.corpus_verbs import corpus_app, show
@@ -34,7 +36,7 @@ from kfuzz.probe.verb import probe
 app = typer.Typer(
     name="kfuzz",
     help="Falsify the contracts of GPU kernels.",
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,  # plain help: it is read in logs and searched
     pretty_exceptions_enable=False,
 )
@@ -106,7 +108,12 @@ def _obeyed(words: list[str]) -> int:
         code = get_command(app).main(words, prog_name="kfuzz", standalone_mode=False)
         sys.stdout.flush()
         return ExitCode(code or 0)
-    except (ReaderGoneError, BrokenPipeError, SystemExit):
+    except SystemExit as ended:
+        if VARIABLE in os.environ:  # the shell has its completions
+            return int(ended.code or 0)
+        discard_stdout()
+        return ExitCode.INTERRUPTED
+    except (ReaderGoneError, BrokenPipeError):
         # Whoever read the report has left (typer exits then); findings are saved.
         discard_stdout()
         return ExitCode.INTERRUPTED

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from kfuzz.cli import completion
 from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import DeviceOption, FormatOption
@@ -17,6 +18,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="TARGET",
+            autocompletion=completion.targets,
             help="As for `kfuzz run`; without any, targets of [tool.kfuzz].",
         ),
     ] = None,

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import values
+from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import CorpusOption, FormatOption, checking, option
@@ -90,7 +90,11 @@ def check(
 def mark(
     ids: Annotated[
         list[str],
-        typer.Argument(metavar="ID", help="Ids, beginnings of them, finding.json."),
+        typer.Argument(
+            metavar="ID",
+            help="Ids, beginnings of them, finding.json.",
+            autocompletion=completion.ids,
+        ),
     ],
     state: Annotated[
         str,
@@ -218,7 +222,11 @@ def prune(
 def show(
     id: Annotated[
         str,
-        typer.Argument(metavar="ID", help="An id, its beginning, or a finding.json."),
+        typer.Argument(
+            metavar="ID",
+            help="An id, its beginning, or a finding.json.",
+            autocompletion=completion.ids,
+        ),
     ],
     corpus: CorpusOption = None,
     format: FormatOption = "text",

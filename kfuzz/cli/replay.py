@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from kfuzz.cli import values
+from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import (
@@ -46,6 +46,7 @@ def replay(
             metavar="ID|FILE|DIR",
             help="Ids, finding.json files, folders of findings; all of the corpus "
             "by default.",
+            autocompletion=completion.ids,
         ),
     ] = None,
     times: Annotated[int, option("--times", "Runs of each finding.", values.COUNT)] = 3,
@@ -129,7 +130,12 @@ def replay(
 
 def shrink(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(metavar="ID", help="The finding.")],
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="The finding.", autocompletion=completion.ids
+        ),
+    ],
     device: _DeviceOption = None,
     corpus: CorpusOption = None,
     target: Annotated[

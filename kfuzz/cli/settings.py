@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from kfuzz.cli import values
+from kfuzz.cli import completion, values
 from kfuzz.cli.values import Kind, Place, one_of
 from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.burst import MEMBERS
@@ -363,7 +363,7 @@ def _parameter(setting: Setting) -> inspect.Parameter:
         "show_default": False,
     }
     if setting.option == ():
-        info = typer.Argument(**more)
+        info = typer.Argument(autocompletion=completion.targets, **more)
     else:
         info = typer.Option(*(setting.option or (f"--{setting.key}",)), **more)
     return inspect.Parameter(

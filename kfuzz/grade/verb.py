@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import values
+from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import (
@@ -34,6 +34,7 @@ def grade(
         list[str] | None,
         typer.Argument(
             metavar="TARGET",
+            autocompletion=completion.targets,
             help="As for `kfuzz run`; without any, targets of [tool.kfuzz].",
         ),
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import values
+from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode, Outcome
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import (
@@ -32,6 +32,7 @@ def probe(
         list[str] | None,
         typer.Argument(
             metavar="KERNEL",
+            autocompletion=completion.targets,
             help="As TARGET of `kfuzz run`, path.py::name; or a function of torch's, "
             "torch.matmul.",
         ),

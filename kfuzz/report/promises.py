@@ -8,6 +8,7 @@ from kfuzz.contracts import glossary
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import (
     Contract,
+    ContractClass,
     Protocol,
     Structure,
     Tolerance,
@@ -90,18 +91,26 @@ def promised(contract: str, operator: str) -> list[tuple[str, list[str]]]:
     made = CLASSES.get(contract)
     if made is None:
         return []
-    operator = one_line(operator)
-    own = f"as the author of the operator {operator!r} gave it"
-    told = whole(
-        made.stated(
-            operator,
-            tolerance=Tolerance(Structure.INTERVAL, own, own),
-            oracle=own,
-        )
-    )
+    own = f"as the author of the operator {one_line(operator)!r} gave it"
+    told = whole(_unbound(made, one_line(operator), own))
     if made.tolerance is not None:
         return told
     return [(name, [own] if name == "tolerance" else texts) for name, texts in told]
+
+
+def class_contract(contract: str) -> Contract:
+    """Return a class in the form of a contract, what operators add left open.
+
+    Args:
+        contract: id of the class, which must exist.
+    """
+    return _unbound(CLASSES[contract], "*", "as the operator says")
+
+
+def _unbound(made: ContractClass, operator: str, own: str) -> Contract:
+    """Return the contract of a class about an operator of which no more is known."""
+    tolerance = Tolerance(Structure.INTERVAL, own, own)
+    return made.stated(operator, tolerance=tolerance, oracle=own)
 
 
 def parts_of(contract: Contract) -> list[tuple[str, list[str]]]:

@@ -92,8 +92,15 @@ def test_contracts_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:
     identifiers = [c["identifier"] for c in document["contracts"]]
     assert "C-PRC-01/matmul" in identifiers
     for format in ("text", "markdown"):
+        assert main(["contracts", "list", "*/matmul", "--format", format]) == 0
+        out = capsys.readouterr().out
+        assert all((i in out) == i.endswith("/matmul") for i in identifiers)
         assert main(["contracts", "list", "--format", format]) == 0
-        assert all(i in capsys.readouterr().out for i in identifiers[:1])
+        out = capsys.readouterr().out
+        assert re.search(r"C-PRC-01 .*computes in the declared .* \d\d", out)
+        assert f"{len(identifiers)} contracts" in out
+    assert main(["contracts", "list", "X-*"]) == ExitCode.USAGE
+    assert "no contract matches 'X-*'" in capsys.readouterr().err
     parts = (
         "identifier", "scope", "precondition", "postcondition", "tolerance", "oracle",
         "protocol", "signature",
@@ -107,3 +114,74 @@ def test_contracts_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["contracts", "show", "C-PRC-01/matmul", "--format", "json"]) == 0
     document = strict_json.loads(capsys.readouterr().out)
     assert document["contract"]["identifier"] == "C-PRC-01/matmul"
+
+
+OWN = """
+import torch
+
+import kfuzz
+from kfuzz import strategies as ks
+
+doubled = kfuzz.Operator(
+    "doubled", inputs=dict(x=ks.tensors("*")), oracle=lambda x: 2 * x
+)
+
+
+@kfuzz.kernel(doubled)
+def twice(x):
+    print("imported")
+    return x + x
+"""
+
+
+def test_operators_and_what_they_promise(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["contracts", "operators"]) == 0
+    assert "layer_norm(x, weight, bias, *, eps)" in capsys.readouterr().out
+    assert main(["contracts", "show", "softmax"]) == 0
+    out = capsys.readouterr().out
+    assert "  call            softmax(x, *, dim)\n" in out
+    assert "  C-CMP-03  correct at every declared shape" in out
+    assert main(["contracts", "show", "softmax", "--format", "json"]) == 0
+    [shown] = strict_json.loads(capsys.readouterr().out)["operators"]
+    assert "C-CMP-03" in shown["contracts"]
+    assert main(["contracts", "show", "C-CMP-03"]) == 0
+    assert capsys.readouterr().out.startswith("C-CMP-03/*: correct at every")
+    assert main(["contracts", "show", "softmxa"]) == ExitCode.USAGE
+    assert "did you mean 'softmax'" in capsys.readouterr().err
+    (project / "own.py").write_text(OWN)
+    assert main(["contracts", "operators", "own.py"]) == 0
+    out = capsys.readouterr().out
+    assert "doubled(x)" in out
+    assert "softmax" not in out
+    assert main(["contracts", "show", "own.py::twice"]) == 0
+    assert "  K-VAL-01  every element is within" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("kfuzz repl", ["replay"]),
+        ("kfuzz contracts show soft", ["softmax", "softplus"]),
+        ("kfuzz contracts show C-CMP-03/softm", ["C-CMP-03/softmax"]),
+        ("kfuzz run o", ["own.py"]),
+        ("kfuzz run own.py::t", ["own.py::twice"]),
+        ("kfuzz show soft", ["softmax-C-PRC-01-e82cbc2d"]),
+        ("kfuzz replay x", []),
+    ],
+)
+def test_the_tab_key_completes_verbs_targets_ids_and_contracts(
+    words: str,
+    offered: list[str],
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stored(project)
+    (project / "own.py").write_text(OWN)
+    monkeypatch.setenv("_KFUZZ_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert main([]) == 0
+    assert capsys.readouterr().out.split() == offered
