@@ -1,6 +1,7 @@
 """What users brought to judge their kernels, tried before a search begins."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from hypothesis.errors import HypothesisException
@@ -8,12 +9,13 @@ from hypothesis.errors import HypothesisException
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.core_domain import aspects_beyond_core
 from kfuzz.core.budget import Depth, SizeBudget
+from kfuzz.core.case_surroundings import CONTIGUOUS
 from kfuzz.core.errors import BindingError
-from kfuzz.core.recipe import Case
+from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.evaluation.bindings.oracle import Examined, examine, is_brought
+from kfuzz.evaluation.bindings.oracle import Examined, examine, in_dtype, is_brought
 from kfuzz.evaluation.bindings.places import broken, defined
 from kfuzz.evaluation.bindings.recipe import examine_recipe
 from kfuzz.targets.launching import Launch
@@ -122,7 +124,7 @@ def _differs(report: CaseReport, *, constant: bool) -> bool:
 
 
 def small_cases(kernel: BoundKernel, budget: SizeBudget) -> tuple[Case, ...]:
-    """Return a few small cases of a kernel's domain, the plainest first.
+    """Return a few small cases of a kernel's domain, contiguous, the plainest first.
 
     Equal for equal kernels; none where drawing gives none.
     """
@@ -130,7 +132,7 @@ def small_cases(kernel: BoundKernel, budget: SizeBudget) -> tuple[Case, ...]:
 
     def take(case: Case) -> None:
         if all(0 < s.numel <= _ELEMENTS for s in case.tensors.values()):
-            found.append(case)
+            found.append(_plain(kernel, case))
 
     try:
         strategy = strategy_of(kernel, budget)
@@ -148,3 +150,10 @@ def small_cases(kernel: BoundKernel, budget: SizeBudget) -> tuple[Case, ...]:
         return len(aspects), case.elements < len(case.tensors) * _FEW
 
     return tuple(sorted(found, key=beyond)[:_TRIED])
+
+
+def _plain(kernel: BoundKernel, case: Case) -> Case:
+    """Return a case in the first data type, contiguous and away from any page."""
+    tensors = {n: replace(s, strides=None, offset=0) for n, s in case.tensors.items()}
+    made = replace(case, tensors=tensors, edge=NOWHERE, layout=CONTIGUOUS)
+    return in_dtype(kernel.operator, made, kernel.declaration.dtypes[0])
