@@ -22,6 +22,8 @@ _TILE: Final = 16
 # 100 us each, before they are taken at their least, and before a rank is given up.
 _REPAIRS: Final = 16
 _TRIALS: Final = 512
+# By what a size is multiplied that is to be a proper multiple of another.
+_FACTORS: Final = (2, 3, 4, 8)
 # A dimension that never reaches this size, a filter's say, takes little room.
 _SMALL: Final = 16
 
@@ -154,10 +156,37 @@ class Plan:
                 drawn[bound] = drawn[bound] or self.least[bound]
         if self.shape_class is None:
             return drawn
-        if self._admits(drawn, self.shape_class, known):
-            return drawn
-        repaired = self._repaired(drawn, self.shape_class, _REPAIRS, known)
-        return reject() if repaired is None else repaired
+        if not self._admits(drawn, self.shape_class, known):
+            repaired = self._repaired(drawn, self.shape_class, _REPAIRS, known)
+            drawn = reject() if repaired is None else repaired
+        return self._with_multiples(drawn, self.shape_class, known)
+
+    def _with_multiples(
+        self,
+        drawn: dict[str, int],
+        shape_class: ShapeClass,
+        scalars: Mapping[str, int],
+    ) -> dict[str, int]:
+        """Make some equal sizes a proper multiple where one divides the other.
+
+        Half of them: "H % G == 0" is mostly met by equal sizes, and a kernel that takes
+        one for the other is right there.
+        """
+        for name, divisor in shape_class.multiples:
+            size = drawn.get(name, 0)
+            if size < 2 or size != drawn.get(divisor):
+                continue
+            chance = generator(repr((name, *drawn.values())), Purpose.REPAIR)
+            if chance.randrange(2):
+                continue
+            fewer = [{divisor: n} for n in range(2, size) if size % n == 0]
+            more = [{name: factor * size} for factor in _FACTORS]
+            for changed in (*chance.sample(fewer, len(fewer)), *more):
+                trial = shape_class.settled({**drawn, **changed}, scalars)
+                if self._admits(trial, shape_class, scalars):
+                    drawn = trial
+                    break
+        return drawn
 
     def _given(self, scalars: Mapping[str, int]) -> Mapping[str, Range]:
         """Return the ranges where integer scalars, which may be moduli, are known."""

@@ -221,6 +221,16 @@ def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[:-1])
 
 
+@torch.library.custom_op("kfuzz_test_targets::laid_out", mutates_args=())
+def laid_out(x: Tensor) -> Tensor:
+    return torch.relu(x).contiguous()
+
+
+@laid_out.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)  # with the strides of x
+
+
 @pytest.fixture
 def in_child(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have opcheck run here, as it does in a child."""
@@ -257,6 +267,15 @@ def test_what_an_operator_says_of_itself_has_to_be_true() -> None:
         Kind.FALSE_SCHEMA,
     )
     assert shown(judged(TWICE, SAME, CASE)) == ("K-MEM-04", Kind.FALSE_SCHEMA)
+
+
+@pytest.mark.usefixtures("in_child")
+def test_a_fake_is_asked_on_permuted_inputs_too() -> None:
+    report = judged(ops.relu, laid_out, CASE)
+    assert shown(report) == ("K-MET-01", Kind.FALSE_FAKE)
+    assert report.failure is not None
+    assert "(on permuted inputs)" in report.failure.message
+    assert shown(judged(ops.relu, laid_out, CASE, layouts="contiguous")) is None
 
 
 @pytest.mark.usefixtures("in_child")

@@ -6,6 +6,7 @@ shared; what it cannot run is a note.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
@@ -49,7 +50,8 @@ def opcheck(
 
     Args:
         operator: the operator.
-        tensors: what it is passed by position, dense; None for one that it is not.
+        tensors: what it is passed by position, without gaps; None for one that it is
+            not.
         scalars: what it is passed by keyword.
         outputs: destinations that it is given by name.
         device: where it runs.
@@ -155,16 +157,48 @@ def with_opcheck(evidence: Evidence, calls: CaseCalls) -> Evidence:
     operator = kernel.function
     if not isinstance(operator, CustomOp) or evidence.acceptance is None:
         return evidence
-    caller.step()
     expected = expected_metadata(evidence.acceptance)
-    told = opcheck(
-        operator,
-        [derived.values.get(name) for name in kernel.arguments.tensors],
-        keywords_of(kernel, derived.case, caller.config),
-        {name: expected[name] for name in kernel.arguments.destinations},
-        caller.memory.device,
+    tensors = [derived.values.get(name) for name in kernel.arguments.tensors]
+
+    def asked(given: Sequence[Tensor | None]) -> OpCheck:
+        caller.step()
+        return opcheck(
+            operator, given,
+            keywords_of(kernel, derived.case, caller.config),
+            {name: expected[name] for name in kernel.arguments.destinations},
+            caller.memory.device,
+        )  # fmt: skip
+
+    told = asked(tensors)
+    found = told.mutated or told.aliased or told.fake
+    turned = permuted(tensors) if kernel.declaration.layouts == "any" else None
+    if found or turned is None:
+        return evidence.knowing(told)
+    there = asked(turned)
+    # What cannot be checked there may be declined: nothing is said of it.
+    return evidence.knowing(
+        replace(
+            told,
+            mutated=there.mutated,
+            aliased=there.aliased,
+            fake=f"{there.fake} (on permuted inputs)" if there.fake else "",
+        )
     )
-    return evidence.knowing(told)
+
+
+def permuted(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
+    """Return the same elements with the last two axes stored the other way round.
+
+    None where no tensor has two axes to exchange.
+    """
+    found, changed = [], False
+    for x in tensors:
+        turned = x
+        if x is not None and x.dim() >= 2 and min(x.shape[-2:]) > 1:
+            turned = x.mT.contiguous().mT
+            changed = True
+        found.append(turned)
+    return found if changed else None
 
 
 # In a child alone: it runs under modes of torch's, and imports much of it.
