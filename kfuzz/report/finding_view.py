@@ -172,6 +172,7 @@ class FindingView:
         kernel: node id.
         summary: kernel and failure in a few words: "my_softmax: wrong value in y".
         place: file and line of the kernel; its node id where they are unknown.
+        severity: how grave it is, in words.
         parts: what else there is to say, in this order.
         errors: maps of errors, each with what it is of.
         replay: the command that replays it; "" where it is not stored.
@@ -184,6 +185,7 @@ class FindingView:
     kernel: str
     summary: str
     place: str
+    severity: str
     parts: tuple[Part, ...]
     errors: tuple[tuple[str, ErrorMap], ...]
     replay: str
@@ -221,6 +223,7 @@ def view(shown: Shown, options: str = "", *, root: Path | None = None) -> Findin
         kernel=one_line(shown.kernel),
         summary=_short(f"{signature.kernel}: {finding.summary}"),
         place=one_line(place or shown.kernel),
+        severity=finding.severity.words,
         parts=tuple(
             part for part in _parts(shown, state.words, target, options) if part.lines
         ),

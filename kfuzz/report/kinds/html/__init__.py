@@ -83,6 +83,7 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
         "signs": grades.SIGNS,
         "levels": LEVELS,
         "findings": list(zip(anchors, of, views, maps, strict=True)),
+        "kernels_named": list(dict.fromkeys(v.kernel for v in views)),
         "left_out": len(every) - len(shown),
         "contracts": [
             (places[key], f"{key[0]}/{one_line(key[1])}", title(key[0]), parts[key])

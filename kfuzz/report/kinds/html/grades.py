@@ -8,7 +8,7 @@ from kfuzz.core.event import ContractTally, KernelFinished, Region
 from kfuzz.core.verdict import Verdict
 from kfuzz.report.gathered import Gathered, Shown, by_contract, is_known_only
 from kfuzz.report.kinds.html.maps import ratio_level, ratio_text
-from kfuzz.report.promises import title
+from kfuzz.report.promises import title, titled
 from kfuzz.report.summary import barely, nothing_compared, remarks
 from kfuzz.report.text import counted, one_line
 
@@ -55,7 +55,7 @@ class Grades:
     Attributes:
         columns: id and promise of each contract class that applies somewhere.
         rows: one per kernel.
-        nowhere: classes that apply to none of the kernels.
+        nowhere: names of the classes that apply to none of the kernels.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -138,7 +138,7 @@ def grades(
             )
             for node, cells in rows.items()
         ),
-        nowhere=tuple(c for c in sorted(every) if c not in applying),
+        nowhere=tuple(titled(c) for c in sorted(every) if c not in applying),
     )
 
 
@@ -190,9 +190,10 @@ def _grade(
     if verdict is Verdict.CONFORMS and few:
         kind = "thin"
     sign, meaning = SIGNS[kind]
-    label = f"{contract} {meaning}"
+    label = f"{titled(contract)}: {meaning}"
     if tally and (tally.decided or tally.undecided):
-        label += f" ({tally.decided} decided, {tally.undecided} undecided)"
+        failed = f"{tally.failed} failed of " if tally.failed else ""
+        label += f" ({failed}{tally.decided} decided, {tally.undecided} undecided)"
     return GradeCell(sign, f"v-{kind}", label, anchor)
 
 

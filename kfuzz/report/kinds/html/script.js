@@ -61,17 +61,24 @@
   const filter = document.getElementById("filter");
   if (filter) {
     const count = document.getElementById("count");
+    const kernel = document.getElementById("kernel");
+    const rows = all(".grades tbody tr");
     const heads = findings.map((f) => (f.id + " " + f.querySelector("summary").textContent
       + " " + f.querySelector(".sign").title).toLowerCase());
-    filter.addEventListener("input", () => {
+    const choose = () => {
       const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const name = kernel ? kernel.value : "";
+      const others = (element) => Boolean(name) && element.dataset.kernel !== name;
       let shown = 0;
       findings.forEach((finding, i) => {
-        finding.hidden = !words.every((word) => heads[i].includes(word));
+        finding.hidden = others(finding) || !words.every((word) => heads[i].includes(word));
         shown += finding.hidden ? 0 : 1;
       });
-      count.textContent = words.length ? `${shown} of ${findings.length}` : "";
-    });
+      for (const row of rows) row.hidden = others(row);
+      count.textContent = words.length || name ? `${shown} of ${findings.length}` : "";
+    };
+    filter.addEventListener("input", choose);
+    if (kernel) kernel.addEventListener("change", choose);
     const open = (state) => {
       for (const finding of findings) if (!finding.hidden) finding.open = state;
     };
