@@ -6,8 +6,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
+import kfuzz
+from kfuzz import strategies as ks
 from kfuzz.app import main
 from kfuzz.cli import apart
+from kfuzz.core.errors import HarnessError
 from kfuzz.engine.search import campaign
 from tests.e2e.project import Project
 
@@ -270,6 +273,26 @@ def test_a_run_that_compared_nothing_is_not_green(
     assert "conforms" not in about
     assert " hold" not in about
     assert f'<error message="{why}' in (project.folder / "junit.xml").read_text()
+
+
+def test_a_kernel_that_time_was_too_short_for_is_not_green(searched: Searched) -> None:
+    slow = "@kfuzz.kernel(ops.relu)\ndef slow(x):\n    import time\n"
+    text = slow + "    time.sleep(60)\n    return torch.relu(x)\n"
+    code, out, _ = searched(text, "--max-time", "1s")
+    assert code == 4
+    assert "no value was compared: time was up before the first case\n" in out
+
+
+def test_falsify_raises_where_nothing_was_compared() -> None:
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        return torch.polygamma(2, x.abs() + 1)
+
+    operator = kfuzz.Operator(
+        "derived", inputs={"x": ks.tensors("M N")}, oracle=reference
+    )
+    bound = kfuzz.kernel(operator, name="derived", dtypes="float32")(reference)
+    with pytest.raises(HarnessError, match=r"no value was compared: .*polygamma"):
+        kfuzz.falsify(bound, max_cases=3, device="cpu")
 
 
 @pytest.mark.parametrize("name", SOUND)

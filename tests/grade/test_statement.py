@@ -136,6 +136,11 @@ def test_exit_codes_follow_findings_errors_and_cases() -> None:
     assert code(having(state=State.FLAKY), strict=True) == 0
     assert code(statement(but(kernel(), C_EXC_01=Graded(Verdict.ERROR)))) == 3
     assert code(statement(kernel(cases=0))) == 4
+    memory = {"K-MEM-01": Graded(Verdict.UNDER_SPECIFIED, 300)}
+    undecided = {"K-VAL-01": Graded(Verdict.UNDER_SPECIFIED, 0, 300)}
+    idle = replace(kernel(), contracts={**memory, **undecided})
+    assert code(statement(kernel(), idle)) == 4
+    assert code(statement(replace(idle, contracts=memory))) == 0  # alone asked for
     assert code(replace(having(), interrupted=True)) == 130
 
 
