@@ -104,12 +104,18 @@ class Diagnosing:
         return True if decided(evidence) else None
 
     def _is_tame(self, derived: Derived) -> bool | None:
-        """Whether NaN and infinities are where they belong; None if undecided."""
+        """Whether NaN and infinities are where they belong; None if undecided.
+
+        What is wrong there otherwise than by narrow arithmetic is wrong at any
+        magnitude.
+        """
         evidence, unsupported = self.caller.evidence(without_edge(derived))
         if unsupported or evidence.acceptance is None or not evidence.base.comparable:
             return None
         miss = miss_of(evidence)
-        return decided(evidence) > 0 and (miss is None or miss.kind is Kind.VALUE)
+        if miss is None:
+            return decided(evidence) > 0
+        return miss.kind is Kind.VALUE and any(self.arithmetic(derived).of(evidence))
 
     def _passes_centred(self, derived: Derived) -> bool | None:
         """Whether mean or magnitude alone make the kernel miss."""
