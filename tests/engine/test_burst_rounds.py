@@ -39,6 +39,7 @@ class FakeRunner:
 
     unfenced = ""
     reached = SimpleNamespace(run=frozenset())
+    slow = False
 
     def __init__(self, screened: list[Any], judged: list[CaseReport]) -> None:
         self.answers, self.judged = list(screened), list(judged)
@@ -63,7 +64,8 @@ class FakeRunner:
         return self.judged.pop(0) if len(self.judged) > 1 else self.judged[0]
 
     def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
-        return self.judge(case, Depth.FULL)
+        report = self.judge(case, Depth.FULL)
+        return None if self.slow else report
 
     def prepare(self, count: int) -> None:
         """Take notice that fresh children will be asked for."""
@@ -254,6 +256,16 @@ def test_a_new_symptom_ends_the_round_before_its_class_is_told() -> None:
         runner.depths.clear()
         turn.judge(burst(98).case)
         assert runner.depths == depths
+
+
+def test_what_takes_too_long_to_tell_apart_is_not_tried_again() -> None:
+    _, runner, turn, _ = round_of([PASSED], [FAILS])
+    known(turn)
+    runner.slow = True
+    for seed in range(97, 100):
+        turn.judge(burst(seed).case)
+    assert turn.found is None
+    assert runner.depths.count(Depth.FULL) == 1
 
 
 def test_a_suspicion_that_no_time_is_left_to_settle_is_kept(

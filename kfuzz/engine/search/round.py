@@ -39,6 +39,8 @@ UNFENCED: Final = "loads outside arguments go unseen"
 # One symptom can have several causes, but a broken kernel shows its one cause in
 # every case: these occurrences, then each power of two, are diagnosed.
 DIAGNOSED: Final = 4
+# Of the time left to a round one diagnosis gets so much at most.
+_DIAGNOSING: Final = 0.25
 # Lines named in the notice of branches that never ran.
 SHOWN_LINES: Final = 12
 
@@ -56,6 +58,7 @@ class KernelSearch:
         coverage: what of its declared input has been exercised.
         symptoms: occurrences of each symptom, as its child showed it.
         shown: symptoms that led to a finding, as their child showed them.
+        undiagnosed: those of which a repeated one took too long to be told apart.
         seen: signatures that are findings already.
         findings: by id.
         paths: their folders, by id.
@@ -82,6 +85,7 @@ class KernelSearch:
     coverage: Coverage = field(default_factory=Coverage)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
     shown: set[tuple[object, ...]] = field(default_factory=set)
+    undiagnosed: set[tuple[object, ...]] = field(default_factory=set)
     seen: set[Signature] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
@@ -388,13 +392,16 @@ class Round:
         assert report.failure is not None
         signature = report.failure.signature(kernel.name)
         if report.failure.contract in DIAGNOSABLE:
-            if kernel.is_open(signature):
-                return report  # it may be the same, and that is found out
+            if kernel.is_open(signature) or signature.symptom in kernel.undiagnosed:
+                return (
+                    report  # it may be the same, and that is found out, or takes long
+                )
             if signature not in kernel.seen:
                 kernel.runner.prepare(CONFIRMATIONS)  # they will confirm it
-            left = self._deadline - time.monotonic()
+            left = _DIAGNOSING * (self._deadline - time.monotonic())
             full = kernel.runner.diagnose(case, left, fresh=False)
             if full is None:
+                kernel.undiagnosed.add(signature.symptom)
                 return report
             report = full if full.failure is not None else report
         assert report.failure is not None
