@@ -304,7 +304,7 @@ def _check_claims(
         )
     if operator.dim is None and "dims" in claims:
         raise BindingError(
-            f"{operator.name} has no dim parameter, dims= says nothing", where=where
+            f"{operator.name} has no dim parameter, so dims= has no effect", where=where
         )
     for parameter in declaration.inplace:
         if parameter not in operator.tensors:

@@ -34,9 +34,7 @@ def _unwritten(evidence: Evidence) -> Iterator[str]:
     if tried:
         for access in accesses(evidence, "unwritten"):
             place = f" ({access.line})" if access.line else ""
-            yield (
-                f"loads elements that nothing wrote{place}; no result depends on them"
-            )
+            yield (f"loads uninitialized elements{place}; no result depends on them")
 
 
 def _races(evidence: Evidence) -> Iterator[str]:

@@ -60,7 +60,7 @@ def _chosen(evidence: "Evidence") -> Failure | None:
     if not good:
         return None
     faulty, other = _apart(evidence.base.config, good[0])
-    why = f"with {faulty}; with {other} the result is admitted"
+    why = f"with {faulty}; with {other} the result is correct"
     return value_failure(ID, miss, why=why)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ID = "C-ORD-03"
 TOGETHER = "where several calls overlap"
 COLLECTIVE = "collective"
-APART = "one after the other they give what is admitted"
+APART = "one after the other they are correct"
 
 
 def judge(evidence: "Evidence") -> Failure | None:

@@ -25,7 +25,7 @@ def judge(evidence: "Evidence") -> Failure | None:
         return None
     explained = evidence.of(Explanation)
     if explained.algorithm:
-        why = f"as {explained.algorithm} admits, which is not declared"
+        why = f"as {explained.algorithm} allows, which is not declared"
     elif explained.narrower:
         claimed = evidence.declaration.accumulator
         why = f"as {explained.narrower} may give it, {claimed} is declared"

@@ -40,7 +40,7 @@ def judge(evidence: "Evidence") -> Failure | None:
             return Failure(ID, problem.kind, what, output=problem.output, detail=way)
         miss = miss_of(evidence, probe)
         if miss is not None:
-            why = "by itself it is admitted"
+            why = "by itself it is correct"
             return value_failure(ID, miss, why=why, words=f" {words}", detail=way)
     return None
 

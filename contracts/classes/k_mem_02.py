@@ -38,7 +38,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     loads = ""
     if unwritten:
         load = unwritten[0]
-        loads = f"; the kernel loads elements of {load.memory} that nothing wrote"
+        loads = f"; the kernel loads uninitialized elements of {load.memory}"
         loads += f", {place}" if (place := place_of(load)) else ""
     what = "uninitialized memory" + loads
     made = comparison(evidence, found.output)

@@ -38,7 +38,8 @@ def judge(evidence: "Evidence") -> Failure | None:
         contract=ID,
         kind=Kind.FALSE_SCHEMA,
         output=told.mutated,
-        message=f"writes to {told.mutated}, which its schema does not say (opcheck)",
+        message=f"writes to {told.mutated}, "
+        "which its schema does not declare (opcheck)",
     )
 
 

@@ -65,7 +65,7 @@ def _against_schema(evidence: "Evidence") -> Failure | None:
     free = bool(evidence.declaration.inplace or evidence.declaration.out)
     if not told.aliased or free:
         return None
-    message = f"{told.aliased}, which its schema does not say (opcheck)"
+    message = f"{told.aliased}, which its schema does not declare (opcheck)"
     return Failure(contract=ID, kind=Kind.FALSE_SCHEMA, message=message)
 
 

@@ -43,7 +43,7 @@ def _by_opcheck(evidence: "Evidence") -> Failure | None:
         what = told.aliased
     else:
         return None
-    message = f"{what}, which its schema does not say (opcheck)"
+    message = f"{what}, which its schema does not declare (opcheck)"
     return Failure(contract=ID, kind=Kind.FALSE_SCHEMA, message=message)
 
 

@@ -200,7 +200,7 @@ def prune(
     ] = OLDER_THAN,
     yes: Annotated[
         bool,
-        option("--yes/--dry-run", "Do it; else it is only said what goes."),
+        option("--yes/--dry-run", "Do it; otherwise only print what would be removed."),
     ] = False,
     corpus: CorpusOption = None,
     format: FormatOption = "text",

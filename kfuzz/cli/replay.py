@@ -142,7 +142,7 @@ def shrink(
         str,
         option(
             "--target",
-            "Where the kernel lives now, if it moved or the finding does not say: "
+            "Where the kernel is now, if it moved or the finding does not name a file: "
             "path.py::name.",
             metavar="TARGET",
         ),

@@ -176,8 +176,8 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "burst",
             values.COUNT,
-            "Most members of a burst, which share a structure and are held to the "
-            "contracts that are always on; 1 for no bursts.",
+            "Most items of a batch, which share a structure and are checked against "
+            "the contracts that are always on; 1 for no batches.",
             MEMBERS,
             repeated=True,
         ),

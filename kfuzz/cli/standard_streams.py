@@ -37,8 +37,8 @@ class OutputError(HarnessError):
         super().__init__(
             error.strerror or str(error),
             where="standard output",
-            fix="Make room or send it elsewhere; findings are stored before they are "
-            "told, `kfuzz corpus list` lists them",
+            fix="Free some space or send it elsewhere; findings are stored before they "
+            "are printed, `kfuzz corpus list` lists them",
         )
 
 

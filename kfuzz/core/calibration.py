@@ -69,7 +69,7 @@ class Outcome:
             return f"not falsified in {self.cases} cases{instead}"
         if self.found:
             contract, text = next(iter(self.found.items()))
-            return f"conforms, and is charged under {contract}: {text}"
+            return f"conforms, and is reported under {contract}: {text}"
         return ""
 
 
@@ -123,7 +123,7 @@ class Calibration:
 
     @property
     def admitted(self) -> tuple[Outcome, ...]:
-        """The impostors that nothing refused."""
+        """The trivial baselines that nothing rejected."""
         mine = (o for o in self.outcomes if o.role is Role.IMPOSTOR)
         return tuple(o for o in mine if o.fault)
 

@@ -76,7 +76,7 @@ def told(outputs: Sequence[str]) -> Collected:
             said.append({})
     if any("torn" not in s for s in said):
         reasons = [s["reason"] for s in said if "reason" in s]
-        return Collected(reasons[0] if reasons else "a process said nothing")
+        return Collected(reasons[0] if reasons else "a process printed nothing")
     found = next((s["torn"] for s in said if s["torn"]), None)
     if found is None:
         return Collected()
@@ -115,7 +115,7 @@ def caller(
 def refused(kernel: BoundKernel) -> str:
     """Return why a kernel's results are not reduced, "" if they are."""
     if kernel.declaration.out or kernel.declaration.inplace:
-        return "its results lie in memory that it was given"
+        return "its results share memory with its arguments"
     return ""
 
 

@@ -47,7 +47,7 @@ def lines(made: Calibration) -> list[str]:
         Section("contracts", rows=list(_rows(made)), numbers=range(1, 6)),
         Section("unsound", unsound),
         Section(
-            "impostors that nothing refused",
+            "trivial baselines that nothing rejected",
             [f"{o.kernel}: {o.fault}" for o in made.admitted],
         ),
         Section(

@@ -189,7 +189,7 @@ def _rest(statement: Statement) -> list[Section]:
 
 
 def _found(fault: Fault) -> str:
-    state = "" if fault.state in CHARGED else f" ({fault.state}: not charged)"
+    state = "" if fault.state in CHARGED else f" ({fault.state}: not counted)"
     listed = " (a listed defect)" if fault.listed else ""
     text = f"{fault.contract} {fault.kind}{listed}{state}: {fault.message}"
     return f"{one_line(text)}; {fault.id}"

@@ -64,7 +64,7 @@ def judge(
             "--nonfinite",
             "undefined: nothing is asked of NaN and infinities in the inputs, as "
             "in KernelBench's own test. propagate: they have to reach the result as in "
-            "torch; the report tells what breaks on them alone.",
+            "torch; the report names what breaks on them alone.",
             values.one_of("propagate", "undefined"),
         ),
     ] = "propagate",

@@ -27,10 +27,10 @@ class Counts:
         sampled: calls chosen to be looked at.
         new_signatures: of these, for a signature not seen before.
         outliers: calls that a detector flagged.
-        dropped: calls chosen while there was no room for their data.
+        dropped: calls chosen while there was no buffer for their data.
         skipped: calls chosen whose data could not be copied: under CUDA graph capture,
             of tensor subclasses, under other modes of torch.
-        outside: calls of which the contract says nothing.
+        outside: calls that the contract does not cover.
         raised: calls chosen that raised.
         checked: calls judged.
         undecided: of these, with no element that could be judged.
@@ -60,7 +60,7 @@ class Counts:
 
 # Why nothing was judged of calls that were chosen, in words, and what to do.
 _LOST: Final = {
-    "dropped": ("found no room for their data", "kfuzz.monitor.start(ring_bytes=…)"),
+    "dropped": ("found no buffer for their data", "kfuzz.monitor.start(ring_bytes=…)"),
     "skipped": ("could not be copied", ""),
     "outside": ("are outside the contract", ""),
     "raised": ("raised", ""),

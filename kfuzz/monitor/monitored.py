@@ -108,7 +108,7 @@ class Monitor:
                 return
             self._told.add(key)
         log.warning(
-            "%s: %s: %s (told once)", self.name, what, why,
+            "%s: %s: %s (reported once)", self.name, what, why,
             exc_info=error, extra={"kfuzz_function": self.name},
         )  # fmt: skip
 

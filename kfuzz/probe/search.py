@@ -41,7 +41,7 @@ from kfuzz.targets.load import LoadedKernel, load_all
 
 # For one finding to be reduced and explained.
 REDUCE_SECONDS: Final = 45.0
-ADMITTED: Final = "what is declared admits it: no contract charges these results"
+ADMITTED: Final = "what is declared allows it: no contract reports these results"
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def probe(
     format: FormatOption = "text",
     quiet: QuietOption = False,
     verbose: Annotated[
-        bool, shared("verbose", "Raw observations, and probes that say nothing.")
+        bool, shared("verbose", "Raw observations, and probes without a result.")
     ] = False,
 ) -> int:
     """Tell what a kernel's arithmetic is, against what it declares.

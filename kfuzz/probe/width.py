@@ -248,5 +248,5 @@ def fused(subject: Subject) -> Reading:
         raise Unobserved(why, observed=raw, terms=n)
     why = NOTHING
     if subject.dtype in SHORT:
-        why = "what is declared admits either"
+        why = "what is declared allows either"
     return subject.undeclared(FUSED, told[value], why, observed=raw, terms=n)

@@ -32,7 +32,7 @@ _MEANINGS: Final = {
     _SLACK: "gap between elements",
     _BEYOND: "outside",
     # Of several in one cell the last of these is drawn.
-    "U": "load of what nothing wrote",
+    "U": "load of uninitialized memory",
     "X": "offending access",
     "R": "offending load",
     "A": "offending atomic",
@@ -113,7 +113,9 @@ def _memory(access: Access) -> str:
         case "slack":
             text = f"in a gap of {name}, {away} from the nearest of its own"
         case "unwritten":
-            text = f"element at offset {access.offset} of {name}, which nothing wrote"
+            text = (
+                f"element at offset {access.offset} of {name}, which is uninitialized"
+            )
         case "race":
             text = f"element at offset {access.offset} of {name}"
             text += ", where another program"

@@ -120,7 +120,7 @@ def _named(finding: Any, told: dict[str, Finding], place: str) -> Any:
         return finding
     if finding not in told:
         raise DecodeError(
-            f"no line before tells of the finding {finding!r:.80}",
+            f"no line before has the finding {finding!r:.80}",
             where=f"{place}: findings",
         )
     return encode(told[finding])

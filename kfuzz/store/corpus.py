@@ -386,7 +386,7 @@ class Corpus:
             raise StorageError(
                 f"cannot be written: {error.strerror or error}",
                 where=str(error.filename or self.root),
-                fix="nothing stored before is lost; make room or choose another "
+                fix="nothing stored before is lost; free some space or choose another "
                 "folder with --corpus",
             ) from None
 

@@ -308,7 +308,7 @@ def test_a_full_disk_below_stdout_is_said(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = python(["-m", "kfuzz", *words], stdout=full.fileno())
     assert done.returncode == ExitCode.INTERNAL
-    said = "kfuzz: error: standard output: No space left on device. Make room"
+    said = "kfuzz: error: standard output: No space left on device. Free"
     assert done.stderr.startswith(said)
     assert done.stderr.count("\n") == 1
 

@@ -131,7 +131,7 @@ def test_a_suspect_that_passes_alone_is_judged_in_full_and_told() -> None:
     assert turn.found is None
     assert [c.poison for c in runner.cases] == ["nan", "finite"]
     [note] = record.notes()
-    assert note.note == "in a burst, not alone: out is wrong"
+    assert note.note == "in a batch, not alone: out is wrong"
 
 
 def known(turn: Round) -> None:
@@ -306,7 +306,7 @@ def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:
     made.collect()
     assert len(runner.cases) == 8
     [note] = record.notes()
-    assert note.note == "in a burst, not alone: the child died of SIGSEGV"
+    assert note.note == "in a batch, not alone: the child died of SIGSEGV"
 
 
 def test_messages_of_one_kind_do_not_crowd_out_others() -> None:
@@ -348,7 +348,7 @@ def test_what_cannot_be_screened_counts_for_nothing() -> None:
     made, _, _, record = round_of([failed])
     made.take(burst(2))
     made.collect()
-    assert record.untold() == ["a burst could not be screened: RuntimeError: no"]
+    assert record.untold() == ["a batch could not be prefiltered: RuntimeError: no"]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_the_faulty_configuration_is_named_and_one_that_is_right() -> None:
     assert report.failure.contract == "C-CMP-02"
     assert report.failure.kind is Kind.VALUE
     told = report.failure.message
-    assert "with block=16, tail=False; with block=4 the result is admitted" in told
+    assert "with block=16, tail=False; with block=4 the result is correct" in told
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 4])

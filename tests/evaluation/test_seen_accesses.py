@@ -157,6 +157,6 @@ def test_a_load_of_what_nothing_wrote_is_a_note_where_it_is_not_used() -> None:
     assert report.failure is None
     assert report.verdicts["K-MEM-02"] is Verdict.CONFORMS
     [note] = report.notes
-    assert note.startswith("loads elements that nothing wrote")
+    assert note.startswith("loads uninitialized elements")
     assert f"{FILE}:" in note
     assert judged("unused", depth=Depth.BASE).notes == ()

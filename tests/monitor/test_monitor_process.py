@@ -91,7 +91,7 @@ def test_the_end_of_a_program_waits_for_the_check_under_way() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"settings": "ring_bytes=128"}, "found no room for their data"),
+        ({"settings": "ring_bytes=128"}, "found no buffer for their data"),
         ({"reference": "lambda x: 1 / 0"}, "met an error"),
         ({"rate": 0, "signatures": False}, "was chosen to be looked at"),
     ],

@@ -111,7 +111,7 @@ GRIDS = {
         spec(3), [at(2, "unwritten")],
         "0 1 2\n"
         ". . U\n"
-        ". element   U load of what nothing wrote",
+        ". element   U load of uninitialized memory",
     ),
     "a store shows over a load": (
         spec(2), [at(2, "after", "store"), at(2, "after"), at(-1, "before")],
@@ -213,7 +213,7 @@ def test_cells_tell_elements_from_gaps() -> None:
         (
             at(5, "unwritten", argument="", memory="its own float32[4, 4]"),
             "load at sum.py:41, program (0, 0, 0): element at offset 5 of its own "
-            "float32[4, 4], which nothing wrote",
+            "float32[4, 4], which is uninitialized",
         ),
         (
             at(0, "race", "store", argument="", memory="its own int8[1]",

@@ -102,7 +102,7 @@ def test_a_damaged_line_is_named(line: str, what: str) -> None:
 
 def test_a_finding_that_no_line_tells_of_is_no_finding() -> None:
     lines = lines_of(campaign(finding()))
-    with pytest.raises(DecodeError, match="no line before tells of the finding"):
+    with pytest.raises(DecodeError, match="no line before has the finding"):
         list(read_events([lines[0], lines[-2]]))
 
 
@@ -138,7 +138,10 @@ def test_junit_has_one_test_case_for_each_kernel_and_contract() -> None:
         "K-MEM-02": ("skipped", "flaky: off by 3"),
         "K-VAL-01": ("", ""),
         "C-ORD-03": ("skipped", "not applicable"),
-        "C-PRC-02": ("error", "some cases could not be judged; the notes say why"),
+        "C-PRC-02": (
+            "error",
+            "some cases could not be judged; the notes name the reason",
+        ),
     }
     failure = ET.fromstring(junit.document(gathered(mixed()))).find(".//failure")
     assert failure is not None

@@ -475,7 +475,7 @@ def test_a_full_disk_at_any_write_keeps_what_was_there(
         monkeypatch.setattr(os, "fsync", real)
         if caught is not None:
             assert "No space left" in caught.what
-            assert "make room" in caught.fix
+            assert "free some space" in caught.fix
             left = found(Corpus(corpus.root))
             # Each entry is there in its old or its new form.
             assert len(left) >= len(before) - (change == "merge")

@@ -148,7 +148,7 @@ class _Replays:
             try:
                 self._corpus.change(entry.finding, to)
             except KfuzzError as error:
-                message += f" (the corpus was not told: {error})"
+                message += f" (the corpus was not updated: {error})"
         return replace(made, finding=to(entry.finding), message=message)
 
 
@@ -272,7 +272,7 @@ def _replayed(
     failures = [r.failure for r in reports if r.failure is not None]
     refusing = next((r for r in reports if r.refusal and not r.failure), None)
     if refusing is not None:
-        text = f"the kernel refuses this input now: {refusing.example}"
+        text = f"the kernel rejects this input now: {refusing.example}"
         return came_to(ReplayOutcome.ERROR, text, runs=runs)
     same = sum(r.shows(finding.signature) for r in reports)
     if same == runs:

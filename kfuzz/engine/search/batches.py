@@ -238,7 +238,9 @@ class BatchRound:
         self._kernel.learn_batch(batch, made)
         self.items += made.passed
         if made.error:
-            self._kernel.record.notice(f"a burst could not be screened: {made.error}")
+            self._kernel.record.notice(
+                f"a batch could not be prefiltered: {made.error}"
+            )
             self._failed += 1
         if 2 * made.passed >= batch.members:
             self._stale = 0
@@ -258,7 +260,7 @@ class BatchRound:
             if report.failure is not None and report.failure.kind in _FATAL:
                 break
         else:
-            self._kernel.record.note(f"in a burst, not alone: {why}")
+            self._kernel.record.note(f"in a batch, not alone: {why}")
         self._failed += 1
 
     def _judge_suspects(self, batch: Burst, made: Screened) -> None:
@@ -272,7 +274,7 @@ class BatchRound:
             if report is not None and _is_clean(report):
                 report = self._judge_pinned(case)
                 if report is not None and _is_clean(report):
-                    self._kernel.record.note(f"in a burst, not alone: {suspect.why}")
+                    self._kernel.record.note(f"in a batch, not alone: {suspect.why}")
             if report is None or self._round.found is not None:
                 return
             self._known[_kind(suspect)] += 1

@@ -66,8 +66,8 @@ def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
         if tried >= TRIED and not refused:
             yield Notice(
                 node,
-                f"an impostor passes: {kind} in place of the results was admitted in "
-                f"all {tried} cases tried, so that its values are hardly judged at all",
+                f"a trivial baseline passes: {kind} in place of the results was "
+                f"accepted in all {tried} cases tried, so its values are hardly judged",
                 IMPOSTOR,
             )
 
@@ -142,7 +142,7 @@ class Calibrations:
             yield Notice(
                 "",
                 f"uncalibrated here: {_some(texts, '; ')}: no right and wrong "
-                "kernels show that these contracts tell one from the other",
+                "kernels show that these contracts distinguish them",
                 UNCALIBRATED,
             )
         if asked and self._kept.instead_of:
@@ -150,7 +150,7 @@ class Calibrations:
                 "",
                 "which contracts are calibrated is what kfuzz ships for torch "
                 f"{self._kept.version}, for there is none for {self._kept.instead_of}: "
-                "`kfuzz calibrate` and --calibration tell of this one",
+                "use `kfuzz calibrate` and --calibration for this one",
                 UNCALIBRATED,
             )
 

@@ -324,7 +324,7 @@ def _gone(device: str, ailment: str) -> BackendError:
         f"the device does not work any more: {ailment}",
         where=device,
         fix="The findings so far are saved in the corpus, `kfuzz corpus list` shows "
-        "them; see what `nvidia-smi` or `rocm-smi` says, end what else holds the "
+        "them; see what `nvidia-smi` or `rocm-smi` prints, end what else holds the "
         "device or reset it, then run kfuzz again",
     )
 

@@ -167,7 +167,8 @@ def parse(tool: str, text: str) -> SanitizerReport:
             b[0] for b in blocks if b[0] != "COMPUTE-SANITIZER"
         ]
         raise HarnessError(
-            f"{tool} ended without a summary: {said[0] if said else 'it said nothing'}",
+            f"{tool} ended without a summary: "
+            f"{said[0] if said else 'it printed nothing'}",
             where=EXECUTABLE,
             fix="run `compute-sanitizer --version`; it has to fit the driver",
         )

@@ -339,7 +339,7 @@ class _Running:
             ZygoteError(
                 f"the process that children are forked from {what} ({cause})",
                 output_tail=self._output.tail,
-                fix="`kfuzz doctor` tells what is missing here"
+                fix="`kfuzz doctor` prints what is missing here"
                 if not self.was_ready
                 else "",
             )

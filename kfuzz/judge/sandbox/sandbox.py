@@ -341,7 +341,7 @@ class Sandbox(Closing):
                 raise BackendError(
                     f"no contained child can be started: {wrong}",
                     where=str(self.device),
-                    fix="`kfuzz doctor` tells what works here",
+                    fix="`kfuzz doctor` prints what works here",
                 )
             self._measures = less
 

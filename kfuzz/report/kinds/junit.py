@@ -117,7 +117,9 @@ def _result(
         if shown.known:
             return _Result("skipped", one_line(f"known: {shown.reason}"))
     if tally is not None and tally.verdict is Verdict.ERROR:
-        return _Result("error", "some cases could not be judged; the notes say why")
+        return _Result(
+            "error", "some cases could not be judged; the notes name the reason"
+        )
     for shown in findings:
         if shown.finding.state is not State.FIXED:
             state = f"{shown.finding.state}: {shown.finding.failure.message}"
