@@ -52,6 +52,7 @@ def value_failure(
         high=miss.high,
         ratio=miss.ratio,
         elements=miss.elements,
+        cause=why,
     )
 
 

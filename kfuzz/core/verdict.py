@@ -309,6 +309,8 @@ class Failure:
         place: position of the output among several results, None otherwise.
         errors: how far all of that output lies from the reference, where some of it
             misses and it was asked for.
+        cause: what tells the class from its neighbours, part of the message: "passes
+            at power-of-two shapes"; "" where nothing more is known.
     """
 
     contract: str
@@ -327,6 +329,7 @@ class Failure:
     accesses: tuple[Access, ...] = ()
     place: int | None = None
     errors: ErrorMap | None = None
+    cause: str = ""
 
     def signature(self, kernel: str) -> Signature:
         """Return the signature of this failure for the named kernel."""

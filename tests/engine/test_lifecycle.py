@@ -116,7 +116,9 @@ def test_the_classes_are_told_apart_once_in_a_fresh_child_at_the_minimum() -> No
     runner = Scripted(lambda case: case.elements >= 3 and case.elements % 16 > 0)
     final, saved = taken(runner, found(20))
     # Each time it is confirmed, and stored, before anything is asked to explain it.
-    assert runner.fresh == [(20, CONFIRMED), (3, CONFIRMED), (3, (Depth.FULL,))]
+    # At last the input as first found is asked whether it has the same cause.
+    first = (found(20).first.elements, (Depth.FULL,))
+    assert runner.fresh == [(20, CONFIRMED), (3, CONFIRMED), (3, (Depth.FULL,)), first]
     told = [(f.case.elements, f.signature.contract) for f in saved]
     assert told == [(20, "K-VAL-01"), (3, "K-VAL-01"), (3, "C-CMP-03")]
     assert final.state is State.CONFIRMED
@@ -216,7 +218,8 @@ def stopped_at(n: int) -> Finding:
 def test_what_had_to_stop_goes_on_from_there() -> None:
     runner = Scripted(lambda case: case.elements >= 3 and case.elements % 16 > 0)
     *_, final = further_from(runner, stopped_at(20))
-    assert runner.fresh == [(3, CONFIRMED), (3, (Depth.FULL,))]
+    first = (found(20).first.elements, (Depth.FULL,))
+    assert runner.fresh == [(3, CONFIRMED), (3, (Depth.FULL,)), first]
     assert final.case.elements == 3
     assert final.signature.contract == "C-CMP-03"
     assert final.state is State.CONFIRMED
