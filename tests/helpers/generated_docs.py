@@ -41,6 +41,8 @@ def command_reference() -> str:
     ]
     for name, verb in verbs:
         lines += ["", f"## {name}", "", *_verb(name, verb)]
+    lines += ["", "## Options before the command", ""]
+    lines += ["`kfuzz [OPTIONS] COMMAND …`", "", *_parameters(program)]
     lines += ["", "## Settings", "", *_settings()]
     return "\n".join(lines) + "\n"
 
@@ -123,10 +125,18 @@ def _verb(name: str, verb: Any) -> Iterator[str]:
     for paragraph in (verb.help or "").split("\n\n"):
         yield ""
         yield " ".join(paragraph.split())
-    options = [p for p in verb.params if p.param_type_name == "option"]
-    rows = [(_bare(p), _help(p)) for p in arguments]
-    rows += [(_words(p), _help(p)) for p in options]
     yield ""
+    yield from _parameters(verb)
+
+
+def _parameters(verb: Any) -> Iterator[str]:
+    """Yield a table of arguments, then options."""
+    rows = [
+        (_bare(p), _help(p)) for p in verb.params if p.param_type_name == "argument"
+    ]
+    rows += [
+        (_words(p), _help(p)) for p in verb.params if p.param_type_name == "option"
+    ]
     yield from _table(
         ("argument or option", "meaning"), [(f"`{w}`", h) for w, h in rows]
     )
