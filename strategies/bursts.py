@@ -70,6 +70,27 @@ class Groups:
             made.append(self._group(case, chance, forced))
         return tuple(made)
 
+    def burst(
+        self, case: Case, members: int, number: int, wanted: Sequence[str] = ()
+    ) -> Burst:
+        """Return a burst of a structure; one of a single member has no groups.
+
+        Args:
+            case: the structure.
+            members: how many.
+            number: settles the groups.
+            wanted: see `chosen`.
+        """
+        if members == 1:
+            return Burst(case, 1)
+        return Burst(
+            case,
+            members,
+            self.chosen(case, number, wanted),
+            planted=self.planted(case),
+            finite=self.declaration.nonfinite == "undefined",
+        )
+
     def planted(self, case: Case) -> tuple[str, ...]:
         """Return the arguments in which members have special values planted."""
         return tuple(
@@ -149,15 +170,6 @@ def bursts(
         case = draw(cases)
         # One draw settles all groups: each costs some 50 us.
         number = draw(values.seeds)
-        count = members(case)
-        if count == 1:
-            return Burst(case, 1)
-        return Burst(
-            case,
-            count,
-            groups.chosen(case, number, wanted(case)),
-            planted=groups.planted(case),
-            finite=groups.declaration.nonfinite == "undefined",
-        )
+        return groups.burst(case, members(case), number, wanted(case))
 
     return draw_burst()

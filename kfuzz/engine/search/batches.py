@@ -9,12 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.burst import MEMBERS, Burst, Screened, Suspect
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.engine.search.case_drawing import batches_of, search_round
+from kfuzz.engine.search.case_drawing import batches_of, groups_of, search_round
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.backend import runs_on
 from kfuzz.engine.workers.runner import ENDS_CHILD
@@ -113,12 +114,13 @@ def prefilter_round(
     made = BatchRound(kernel, this_round, most=most)
     before = kernel.record.batches
     admitted = allowed_families(kernel.loaded.kernel.declaration)
-    drawn = batches_of(
-        kernel.loaded.kernel,
-        strategy,
-        members=lambda case: items_of(case, batches, members),
-        wanted=lambda case: kernel.discovery.wanted(case, admitted),
-    )
+    items = partial(items_of, batches=batches, most=members)
+    wanted = partial(kernel.discovery.wanted, among=admitted)
+    if kernel.pace is not None:
+        groups = groups_of(kernel.loaded.kernel)
+        for case in kernel.pace.compiled():
+            made.take_drawn(groups.burst(case, items(case), case.seed, wanted(case)))
+    drawn = batches_of(kernel.loaded.kernel, strategy, members=items, wanted=wanted)
     search_round(drawn, made.take_drawn, cases=count, seed_value=seed_value)
     made.collect()
     done = kernel.record.batches > before or made.waiting

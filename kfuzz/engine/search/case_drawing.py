@@ -173,13 +173,17 @@ def batches_of(
         members: how many items a batch of a structure has.
         wanted: families that members of a structure are to have besides those drawn.
     """
+    return bursts(strategy, groups_of(kernel), members=members, wanted=wanted)
+
+
+def groups_of(kernel: BoundKernel) -> Groups:
+    """Return what chooses the value families of the items of a kernel's batches."""
     operator = kernel.operator
-    groups = Groups(
+    return Groups(
         operator.inputs,
         kernel.declaration,
         subtracts_mean=operator.subtracts_mean,
     )
-    return bursts(strategy, groups, members=members, wanted=wanted)
 
 
 def fuzz_target(

@@ -7,12 +7,15 @@ too much of the kernel's time waits until it would not.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from kfuzz.core.budget import Spending
 from kfuzz.core.burst import Burst
 from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.costs import (
     QUICK_SECONDS,
     Costs,
@@ -279,7 +282,29 @@ class Pace:
         self.costs = Costs(compiles=compiles)
         self.cases: Plan[Case] = Plan(self.costs, ledger, lambda: self.limit)
         self.batches: Plan[Burst] = Plan(self.costs, ledger, lambda: self.limit)
+        # What the compiler ran for, in cases that conform.
+        self._compiled: deque[Case] = deque(maxlen=_MOST)
         self.cases.elsewhere = self.batches.elsewhere = self._is_asked
+
+    def take(self, case: Case, report: CaseReport, spending: Spending | None) -> None:
+        """Take it that a case has run; what was compiled for it may serve more.
+
+        Args:
+            case: the case.
+            report: what it showed.
+            spending: what it took; None where that is unknown.
+        """
+        conforms = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
+        if conforms and spending is not None and spending.compiling > QUICK_SECONDS:
+            self._compiled.append(case)
+
+    def compiled(self) -> Iterator[Case]:
+        """Yield each structure once for which a case has waited for a compilation.
+
+        Many more inputs of it can run for a fraction of what that took.
+        """
+        while self._compiled:
+            yield self._compiled.popleft()
 
     def compile_ahead(self, plan: Plan[T]) -> None:
         """Have compiled what waits in a plan, as far as there is who does.
