@@ -96,6 +96,9 @@ FINDINGS_PER_KERNEL: Final = 6
 COMPARING_SECONDS: Final = 3.0
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
+# Kernels of a run for each of which a child imports the file by itself from the start,
+# where as many processors are idle, so that a finding does not wait for it.
+EARLY: Final = 2
 
 
 def run(
@@ -436,6 +439,9 @@ class Campaign:
         with self.clock.opening():
             if not self.guided:  # what draws for it calls it as well
                 kernel.runner.open()
+                few = len(self.kernels) <= EARLY
+                if few and idle_processors(self.jobs) > EARLY:
+                    kernel.runner.prepare(0)  # only the one that imports: it takes long
                 self.bindings.compare(kernel)
 
     def _compare_bindings(self) -> None:
