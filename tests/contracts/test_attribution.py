@@ -173,7 +173,7 @@ def test_an_algorithm_that_may_be_declared_is_named_before_a_narrow_format() -> 
     report = judged(ops.geglu, by_tanh, case)
     assert charged(report) == ("C-PRC-01", Kind.VALUE)
     assert report.failure is not None
-    assert 'as algorithm="tanh_form" admits' in report.failure.message
+    assert 'as algorithm="tanh_form" allows' in report.failure.message
     assert "accumulator" not in report.failure.message
     assert judged(ops.geglu, by_tanh, case, algorithm="tanh_form").failure is None
 

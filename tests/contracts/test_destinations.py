@@ -173,7 +173,7 @@ def test_addresses_of_a_destination_are_checked_in_the_interpreter() -> None:
     read = judge("contiguous", fault="reads").failure
     assert read is not None
     assert (read.contract, read.kind) == ("K-MEM-02", Kind.UNWRITTEN)
-    assert "the kernel loads elements of y that nothing wrote" in read.message
+    assert "the kernel loads uninitialized elements of y" in read.message
     for layout in ("contiguous", "padded"):
         stray = judge(layout, fault="past").failure
         assert stray is not None

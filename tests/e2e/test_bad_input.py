@@ -95,14 +95,14 @@ def test_a_name_twice_in_two_files(project: Project) -> None:
     project.write("one.py", HEADER + RIGHT)
     project.write("two.py", HEADER + RIGHT)
     done = project.kfuzz("run", ".")
-    assert done.returncode == 2
-    assert "one.py::right and two.py::right" in error(done)
+    assert done.returncode == 0
+    assert {"one.py::right", "two.py::right"} <= set(done.stdout.split())
 
 
 CORPORA = {
     "a file": ("corpus", 2, "is not a folder"),
     "a file in it": ("corpus/wrong", 3, "cannot be written"),
-    "nobody's": ("", 3, "cannot be stored"),
+    "nobody's": ("", 2, "cannot be stored"),
 }
 
 

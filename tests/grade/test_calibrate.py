@@ -65,7 +65,7 @@ def test_without_a_pair_a_contract_is_uncalibrated(
         ((RIGHT, replace(WRONG, functional=False)), "plain functional test"),
         ((RIGHT, replace(WRONG, found={})), "not falsified in 3 cases"),
         ((RIGHT, replace(WRONG, found={"K-VAL-01": ""})), "found under K-VAL-01"),
-        ((replace(RIGHT, found={"K-MEM-03": "overwrites x"}), WRONG), "is charged"),
+        ((replace(RIGHT, found={"K-MEM-03": "overwrites x"}), WRONG), "is reported"),
         ((RIGHT, replace(WRONG, problem="out of memory")), "out of memory"),
         ((replace(RIGHT, problem="out of memory"), WRONG), "out of memory"),
         # One that is right does not make up for another.
@@ -197,7 +197,7 @@ def test_an_unsound_pair_exits_1_and_is_named(
     assert main([*words, "--jobs", "1"]) == ExitCode.VIOLATION
     shown = capsys.readouterr().out
     assert "K-MEM-03/relu: torch_relu: not falsified in 40 cases" in shown
-    assert "K-MEM-02/relu: cheat_first_tile: conforms, and is charged" in shown
+    assert "K-MEM-02/relu: cheat_first_tile: conforms, and is reported" in shown
 
 
 @pytest.mark.parametrize(
