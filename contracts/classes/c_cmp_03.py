@@ -17,10 +17,13 @@ ID = "C-CMP-03"
 
 def judge(evidence: "Evidence") -> Failure | None:
     """Return a miss that is gone at every friendly shape, contiguous."""
-    miss = miss_of(evidence)
-    if miss is None or evidence.of(Diagnosis).friendly != "gone":
+    miss, found = miss_of(evidence), evidence.of(Diagnosis)
+    if miss is None or found.friendly != "gone":
         return None
-    return value_failure(ID, miss, why="passes at power-of-two shapes")
+    # The friendly shapes are contiguous: then strides, not sizes, are why.
+    laid = "passes with contiguous tensors"
+    why = laid if found.contiguous else "passes at power-of-two shapes"
+    return value_failure(ID, miss, why=why)
 
 
 CLASS = ContractClass(

@@ -216,6 +216,18 @@ def test_a_dropped_tail_shows_only_at_unfriendly_shapes() -> None:
     assert report.friendly == "gone"
 
 
+def test_strides_that_are_ignored_are_no_matter_of_the_size() -> None:
+    def packed(x: Tensor, dim: int) -> Tensor:
+        flat = torch.as_strided(x, (x.numel(),), (1,), x.storage_offset())
+        return torch.sum(flat.view(x.shape), dim)
+
+    case = row_case("randn", (4, 8), strides=(1, 4))
+    report = judged(ops.sum, packed, case)
+    assert charged(report) == ("C-CMP-03", Kind.VALUE)
+    assert report.failure is not None
+    assert report.failure.cause == "passes with contiguous tensors"
+
+
 def test_a_wrong_value_leaves_what_bytes_and_metadata_promise() -> None:
     def doubled(x: Tensor, dim: int) -> Tensor:
         return torch.sum(x, dim) * 2

@@ -93,7 +93,9 @@ def first_failing(
     return None
 
 
-def taken_to_minimum(runner: InProcess, case: Case, report: CaseReport) -> Finding:
+def taken_to_minimum(
+    runner: InProcess, case: Case, report: CaseReport, *, seconds: float = 600.0
+) -> Finding:
     """Return the finding of a failing case at its minimum, explained."""
     kernel = runner.loaded.kernel
     assert report.failure is not None
@@ -112,7 +114,7 @@ def taken_to_minimum(runner: InProcess, case: Case, report: CaseReport) -> Findi
     return process(
         runner,  # type: ignore[arg-type]
         finding,
-        seconds=lambda: 600.0,
+        seconds=lambda: seconds,
         stopped=lambda: False,
         save=lambda made: made,
     )
