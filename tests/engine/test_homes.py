@@ -127,7 +127,7 @@ def test_a_kernel_outside_the_project_is_replayed_by_what_is_printed(
     stored = Corpus(nested / "corpus").find(str(path))
     assert stored.finding.target == Target("", "wrong")
     assert not [f for f in path.iterdir() if b"kernels.py" in f.read_bytes()]
-    [line] = re.findall("replay: (.*)", text)
+    [line] = re.findall(r"^  replay +(.*)", text, re.MULTILINE)
     assert line == f"kfuzz replay {stored.finding.id} --target ../kernels.py::wrong"
     assert line in (nested / "a.md").read_text()
 
