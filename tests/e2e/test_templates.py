@@ -30,6 +30,19 @@ THREADED = """
 import threading, time
 threading.Thread(target=time.sleep, args=(600,), name="poller", daemon=True).start()
 """
+# As the pools of OpenBLAS, of which scipy brings one: it ends as a fork begins.
+SEES_TO_FORKS = """
+import threading
+STOP = threading.Event()
+POOL = threading.Thread(target=STOP.wait, daemon=True)
+POOL.start()
+
+def end():
+    STOP.set()
+    POOL.join()
+
+os.register_at_fork(before=end)
+"""
 # Torch's own pool of threads must not come to be in the template.
 COMPUTING = """
 TABLE = torch.randn(512, 512) @ torch.randn(512, 512)
@@ -127,6 +140,14 @@ def test_each_of_two_files_is_imported_by_kfuzz_and_by_one_template(
     assert run.kernel("faulty")["findings"]
     # By kfuzz, by a template of each, and by children that confirm what was found.
     assert imports(project) <= 8
+
+
+def test_threads_that_see_to_forks_leave_a_file_forkable(project: Project) -> None:
+    project.write("kernels.py", COUNTED + SEES_TO_FORKS + TWO_WRONG)
+    run = project.run("kernels.py")
+    assert run.code == 1, run.err
+    assert "by itself" not in run.err
+    assert imports(project) <= 3
 
 
 @pytest.mark.slow

@@ -212,14 +212,17 @@ def unforkable(before: Held) -> str:
     Args:
         before: what it held when it was known to be forkable.
     """
-    now = held()
-    others = now.threads - {str(os.getpid())} - before.threads
-    running = {task for task in others if _comm(task) not in _SAFE}
+    running = _unsafe_threads(before)
+    if running:
+        # A library that sees to forks ends its threads as one begins, such as the
+        # pools of OpenBLAS that scipy and others bring.
+        _fork_once()
+        running = _unsafe_threads(before)
     if running:
         names = {_comm(task) for task in running}
         names |= {t.name for t in threading.enumerate() if str(t.native_id) in running}
         return f"it leaves threads running ({', '.join(sorted(filter(None, names)))})"
-    if now.shared - before.shared:
+    if held().shared - before.shared:
         return "it keeps memory that its forks would share"
     if set(table.children_of(os.getpid())) - before.children:
         return "it leaves processes running"
@@ -228,6 +231,21 @@ def unforkable(before: Held) -> str:
             if os.readlink(f"/proc/self/fd/{descriptor}").startswith(_CONTEXTS):
                 return "it uses the device"
     return ""
+
+
+def _unsafe_threads(before: Held) -> set[str]:
+    """Return the threads that a fork would miss."""
+    others = held().threads - {str(os.getpid())} - before.threads
+    return {task for task in others if _comm(task) not in _SAFE}
+
+
+def _fork_once() -> None:
+    """Fork a process that ends at once."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    with contextlib.suppress(ChildProcessError):  # a handler was there first
+        os.waitpid(pid, 0)
 
 
 def _comm(task: str) -> str:

@@ -50,6 +50,7 @@ class Measured:
         findings: contracts broken, each with how often.
         messages: what was found, in words.
         processor: seconds of processor time by phase.
+        places: the functions with most of what is "other", with their seconds.
         reducing: seconds in which findings were confirmed and reduced.
         error: why there is no more; "" if all went well.
     """
@@ -62,6 +63,7 @@ class Measured:
     findings: dict[str, dict[str, int]] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     processor: dict[str, float] = field(default_factory=dict)
+    places: dict[str, float] = field(default_factory=dict)
     reducing: float = 0.0
     error: str = ""
 
@@ -183,8 +185,10 @@ def _folded(
 ) -> Measured:
     """Return what a run's document and what was seen of its processes come to."""
     processor: Counter[str] = Counter()
+    places: Counter[str] = Counter()
     for process in seen:
         processor.update(process["seconds"])
+        places.update(process.get("places", {}))
     # Of the processes of the command, the one that searches has seen cases.
     command = max(
         seen, key=lambda p: ("first" in p, p.get("reducing", 0.0)), default={}
@@ -209,6 +213,7 @@ def _folded(
             for f in k["findings"]
         ],
         processor=dict(processor),
+        places=dict(places.most_common(12)),
         reducing=command.get("reducing", 0.0),
     )
 

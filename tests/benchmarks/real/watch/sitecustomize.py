@@ -42,6 +42,7 @@ class Counted:
         self.role = role
         self.seconds: dict[str, float] = {}
         self.told: dict[str, object] = {}
+        self.places: dict[str, float] = {}
         self._last = time.process_time()
         self._below = self._of_others()
         self._written = 0.0
@@ -53,6 +54,10 @@ class Counted:
         self._last, self._below = now, below
         phase = _phase(frame, self.role)
         self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+        if phase == "other":
+            place = _place(frame)
+            self.places[place] = self.places.get(place, 0.0) + spent
+            self.told["places"] = self.places
         if now - self._written >= WRITE_SECONDS:
             # What is raised here would count as raised by what was interrupted.
             with contextlib.suppress(Exception):
@@ -84,6 +89,19 @@ def _phase(frame: object, role: str) -> str:
         if any(mark in name for mark in marks for name in names):
             return phase
     return "other" if role == "child" else role
+
+
+def _place(frame: object) -> str:
+    """Return the innermost function, and the innermost of kfuzz's own."""
+    inner, own = "", ""
+    while frame is not None and not own:
+        code = frame.f_code
+        name = f"{os.path.basename(code.co_filename)}:{code.co_name}"
+        inner = inner or name
+        if "/kfuzz/" in code.co_filename:
+            own = name
+        frame = frame.f_back
+    return inner if inner == own else f"{own} > {inner}"
 
 
 class Watch:
