@@ -29,6 +29,7 @@ from kfuzz.core.errors import (
 from kfuzz.core.finding import Target, short_hash
 from kfuzz.execution.calls.compiling import import_compiler
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.processes.serving import uncollected
 from kfuzz.targets.homes import GRADIENTS
 
 # Folders that never hold targets.
@@ -306,7 +307,7 @@ def _import_file(path: Path) -> ModuleType:
         sys.path.insert(0, folder)
     _importing.append(str(path))
     try:
-        with _told_of_exits():
+        with _told_of_exits(), uncollected():
             spec.loader.exec_module(module)
     except KfuzzError:
         _forget(name)
@@ -327,7 +328,7 @@ def _import_name(module: str) -> ModuleType:
         sys.path.insert(0, str(Path.cwd()))
     _importing.append(module)
     try:
-        with _told_of_exits():
+        with _told_of_exits(), uncollected():
             return importlib.import_module(module)
     except KfuzzError:
         raise

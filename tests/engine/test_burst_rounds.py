@@ -154,6 +154,32 @@ def test_a_broken_kernel_has_few_suspects_judged() -> None:
     assert judged <= len(runner.cases) <= 2 * judged
 
 
+def test_what_fails_as_others_did_counts_without_being_judged() -> None:
+    every = tuple(Suspect(i, "y is wrong") for i in range(8))
+    made, runner, turn, record = round_of([Screened(suspects=every)], [FAILS])
+    known(turn)
+    for seed in range(2 * bursts.STALE):
+        made.take(burst(2 * seed))
+    made.collect()
+    # Once enough have failed alike, all that are left of each batch count.
+    full = bursts.KNOWN // bursts.JUDGED
+    alike = 4 + 7 * (len(runner.submitted) - full)
+    assert record.prefiltered == alike
+    assert record.cases == record.tried().cases
+    stored = finding(signature=WRONG.signature(turn._kernel.name))
+    tallies = record.tallies([stored], frozenset({"K-VAL-01"}))
+    assert tallies["K-VAL-01"].failed >= alike
+
+
+def test_items_that_pass_alone_are_not_counted_as_wrong() -> None:
+    every = tuple(Suspect(i, "y is wrong") for i in range(8))
+    made, _, _, record = round_of([Screened(suspects=every)], [CLEAN])
+    for seed in range(2 * bursts.STALE):
+        made.take(burst(2 * seed))
+    made.collect()
+    assert record.prefiltered == 0
+
+
 def test_a_structure_that_is_refused_does_not_end_a_round() -> None:
     every = tuple(Suspect(i, "raised ValueError: no") for i in range(8))
     made, runner, _, _ = round_of([Screened(suspects=every)], [REFUSED])

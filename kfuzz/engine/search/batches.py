@@ -35,8 +35,9 @@ JUDGED_FIRST: Final = 400
 # Suspects of one batch that are judged: a broken kernel breaks in every item, and
 # shows how in the first; a rare one has few.
 JUDGED: Final = 4
-# Suspects of one kind that showed nothing new in a round, after which one of that kind
-# is judged in each batch: what the kernel often does wrong must not hide the rest.
+# Suspects of one kind that were judged and showed nothing new, after which one of that
+# kind is judged in each batch, and the others count as failing alike: what the kernel
+# often does wrong must not hide the rest, nor take its time.
 KNOWN: Final = 8
 # Batches in a row of which most items are suspect and nothing new comes, after which
 # a round ends: cases of their own show as much.
@@ -152,8 +153,6 @@ class BatchRound:
         # The pending one as it was drawn.
         self._drawn: Burst | None = None
         self._stale = self._failed = 0
-        # Suspects judged that showed nothing new, by kind.
-        self._known: Counter[str] = Counter()
 
     @property
     def left(self) -> int:
@@ -269,7 +268,8 @@ class BatchRound:
         """Judge some suspects, each kind of reason first."""
         self.items += len(made.suspects)
         refused = True
-        for suspect in self._chosen(made.suspects):
+        chosen = self._chosen(made.suspects)
+        for suspect in chosen:
             case = member_case(self._kernel.loaded.kernel, batch, suspect.member)
             report = self._round.judge(case, suspect=True)
             refused = refused and report is not None and report.refusal is not None
@@ -279,10 +279,19 @@ class BatchRound:
                     self._kernel.record.note(f"in a batch, not alone: {suspect.why}")
             if report is None or self._round.found is not None:
                 return
-            self._known[_kind(suspect)] += 1
+            kind = _kind(suspect)
+            self._kernel.known[kind] = self._kernel.known[kind].after(report)
+        self._count_alike(batch.case, [s for s in made.suspects if s not in chosen])
         # What is refused is one structure; another one may not be.
         if 2 * made.passed < batch.members and not refused:
             self._stale += 1
+
+    def _count_alike(self, case: Case, suspects: Sequence[Suspect]) -> None:
+        """Count suspects that were not judged, where their kind has shown one thing."""
+        for kind, count in Counter(map(_kind, suspects)).items():
+            known = self._kernel.known[kind]
+            if known.failure is not None and known.alike >= KNOWN:
+                self._kernel.record.take_alike(case, count, known.failure)
 
     def _chosen(self, suspects: Sequence[Suspect]) -> list[Suspect]:
         """Return whom to judge: one of each kind, then a few more.
@@ -295,7 +304,7 @@ class BatchRound:
         first: list[Suspect] = []
         more: list[Suspect] = []
         for kind, alike in kinds.items():
-            times = self._known[kind]
+            times = self._kernel.known[kind].times
             one = times % len(alike)
             first.append(alike[one])
             if times < KNOWN:

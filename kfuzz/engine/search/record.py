@@ -10,7 +10,15 @@ from kfuzz.core.burst import Screened
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CHARGED, CaseReport, Kind, State, Tried, Verdict
+from kfuzz.core.verdict import (
+    CHARGED,
+    CaseReport,
+    Failure,
+    Kind,
+    State,
+    Tried,
+    Verdict,
+)
 from kfuzz.engine.search.refusals import Refusals
 from kfuzz.engine.search.strata import structure_of
 
@@ -40,7 +48,7 @@ class Record:
     Attributes:
         classes: ids of the contract classes that bind the kernel and are in force.
         dtypes: the dtypes that it declares.
-        cases: cases judged, and items of batches that passed.
+        cases: cases judged, and items of batches that passed, or failed as others did.
         prefiltered: of these the items of batches.
         batches: batches prefiltered.
         errors: cases that kfuzz or the machine could not judge.
@@ -188,6 +196,20 @@ class Record:
             for name, n in told.items():
                 counts[name] = counts.get(name, 0) + n
         self.worst = max(self.worst, min(made.ratio, 1.0))
+
+    def take_alike(self, case: Case, count: int, failure: Failure) -> None:
+        """Count items of a batch that are wrong as others were that were judged.
+
+        Args:
+            case: the structure.
+            count: how many.
+            failure: how the others failed.
+        """
+        self.cases += count
+        self.prefiltered += count
+        self._decided += count
+        self._structures[structure_of(case)] += 1
+        self._failing[failure.signature("").symptom] += count
 
     def tried(self) -> Tried:
         """Return what the kernel's verdicts rest on."""

@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +45,31 @@ _DIAGNOSING: Final = 0.25
 SHOWN_LINES: Final = 12
 
 
+@dataclass(frozen=True)
+class Known:
+    """What suspects of one kind showed that were judged.
+
+    Attributes:
+        times: how many were.
+        failure: how the last one failed, None if it did not.
+        alike: how many in a row failed with that symptom.
+    """
+
+    times: int = 0
+    failure: Failure | None = None
+    alike: int = 0
+
+    def after(self, report: CaseReport) -> "Known":
+        """Return what is known once another one was judged."""
+        failure = report.failure
+        if failure is None:
+            return Known(self.times + 1)
+        is_alike = self.failure is not None and (
+            self.failure.signature("").symptom == failure.signature("").symptom
+        )
+        return Known(self.times + 1, failure, self.alike * is_alike + 1)
+
+
 @dataclass
 class KernelSearch:
     """One kernel's search over a run.
@@ -57,6 +82,7 @@ class KernelSearch:
         discovery: what its search has discovered.
         coverage: what of its declared input has been exercised.
         symptoms: occurrences of each symptom, as its child showed it.
+        known: what suspects of batches showed, by why they were suspect.
         shown: symptoms that led to a finding, as their child showed them.
         undiagnosed: those of which a repeated one took too long to be told apart.
         seen: signatures that are findings already.
@@ -84,6 +110,7 @@ class KernelSearch:
     discovery: Discovery = field(default_factory=Discovery)
     coverage: Coverage = field(default_factory=Coverage)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
+    known: defaultdict[str, Known] = field(default_factory=lambda: defaultdict(Known))
     shown: set[tuple[object, ...]] = field(default_factory=set)
     undiagnosed: set[tuple[object, ...]] = field(default_factory=set)
     seen: set[Signature] = field(default_factory=set)

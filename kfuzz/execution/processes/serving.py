@@ -1,7 +1,9 @@
 """From a serve function to replies: the same in a child and in process."""
 
+import gc
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Protocol, runtime_checkable
 
@@ -50,11 +52,27 @@ def load_modules(names: Iterable[str]) -> None:
     Raises:
         HarnessError, ImportError: as `resolve`.
     """
-    for name in names:
-        if ":" in name:
-            resolve(name)()
-        else:
-            import_module(name)
+    with uncollected():
+        for name in names:
+            if ":" in name:
+                resolve(name)()
+            else:
+                import_module(name)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect no garbage while modules are imported: hardly anything of it is garbage.
+
+    Measured, torch, triton and Liger-Kernel on an AMD EPYC: 6.1 s with, 5.1 s without.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def named(serve: str) -> Handler:

@@ -1,8 +1,9 @@
 """Kernels of Liger-Kernel 0.8.5 as released, each bound in a line.
 
 Where its code says so, a claim stands beside: losses are added up in the data's format,
-`llama` casting rounds before the weight, rope computes in the data's format, rows have
-at most 65,536 elements, gelu is the approximation by tanh.
+`llama` casting rounds before the weight, swiglu rounds silu before the product, rope
+computes in the data's format, rows have at most 65,536 elements, gelu is the
+approximation by tanh.
 """
 
 import torch
@@ -45,7 +46,7 @@ kfuzz.kernel(ops.group_norm, name="liger_group_norm")(
     )
 )
 kfuzz.kernel(ops.softmax, dims={-1}, shape_class=ROWS)(liger.liger_softmax)
-kfuzz.kernel(ops.swiglu, shape_class=ROWS)(liger.liger_swiglu)
+kfuzz.kernel(ops.swiglu, intermediates="output", shape_class=ROWS)(liger.liger_swiglu)
 kfuzz.kernel(ops.geglu, algorithm="tanh_form", shape_class=ROWS)(liger.liger_geglu)
 kfuzz.kernel(relu_squared, shape_class=ROWS)(liger.liger_relu_squared)
 kfuzz.kernel(dyt)(liger.liger_dyt)

@@ -50,7 +50,9 @@ class Counted:
     def sample(self, _signal: int, frame: object) -> None:
         """Count what was computed since the last sample."""
         now, below = time.process_time(), self._of_others()
-        spent = now - self._last + below - self._below
+        spent = now - self._last
+        if not _forks(frame):  # what it forks counts itself
+            spent += below - self._below
         self._last, self._below = now, below
         phase = _phase(frame, self.role)
         self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
@@ -102,6 +104,11 @@ def _place(frame: object) -> str:
             own = name
         frame = frame.f_back
     return inner if inner == own else f"{own} > {inner}"
+
+
+def _forks(frame: object) -> bool:
+    """Whether a process is in the loop that forks children and reaps them."""
+    return _is_in(frame, ("/kfuzz/execution/processes/forking.py",))
 
 
 class Watch:
