@@ -97,7 +97,7 @@ def replay(
 ) -> int:
     """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
 
-    A known finding that fails is told and fails nothing; one marked fixed that fails
+    A known finding that fails is reported and fails no run; one marked fixed that fails
     becomes regressed. Where one passes, what differs from the environment in which it
     was found is printed.
 
