@@ -434,11 +434,11 @@ def _cause(found: str, explanation: Explanation | None, case: Case) -> list[str]
         explanation: what was varied on the minimum.
         case: the minimum.
     """
-    lines = explanation.lines if explanation is not None else ()
+    varied = explanation.lines if explanation is not None else ()
     powers = all(n and n & (n - 1) == 0 for n in case.dims.values())
-    if found == _AT_POWERS and (powers or any(found in line for line in lines)):
+    if found == _AT_POWERS and (powers or any(found in line for line in varied)):
         # Its own sizes are such powers, or a line below names the shapes that pass.
-        shapes = any(line.startswith("passes at ") for line in lines)
+        shapes = any(line.startswith("passes at ") for line in varied)
         found = "" if shapes else "passes at other power-of-two shapes"
     if explanation is None:
         return [found] if found else []
