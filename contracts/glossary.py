@@ -63,7 +63,7 @@ _SIGNS: Final[dict[str, tuple[str, str]]] = {
     ),
     "undecided": (
         r"\bundecided\b|\bgamma\(|\bE\b",
-        "an element is undecided, neither passed nor charged, where its bound is "
+        "an element is undecided, neither passed nor failed, where its bound is "
         "vacuous, or where it misses and some order of its sum, or a naive square, "
         "leaves the accumulator's range: max(P, N)(1 + gamma) > its greatest number, P "
         "and N the sums of the positive and of the negative magnitudes",
@@ -100,7 +100,7 @@ _PROBES: Final[dict[Probe, str]] = {
     "torch's",
     Probe.AGAIN_REPEAT: "the same again",
     Probe.AFTERWARDS: "the first data there, after the others, under the first seed",
-    Probe.FRIENDLY: "the failing values, tiled to each friendly shape: (rows, reduced "
+    Probe.FRIENDLY: "the failing values, tiled to power-of-two shapes: (rows, reduced "
     "axis) of (4, 4), (16, 16), (32, 32), (64, 64), (128, 128), (256, 256), (4, 16), "
     "(4, 64), (4, 128), (4, 256), (4, 512), (4, 1024), (4, 4096), contiguous, the "
     "reduced axis last, within the declaration and the budget, with room for the "

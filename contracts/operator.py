@@ -299,7 +299,7 @@ class Operator:
     def oracle_text(self) -> str:
         """Return what the reference is, as text."""
         doc = (self.oracle.__doc__ or "").strip().splitlines()
-        body = doc[0] if doc else f"{self.name} in plain torch"
+        body = doc[0] if doc else f"{self.name} in plain torch."
         return (
             f"{body} Evaluated in float64 on the very bits the kernel was given. "
             f"Special values: {self.special_values}."

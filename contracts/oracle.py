@@ -210,8 +210,8 @@ def _same(a: Tensor, b: Tensor) -> bool:
 def _check_count(operator: Operator, results: int) -> None:
     if results != len(operator.outputs):
         raise BindingError(
-            f"the oracle returns {results} results for the outputs "
-            f"{', '.join(operator.outputs)}",
+            f"the oracle returns {results} result{'s' * (results != 1)} for the "
+            f"outputs {', '.join(operator.outputs)}",
             where=f"operator {operator.name}",
         )
 

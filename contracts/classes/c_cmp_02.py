@@ -88,14 +88,14 @@ CLASS = ContractClass(
     "from its seed: a mapping of `configs=`, passed as keywords, or one that "
     "`@triton.autotune` lists and its pruning leaves, launched without measuring, and "
     "likewise of a tuner that a library brings; one that the compiler or the device "
-    "refuses is passed over for the next, as the autotuner does. Where the result "
+    "rejects is passed over for the next, as the autotuner does. Where the result "
     "misses, the case runs under up to eight others; "
     f"if at least one conforms, the miss belongs here. On one in {SECOND_CALL_SHARE} "
     "cases that conform an autotuned kernel is called with the autotuner's own code, "
     "its caches empty and each configuration called twice instead of timed: what "
     "`restore_value` and `reset_to_zero` do not restore is then not what one call "
     "leaves. The call after it finds the autotuner's choice and resets nothing. A miss "
-    "of either is charged if it comes again in another such pair and the case by "
+    "of either is reported if it comes again in another such pair and the case by "
     "itself conforms; an exception is not.",
     kinds=(Kind.TUNING_DEPENDENT,),
     later_kinds=(Kind.TUNING_DEPENDENT,),

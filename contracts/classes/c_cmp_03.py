@@ -37,10 +37,10 @@ CLASS = ContractClass(
     "violates; there is no pass rate.",
     postcondition="The result lies in the operator's acceptance.",
     on_miss=(Probe.FRIENDLY,),
-    procedure="kfuzz's definition: a shape is friendly to a kernel if it is one of a "
-    "ladder of powers of two, contiguous, and the kernel passes allclose (rtol = atol "
-    "= 1e-2) on normal data there. The failing values, tiled to each friendly shape, "
-    "must pass at all of them, and there must be one.",
+    procedure="kfuzz's definition. Power-of-two shapes are those of a ladder, "
+    "contiguous, at which the kernel passes allclose (rtol = atol = 1e-2) on normal "
+    "data. The failing values, tiled to each such shape, must pass at all of them, and "
+    "there must be one.",
     symptom="any kind of wrong value; disappears at every power-of-two shape that "
     "passes the plain functional test",
     judge=judge,

@@ -266,7 +266,7 @@ CLASS = ContractClass(
     f"{SECOND_CALL_SHARE} cases, whether it conforms or misses: back to back, beside a "
     "kernel that holds half of the multiprocessors, and beside copies that keep memory "
     "busy; six times each where a finding hangs on it. An element that some of these "
-    "calls miss and others do not is charged, under any declaration but a stochastic "
+    "calls miss and others do not is reported, under any declaration but a stochastic "
     "store; other bits where nothing is missed and determinism is not none. Batches "
     f"are kfuzz's definition: on one in {SECOND_CALL_SHARE} cases that conform the "
     "whole batch runs twice, then its first 1, 2, 3, 5, half and all but one rows, its "

@@ -52,8 +52,8 @@ CLASS = ContractClass(
     "format is that of intermediate results. That acceptance is tight somewhere, "
     "ordinary data lie in it too, and for a format the kernel shows it: in float32 "
     "most results that miss keep their bits as inputs change by 2^-18, in 16 bits "
-    "float32 is right. Unless the shape is at fault: it vanishes at friendly shapes, "
-    "and ordinary data fails here.",
+    "float32 is right. Unless the shape is at fault: it vanishes at power-of-two "
+    "shapes, and ordinary data fails here.",
     kinds=(Kind.VALUE,),
     symptom="names the arithmetic that explains it",
     judge=judge,

@@ -48,7 +48,7 @@ CLASS = ContractClass(
     "vanishes with numbers of ordinary magnitude, unless contiguous input mends it. A "
     "finite miss on data of a large mean or magnitude belongs here if it vanishes when "
     "each row is shifted to mean 0 and scaled to magnitude 4 or less, and normal data "
-    "passes; unless the shape is at fault: it vanishes at friendly shapes, and "
+    "passes; unless the shape is at fault: it vanishes at power-of-two shapes, and "
     "ordinary data fails here.",
     kinds=(Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED, Kind.VALUE),
     symptom="only offset or large-magnitude data shows it",

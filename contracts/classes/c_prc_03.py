@@ -65,7 +65,7 @@ CLASS = ContractClass(
     "added to their magnitudes; or if preserve is declared, every missing element lies "
     "in the acceptance under any, and normal numbers in place of subnormal arguments, "
     "where there are any, show no other miss. Not if the shape is at fault: it "
-    "vanishes at friendly shapes, and ordinary data fails here.",
+    "vanishes at power-of-two shapes, and ordinary data fails here.",
     symptom="any kind of wrong value that only subnormal numbers show",
     judge=judge,
     explained=True,

@@ -64,7 +64,7 @@ CLASS = ContractClass(
     procedure="kfuzz's definition. The implementation runs under autograd on the "
     "tensors as they lie, and the gradients that are returned are judged as a kernel's "
     "results are, by all classes; what is no matter of memory (K-MEM) or liveness "
-    "(K-LIV) is charged here, and the message begins with the class that it would be. "
+    "(K-LIV) is reported here, and the message begins with the class that it would be. "
     "Where several gradients are right, at a kink or among equal maxima, any between "
     f"them is. On one in {SECOND_CALL_SHARE} of the conforming cases, and on pinned "
     "ones, the same gradients are asked for in other ways: of one argument alone, of "

@@ -80,7 +80,7 @@ CLASS = ContractClass(
     "device answers no more after a call is replaced. On a GPU the last error of the "
     "runtime that torch uses is read, and "
     "cleared, before and after each call: where the call returned, what only a launch "
-    "leaves is charged; an invalid argument, which a query may leave too, only where "
+    "leaves is reported; an invalid argument, which a query may leave too, only where "
     "the result is wrong as well.",
     kinds=(
         Kind.HANG,

@@ -85,7 +85,7 @@ CLASS = ContractClass(
         "an access is inside or outside; guard zones are compared byte by byte",
     ),
     procedure="Every argument and every tensor the kernel allocates lies between guard "
-    "zones; slack inside a strided argument holds poison and may be read. All bytes "
+    "zones; padding inside a strided argument holds poison and may be read. All bytes "
     "outside the elements are compared after the call. In Triton's interpreter the "
     "address of every load, store and atomic of every lane whose mask is set is "
     "checked, whether or not its value is used. On the CPU and on GPUs whose driver "
@@ -93,8 +93,8 @@ CLASS = ContractClass(
     "touched, a third of the cases at their start, a third at their end; on a GPU up "
     "to 256 MiB each, and with them up to 64 tensors that the kernel allocates. Which "
     "of them, and how far, is found by one more run in a fresh child for each "
-    "question; a fault is charged here only where it goes when the pages do. Elsewhere "
-    "reads outside are seen where they change the result.",
+    "question; a fault is reported here only where it goes when the pages do. "
+    "Elsewhere reads outside are seen where they change the result.",
     kinds=(Kind.WRITE_OUTSIDE, Kind.READ_OUTSIDE),
     symptom="names the argument and the distance in elements; in the interpreter also "
     "the source line and the program",

@@ -71,7 +71,7 @@ CLASS = ContractClass(
     tolerance=Tolerance(
         Structure.COMPOSITE,
         "the acceptance of K-VAL-01, under either poison",
-        "an element is charged if its acceptance differs between two poisons, or it "
+        "an element fails if its acceptance differs between two poisons, or it "
         "misses under both with different bits, while repeats under the same poison "
         "agree bit for bit; different bits suffice with determinism declared bitwise, "
         "and where the interpreter saw a load of an element that nothing wrote",

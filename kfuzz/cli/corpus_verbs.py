@@ -134,7 +134,7 @@ def mark(
 ) -> int:
     """Say what people know of findings.
 
-    known: it is told when it is seen again and fails nothing; that it passes is told.
+    known: it is reported when it is seen again, or passes, and fails no run.
     fixed: if it fails again it has regressed, and fails. new: neither any more.
     """
     from kfuzz.store import maintenance as upkeep

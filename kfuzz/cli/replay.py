@@ -20,6 +20,7 @@ from kfuzz.cli.settings import (
 )
 from kfuzz.cli.standard_streams import consume, print_report, report_stream, stopping
 from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
+from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.workers.processors import processors
@@ -69,6 +70,15 @@ def replay(
             metavar="OUT.py",
         ),
     ] = None,
+    upstream: Annotated[
+        Path | None,
+        option(
+            "--upstream",
+            "Write a script for the kernel's maintainers, and run nothing: the "
+            "kernel's source and at most 30 lines, without kfuzz.",
+            metavar="OUT.py",
+        ),
+    ] = None,
     sanitizer: Annotated[
         str | None,
         option(
@@ -97,7 +107,7 @@ def replay(
 ) -> int:
     """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
 
-    A known finding that fails is told and fails nothing; one marked fixed that fails
+    A known finding that fails is reported and fails no run; one marked fixed that fails
     becomes regressed. Where one passes, what differs from the environment in which it
     was found is printed.
 
@@ -113,6 +123,13 @@ def replay(
             fix = "give one of them"
             raise UsageError("--sanitizer and --script exclude each other", fix=fix)
         return _write_script(entries, script, target, form=format)
+    if upstream is not None:
+        from kfuzz.engine.replay.upstream import upstream as made
+
+        root = project.root
+        return _write_new(
+            entries, upstream, lambda f: made(f, root), name="--upstream", form=format
+        )
     config = ReplayConfig(
         root=project.root,
         corpus=project.corpus,
@@ -268,18 +285,32 @@ def _write_script(
     entries: Sequence[Stored | Problem], path: Path, target: str, *, form: str
 ) -> ExitCode:
     from kfuzz.engine.replay.script import script
+
+    return _write_new(
+        entries, path, lambda f: script(f, target), name="--script", form=form
+    )
+
+
+def _write_new(
+    entries: Sequence[Stored | Problem],
+    path: Path,
+    script: Callable[[Finding], str],
+    *,
+    name: str,
+    form: str,
+) -> ExitCode:
     from kfuzz.report.output_files import write_new
 
     if len(entries) != 1:
         raise UsageError(
             f"a script holds one finding, {len(entries)} are chosen",
-            where="--script",
+            where=name,
             fix="give one id; `kfuzz corpus list` names them",
         )
     stored = entries[0]
     if isinstance(stored, Problem):
         raise DecodeError(stored.what)
-    text, where = script(stored.finding, target), f"--script {path}"
+    text, where = script(stored.finding), f"{name} {path}"
     try:
         # Never over what is there: one slip would cost a kernel's source.
         write_new(path, text)

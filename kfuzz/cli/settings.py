@@ -212,7 +212,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "calibration",
             values.FILE,
-            "What `kfuzz calibrate --format json` printed here, to tell which "
+            "What `kfuzz calibrate --format json` printed here, to know which "
             "contracts are uncalibrated. Default: what kfuzz ships.",
         ),
         Setting(

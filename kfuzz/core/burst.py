@@ -44,7 +44,7 @@ class Burst:
             KfuzzError: if there is no member, or a name is no argument of the case.
         """
         if self.members < 1:
-            raise KfuzzError(f"a burst of {self.members} members")
+            raise KfuzzError(f"a batch of {self.members} items")
         named = [*self.planted, *(name for group in self.families for name in group)]
         for name in named:
             if name not in self.case.tensors:

@@ -58,7 +58,7 @@ class Outcome:
         if self.problem:
             return self.problem
         if self.role is Role.IMPOSTOR:
-            return "" if self.found else f"not refused in {self.cases} cases"
+            return "" if self.found else f"not rejected in {self.cases} cases"
         if not self.functional:
             return "does not pass the plain functional test"
         if self.role is Role.VIOLATING:

@@ -636,7 +636,7 @@ INDEX_FAMILIES: Final = _by_name(
         "index_equal", "index", "one value: duplicates, atomics",
         lambda grid, bound: grid.position * 0 + grid.laid(grid.pick(0, bound)),
     ),
-    Family("index_permuted", "index", "each value once where there is room", _permuted),
+    Family("index_permuted", "index", "each value once where possible", _permuted),
     Family(
         "index_edges", "index", "0, n-1 and the edges of tiles of n",
         lambda grid, bound: grid.places(edges(bound), grid.words(0)),

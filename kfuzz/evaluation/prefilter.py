@@ -170,12 +170,12 @@ class Prefilter:
 
 
 def declined(kernel: BoundKernel, case: Case) -> str:
-    """Return why no burst of a structure is screened, "" if one can be."""
+    """Return why no batch of a structure is prefiltered, "" if one can be."""
     claims = kernel.declaration
     if not batchable(kernel.operator):
         return "its oracle takes one case at a time"
     if claims.nonfinite == "raise":
-        return "it is to raise on some members"
+        return "it has to raise on some items"
     if case.large or case.pinned or case.collective:
         return "it is a case of its own"
     for spec in case.tensors.values():

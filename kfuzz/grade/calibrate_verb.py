@@ -45,11 +45,11 @@ def calibrate(
 ) -> int:
     """Calibrate the contracts: search kernels known to be right and to be wrong.
 
-    A contract is sound if it charges no conforming witness, and every witness that
+    A contract is sound if it fails no conforming witness, and every witness that
     violates it passes the plain functional test and is falsified under it. Without
     such a pair it is uncalibrated, and does not count in a grade.
 
-    Exit codes: 0 no pair is unsound, 1 one is or an impostor is not refused,
+    Exit codes: 0 no pair is unsound, 1 one is or a trivial baseline is not rejected,
     2 usage, 3 internal error, 5 device missing, 130 interrupted (what was
     searched is printed).
     """

@@ -40,7 +40,8 @@ def lines(made: Calibration) -> list[str]:
     host = made.fingerprint
     title = (
         f"{roles[Role.CONFORMING]} conforming and {roles[Role.VIOLATING]} violating "
-        f"witnesses, {roles[Role.IMPOSTOR]} impostors, on {host.device or made.device}"
+        f"witnesses, {roles[Role.IMPOSTOR]} trivial baselines, "
+        f"on {host.device or made.device}"
     )
     unsound = [f"{c.identifier}: {p}" for c in made.unsound for p in c.problems]
     sections = [

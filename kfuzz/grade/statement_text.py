@@ -181,7 +181,7 @@ def _rest(statement: Statement) -> list[Section]:
         Section("Listed defects", list(_defects(statement))),
         Section("What the next level lacks", list(_lacking(statement))),
         Section("Declarations beside the defaults", list(_declarations(statement))),
-        Section("Refusals", list(_refusals(statement))),
+        Section("Rejections", list(_refusals(statement))),
         Section("Bounds", rows=[("operator", "bound"), *bounds]),
         Section("Sources", rows=[("kernel", "worst ratio", "source"), *sources]),
         Section("Notices", statement.notices),

@@ -88,7 +88,7 @@ def judge(
     The problem is audited first; then the candidate is tried on the file's own values
     at the benchmarked shape, on other values, and at other shapes that the reference
     takes. What all draws of get_inputs have in common, such as a triangle of zeros, is
-    told, and all values keep to it.
+    printed, and all values keep to it.
 
     Exit codes: 0 conforms, 1 violates, 2 usage or under_specified (the problem decides
     nothing, or the candidate raised on most values), 3 error (the candidate cannot be

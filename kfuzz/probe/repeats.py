@@ -60,7 +60,7 @@ def determinism(subject: Subject) -> Reading:
 def batch(subject: Subject) -> Reading:
     """Return in which batches a row has other bits than in the whole."""
     if not subject.adder.exact:
-        raise Inapplicable("its rows are no members of a batch")
+        raise Inapplicable("its rows form no batch")
     n, rows, right = _rows(subject)
     whole = _results(subject, n, rows, right)
     if _results(subject, n, rows, right) != whole:

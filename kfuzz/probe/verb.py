@@ -86,11 +86,11 @@ def probe(
         bool, shared("verbose", "Raw observations, and probes without a result.")
     ] = False,
 ) -> int:
-    """Tell what a kernel's arithmetic is, against what it declares.
+    """Infer a kernel's arithmetic and compare it with the declaration.
 
     Chosen inputs reveal the order of additions, the accumulator's width, what operands
     and stores are rounded to, and more. Where that differs from the declaration, the
-    contracts judge the same input; what they charge is a finding like any other.
+    contracts judge the same input; what they report is a finding like any other.
 
     Exit codes: 0 nothing differs, 1 a finding, 2 usage, 3 internal error, 4 no such
     kernel, or no probe has anything to say, 5 device missing, 130 interrupted (findings

@@ -50,6 +50,8 @@ WIDTH: Final = 80
 COLUMN: Final = 9
 
 _OF_GPUS: Final = re.compile(r"cuda|hip\b|rocm|gpu|device", re.IGNORECASE)
+# What C-CMP-03 says of shapes.
+_AT_POWERS: Final = "passes at power-of-two shapes"
 _RUNS: Final = re.compile(r"(\d+ of \d+) fresh processes")
 
 
@@ -323,7 +325,8 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         Depth.SHORT,
         grids=(*grids(finding.case), *map(Grid, _edge(finding))),
     )
-    yield _list("cause", _cause(said.rest, finding.explanation), Depth.SHORT)
+    cause = _cause(said.rest, finding.explanation, finding.case)
+    yield _list("cause", cause, Depth.SHORT)
     yield _fact("hint", gpu_hint(finding), Depth.SHORT)
     yield _fact("contract", titled(signature.contract), Depth.SHORT)
     yield _fact("status", _status(finding, state), Depth.SHORT)
@@ -423,13 +426,20 @@ def _edge(finding: Finding) -> list[str]:
     return [f"a page that faults lies at the {edge.side} of {beside}"]
 
 
-def _cause(found: str, explanation: Explanation | None) -> list[str]:
+def _cause(found: str, explanation: Explanation | None, case: Case) -> list[str]:
     """Return what was found out about the cause, the likeliest words first.
 
     Args:
         found: what the judge saw beside the values, "" for nothing.
         explanation: what was varied on the minimum.
+        case: the minimum.
     """
+    varied = explanation.lines if explanation is not None else ()
+    powers = all(n and n & (n - 1) == 0 for n in case.dims.values())
+    if found == _AT_POWERS and (powers or any(found in line for line in varied)):
+        # Its own sizes are such powers, or a line below names the shapes that pass.
+        shapes = any(line.startswith("passes at ") for line in varied)
+        found = "" if shapes else "passes at other power-of-two shapes"
     if explanation is None:
         return [found] if found else []
     needs = ", ".join(FEATURES[feature] for feature in explanation.features)

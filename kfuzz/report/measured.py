@@ -9,7 +9,9 @@ from kfuzz.core.verdict import Failure
 from kfuzz.report.text import one_line
 
 # As `kfuzz.contracts.evidence.Miss.describe` writes it, and as earlier versions did.
+# The class before it is of a gradient, as `kfuzz.contracts.gradients.charging` puts it.
 _MISS: Final = re.compile(
+    r"(?:(?P<class>\S+ in a gradient): )?"
     r"(?P<name>[^\s\[]+)\[(?P<index>[\d, ]*)\] = (?P<got>[^\s,]+), "
     r"(?:allowed \[(?P<low>[^\s,]+), (?P<high>[^\s\]]+)\]"
     r"|admissible (?P<least>\S+) to (?P<most>[^\s,;]+)"
@@ -57,7 +59,8 @@ def measured(failure: Failure) -> Measured:
         known = failure.expected is not None and math.isfinite(failure.expected)
         expected = f"{failure.expected:.9g}, " if known else ""
         expected += f"allowed [{low}, {high}]"
-    rest = message[found.end() :].lstrip(" ;,")
+    more = (found["class"], message[found.end() :].lstrip(" ;,"))
+    rest = "; ".join(filter(None, more))
     return Measured(actual, expected, rest)
 
 

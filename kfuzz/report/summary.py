@@ -72,6 +72,8 @@ def verdict_block(
             is_open = name in unsettled or verdict is not Verdict.UNDER_SPECIFIED
             if is_open or not kernel.uncompared:  # else all are, for one reason
                 counts = _counts(tally, name in unsettled)
+                if tally.decided and not is_open:
+                    counts += "; there was no time to attribute a failure"
                 yield f"{word:<{width}}  {titled(name)}" + (
                     f" ({counts})" if counts else ""
                 )

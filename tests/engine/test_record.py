@@ -201,3 +201,10 @@ def test_failing_cases_count_for_the_contract_of_their_finding() -> None:
     assert tallies["C-PRC-01"] == ContractTally(Verdict.VIOLATES, 4, 0, 3)
     assert tallies["K-VAL-01"].verdict is Verdict.CONFORMS
     assert tallies["K-VAL-01"].failed == 0
+    # Another finding, not attributed in time, may be of it: those three are not.
+    other = finding(
+        signature=replace(found.signature, contract="C-EXC-01", kind=Kind.NAN_MISSING),
+        explanation=Explanation(complete=False),
+    )
+    tallies = record.tallies([found, other], record.classes)
+    assert tallies["K-VAL-01"] == ContractTally(Verdict.UNDER_SPECIFIED, 1, 0, 0)

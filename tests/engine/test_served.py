@@ -9,6 +9,7 @@ import time
 import pytest
 
 from kfuzz.engine.workers import served
+from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.served import (
     CompilesLong,
     Served,
@@ -195,3 +196,22 @@ def test_what_compiles_for_longer_than_it_may_is_given_up(monkeypatch, compiles)
     peer.send({})
     with pytest.raises(CompilesLong if compiles else ChildTimeout):
         peer.wait(10.0, compiling=4.0)
+
+
+@pytest.mark.parametrize(
+    ("holder", "compiles", "seconds"),
+    [(Holder.KERNEL, 0, 12), (Holder.KERNEL, 1, 0), (Holder.KFUZZ, 0, 0)],
+)
+def test_who_stops_says_for_how_long_a_call_had_not_returned(
+    monkeypatch, holder, compiles, seconds
+):
+    clock = [0.0]
+    monkeypatch.setattr(served.Served, "_now", lambda self: (clock[0], clock[0]))
+    peer = Served(Silent(), new_pulse(), lambda: clock[0] > 0)
+    os.pwrite(peer.pulse, bytes([holder]), 1)
+    os.pwrite(peer.pulse, bytes([compiles]), COMPILING_BYTE)
+    peer.send({})
+    clock[0] = 12.0
+    with pytest.raises(Stopped) as stopped:
+        peer.wait(20.0)
+    assert stopped.value.calling == seconds

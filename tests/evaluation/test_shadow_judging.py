@@ -133,7 +133,7 @@ def test_several_results_are_judged_each() -> None:
 
 
 def test_an_oracle_of_other_results_than_declared_is_a_binding_error() -> None:
-    with pytest.raises(BindingError, match="1 results for the outputs y0, y1"):
+    with pytest.raises(BindingError, match="1 result for the outputs y0, y1"):
         judged(operator_of(swish, outputs=2), lambda x0: (x0, x0))
     with pytest.raises(BindingError, match="not a tensor"):
         judged(operator_of(lambda x0: 3), swish)

@@ -33,6 +33,7 @@ from kfuzz.report.finding_view import finding_page, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.grids import grid_of
 from kfuzz.report.measured import measured
+from kfuzz.report.places import place_of
 from kfuzz.report.terminal import TerminalReport
 from kfuzz.report.text import draw_case, draw_tensor, number
 from tests.helpers.events import (
@@ -144,6 +145,13 @@ def test_a_failure_that_was_not_confirmed_is_told_beside_its_contract() -> None:
     assert f"intermediate precision {told}" in shown
     assert "uninitialized memory is read (7 undecided)" in shown
     assert "was not confirmed" not in text_of([finished(closed), end])
+
+
+def test_a_contract_is_open_while_a_failure_is_not_attributed() -> None:
+    tallies = {"K-VAL-01": ContractTally(Verdict.UNDER_SPECIFIED, 3)}
+    end = RunFinished(1.0, False, 7, "cpu")
+    shown = text_of([finished(finding(), contracts=tallies), end])
+    assert "(3 decided; there was no time to attribute a failure)" in shown
 
 
 def test_nothing_decided_never_conforms() -> None:
@@ -447,6 +455,14 @@ def test_small_tensors_become_a_grid() -> None:
             ("index[2] = 0 (1 of 3 elements wrong)",
              "a place that holds the maximum", ""),
         ),
+        (
+            "K-VAL-01 in a gradient: dx[0] = 4, allowed [0.5, 1.5], 41 x tolerance "
+            "(2 of 3 elements wrong); passes at power-of-two shapes",
+            {},
+            ("dx[0] = 4 (2 of 3 elements wrong, error 41 x tolerance)",
+             "allowed [0.5, 1.5]",
+             "K-VAL-01 in a gradient; passes at power-of-two shapes"),
+        ),
         ("raises ValueError: no", {}, ("raises ValueError: no", "", "")),
     ],
 )  # fmt: skip
@@ -530,6 +546,38 @@ def test_a_block_names_the_line_of_the_kernel(
     assert head.startswith("FAIL softmax: wrong value in out ")
     assert head.endswith(" kernels/mine.py:3")
     assert len(head) == 80
+    gradient = replace(finding().target, name="softmax.backward")
+    assert place_of(gradient, tmp_path) == "kernels/mine.py:3"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lines", "told"),
+    [
+        ((3,), ("passes at x [16]; fails at x [3]",),
+         ["passes at power-of-two shapes", "passes at x [16]; fails at x [3]"]),
+        ((1,), ("passes at x [16]; fails at x [1]",),
+         ["passes at x [16]; fails at x [1]"]),
+        ((0,), ("passes at power-of-two shapes; fails at x [0]",),
+         ["passes at power-of-two shapes; fails at x [0]"]),
+        ((64,), (), ["passes at other power-of-two shapes"]),
+    ],
+)  # fmt: skip
+def test_no_power_of_two_is_said_to_pass_that_fails(
+    sizes: tuple[int, ...], lines: tuple[str, ...], told: list[str]
+) -> None:
+    spec = TensorSpec(sizes, ("N",), "float32", values=floats(*[1.0] * sizes[0]))
+    message = "y[0] = 4, allowed [0.5, 1.5], 41 x tolerance"
+    found = replace(
+        finding(),
+        case=Case({"x": spec}),
+        failure=Failure(
+            "C-CMP-03", Kind.VALUE, f"{message}; passes at power-of-two shapes", "y"
+        ),
+        explanation=Explanation(lines=lines),
+    )
+    made = view(Shown(NODE, found, ""))
+    [cause] = [part for part in made.parts if part.label == "cause"]
+    assert list(cause.lines) == told
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -298,7 +298,9 @@ def shape_need(
                 passing, failing = passing[-1:], [failing[0], failing[-1]]
                 feature = Feature.TAIL
                 break
-    passes = _listed(passing or ["power-of-two shapes"])
+    powers = all(n and _is_power(n) for n in case.dims.values())
+    others = "other power-of-two shapes" if powers else "power-of-two shapes"
+    passes = _listed(passing or [others])
     return feature, f"passes at {passes}; fails at {_listed(failing)}"
 
 

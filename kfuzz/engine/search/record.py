@@ -270,6 +270,15 @@ class Record:
         else:
             verdict = Verdict.NOT_APPLICABLE
         failed = 0 if verdict is Verdict.CONFORMS else broken
+        if verdict is Verdict.UNDER_SPECIFIED:
+            # Those that are findings of other classes are known not to be of this one.
+            others = {
+                replace(f.signature, kernel="").symptom
+                for f in findings
+                if f.state in CHARGED and f.signature.contract != name
+            }
+            failed = max(0, broken - sum(self._failing[symptom] for symptom in others))
+            return ContractTally(verdict, kept + failed, undecided, failed)
         if verdict is Verdict.VIOLATES:
             # Which class a failure breaks is known once it is diagnosed, which few are.
             own = {

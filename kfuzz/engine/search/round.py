@@ -41,6 +41,10 @@ UNFENCED: Final = "loads outside arguments go unseen"
 DIAGNOSED: Final = 4
 # Of the time left to a round one diagnosis gets so much at most.
 _DIAGNOSING: Final = 0.25
+# A call that a run's end cuts off is worth a notice after so many seconds, and after so
+# many times what calls took before.
+_LONG_SECONDS: Final = 5.0
+_LONG_FACTOR: Final = 10.0
 # Lines named in the notice of branches that never ran.
 SHOWN_LINES: Final = 12
 
@@ -301,6 +305,9 @@ class Round:
             assert pace is not None
             pace.cases.put_off(case, given_up.seconds)
             return None
+        except Stopped as stopped:
+            self._note_open_call(case, stopped.calling)
+            raise
         if pace is not None:
             waited, ran = time.perf_counter() - start, _has_run(report)
             pace.costs.take(case, runner.spending, waited, ran=ran)
@@ -331,6 +338,21 @@ class Round:
         if accused is not None and alone is False and report.failure is None:
             self.judge(accused, settled=True)  # wrong by itself: a case like others
         return report
+
+    def _note_open_call(self, case: Case, seconds: float) -> None:
+        """Have it printed that a call was cut off that may hang.
+
+        Time was too short to know: a call that takes long and one that never returns
+        look alike until the limit for a hang has passed.
+        """
+        runner = self._kernel.runner
+        if seconds < max(_LONG_SECONDS, _LONG_FACTOR * runner.predicted):
+            return
+        shapes = (f"{n} {s.dtype}{[*s.shape]}" for n, s in case.tensors.items())
+        self._kernel.record.notice(
+            f"a call had not returned after {seconds:.0f} s when the run ended, at "
+            f"{', '.join(shapes)}: it may hang; use a longer `--max-time` to find out"
+        )
 
     def take(self, case: Case, report: CaseReport) -> None:
         """Take what a child besides the runner's says of a case; never raises.

@@ -23,7 +23,16 @@ _LEAVING_SECONDS: Final = 5.0
 
 
 class Stopped(Exception):
-    """The run's time is over, or a signal ended it, while a child was busy."""
+    """The run's time is over, or a signal ended it, while a child was busy.
+
+    Attributes:
+        calling: for how many seconds a call of the kernel had not returned; 0 where
+            none was under way.
+    """
+
+    def __init__(self, calling: float = 0.0) -> None:
+        super().__init__()
+        self.calling = calling
 
 
 class Halt:

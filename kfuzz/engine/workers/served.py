@@ -126,8 +126,9 @@ class Served:
                 raise
             except ChildTimeout:
                 if self._expired():
+                    calling = self._calling()
                     self.discard()
-                    raise Stopped from None
+                    raise Stopped(calling) from None
                 if until < math.inf and time.monotonic() >= until:
                     raise
                 now = self._beat()
@@ -196,6 +197,13 @@ class Served:
             self.peer.close()
             if self.pulse is not None:
                 os.close(self.pulse)
+
+    def _calling(self) -> float:
+        """Return for how long the kernel has not returned, 0 where it is not called."""
+        beat = self._beat()
+        if not beat or beat[COMPILING_BYTE] or not self.is_in_kernel():
+            return 0.0
+        return self._now()[0] - self._since[0]
 
     def _is_over(self, limit: float) -> bool:
         """Whether a call has had its time."""

@@ -52,7 +52,7 @@ def resolve(asked: str) -> tuple[DeviceBackend, tuple[str, ...]]:
         raise BackendError(
             f"no device {asked!r}: torch sees {seen}",
             fix="--device interpret runs Triton kernels on the CPU; kfuzz doctor "
-            "tells more",
+            "prints what works",
         )
     return backend, (devices[number],) if numbered else devices
 

@@ -131,7 +131,7 @@ class Gpu(DeviceBackend):
             return lines[0] if lines else type(error).__name__
         wrong = int((read != _VALUE).sum())
         if wrong:
-            return f"{wrong} of {_WORDS} words that were written read back otherwise"
+            return f"{wrong} of {_WORDS} words that were written read back as others"
         return None
 
     def fault(self, device: "torch.device") -> str:

@@ -116,7 +116,7 @@ class Keeper:
         if message["do"] == "start":
             return self._start(message)
         if self._tenant is None:
-            raise HarnessError("nothing is started", where="keeper")
+            raise HarnessError("nothing is started", where="supervisor")
         return self._tenant.exchange(message["ask"], given, message["seconds"])
 
     def _start(self, message: Message) -> Message:
@@ -205,7 +205,7 @@ class Tenant:
         try:
             self.pid = os.fork()
         except OSError as error:
-            raise HarnessError(f"cannot fork: {error}", where="keeper") from None
+            raise HarnessError(f"cannot fork: {error}", where="supervisor") from None
         if self.pid == 0:
             ours.detach()
             os.dup2(printing, 1)

@@ -131,7 +131,7 @@ class Kept:
         except (ChildDied, ChildTimeout, ZygoteError) as fault:
             return self._lost(fault)
         except ChildRaised as raised:
-            raise HarnessError(f"the keeper failed: {raised.what}") from None
+            raise HarnessError(f"the supervisor failed: {raised.what}") from None
         if "ended" in reply:
             told = reply["ended"]
             self.ended = Ended(
@@ -147,8 +147,8 @@ class Kept:
         A keeper does not end by itself: its child found and ended it.
         """
         tail = getattr(fault, "output_tail", "")
-        text = f"ends the process that keeps it ({fault})"
-        self.ended = Ended(End.CRASH, "keeper ended", text, tail)
+        text = f"ends its supervisor process ({fault})"
+        self.ended = Ended(End.CRASH, "supervisor ended", text, tail)
         return self.ended
 
 
@@ -228,7 +228,7 @@ def read_opened(answer: dict[str, Any] | Ended, seconds: float) -> Opened:
         names = tuple(str(name) for name in loaded if str(name) in state)
         return Opened(state=state, loaded=names, seconds=seconds)
     except (Broken, TypeError, ValueError) as error:
-        text = f"does not tell what it built: {error}"
+        text = f"does not report what it built: {error}"
         ended = Ended(End.PROTOCOL, "protocol", text)
         return Opened(ended=ended, seconds=seconds)
 
@@ -300,5 +300,5 @@ def read_called(
         raise
     # A dtype without a size, or strides that overlap: whatever torch says of those.
     except (Broken, ArithmeticError, OSError, RuntimeError, TypeError, ValueError) as e:
-        text = f"does not tell what it returned: {e}"
+        text = f"does not report what it returned: {e}"
         return Called(ended=Ended(End.PROTOCOL, "protocol", text))

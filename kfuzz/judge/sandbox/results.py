@@ -321,7 +321,7 @@ def _structured(told: Mapping[str, Any], items: list[object]) -> object:
         raise Broken("it does not say what it returned")
     count = as_count(told.get("count"))
     if len(items) != min(count, MOST_ITEMS):
-        raise Broken("it returned more or less than it tells")
+        raise Broken("it returned more or less than it reports")
     # More than anything is expected to return: that many is all that matters.
     return (*items, *[None] * min(count - len(items), 1))
 
@@ -373,13 +373,13 @@ class _Made:
     def _of_argument(self, number: int, geometry: Geometry) -> Tensor:
         """Return the view of an argument's memory that a result is."""
         if number >= len(self._arguments):
-            raise Broken(f"a result is told to be argument {number}")
+            raise Broken(f"a result is reported to be argument {number}")
         argument = self._arguments[number]
         if Geometry.of(argument) == geometry:
             return argument
         storage = argument.untyped_storage()
         if geometry.reach > storage.nbytes():
-            raise Broken("a result lies outside the argument that it is told to be")
+            raise Broken("a result lies outside the argument that it is reported to be")
         return geometry.over(storage, argument.device)
 
     def _over(self, geometry: Geometry, number: int, again: object) -> Tensor:

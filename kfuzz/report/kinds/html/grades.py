@@ -150,7 +150,7 @@ def kernel_view(kernel: KernelFinished) -> KernelView:
         ("greatest error of a passing case", f"{ratio} of the tolerance"),
     ]
     if kernel.bursts:
-        text = f"{kernel.screened} cases in bursts of {kernel.bursts} structures"
+        text = f"{kernel.screened} cases in batches of {kernel.bursts} structures"
         facts.append(("held to what is always on", text))
     if not kernel.uncompared and (few := barely(kernel.tried)):
         facts.append(("what conforms", few))

@@ -1,0 +1,101 @@
+"""A finding as a script of few lines that needs neither kfuzz nor its file."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.finding import Finding, Target
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import Failure, Kind
+from kfuzz.engine.replay.upstream import MAX_LINES, kernel_source, upstream
+from tests.helpers.findings import finding
+
+SOURCE = """
+import torch, triton, kfuzz
+import triton.language as tl
+
+from kfuzz.contracts import operators as ops
+
+BLOCK = 16
+UNUSED = kfuzz.numerics
+
+
+@triton.jit
+def body(x, y, n, stride, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i * stride, mask=i < n, other=0.0)
+    tl.store(y + i, tl.maximum(v, 0.0) + {off}, mask=i < n)
+
+
+@kfuzz.kernel(ops.relu)
+def mine(x, scale=1.0):
+    y = torch.empty(x.shape, dtype=x.dtype)
+    n = x.numel()
+    body[(triton.cdiv(n, BLOCK),)](x, y, n, x.stride(0), BLOCK=BLOCK)
+    return y * scale
+
+
+@kfuzz.kernel(ops.relu)
+def bound(x):
+    return ops.relu.reference(x)
+"""
+
+
+def made(folder: Path, off: float, **changes: Any) -> Finding:
+    (folder / "mine.py").write_text(SOURCE.replace("{off}", repr(off)))
+    values = b"\x00\x00\x80\x3f" * 3
+    spec = TensorSpec((3,), ("N",), "float32", strides=(2,), offset=1, values=values)
+    failure = Failure(
+        "K-VAL-01", Kind.VALUE, "off", "y", index=(1,), got=3.0, expected=2.0,
+        low=1.9, high=2.1,
+    )  # fmt: skip
+    base = finding(
+        target=Target("mine.py", "mine"),
+        case=Case({"x": spec}, {"scale": 2.0}),
+        failure=failure,
+        device="interpret",
+    )
+    return replace(base, **changes)
+
+
+@pytest.mark.parametrize(("off", "code"), [(0.5, 1), (0.0, 0)])
+def test_it_fails_until_the_kernel_is_mended(
+    tmp_path: Path, off: float, code: int
+) -> None:
+    text = upstream(made(tmp_path, off), tmp_path)
+    assert "kfuzz" not in text
+    source = kernel_source((tmp_path / "mine.py").read_text(), "mine")
+    assert len(text.splitlines()) - len(source) <= MAX_LINES
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "repro.py").write_text(text)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-I", "repro.py"], cwd=elsewhere, env=environment,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert "y[1] =" in done.stdout
+    assert ("AssertionError: y[1] is wrong" in done.stderr) is bool(code)
+
+
+def test_what_such_a_script_cannot_show_has_the_other(tmp_path: Path) -> None:
+    one = made(tmp_path, 0.5)
+    for changes, why in (
+        ({"target": Target("mine.py", "bound")}, "its source uses ops of kfuzz"),
+        ({"target": Target("mine.py", "none")}, "none is no function at the top"),
+        ({"target": Target("mine.py", "mine.backward")}, "of a gradient"),
+        ({"failure": replace(one.failure, kind=Kind.UNWRITTEN)}, "no single element"),
+        ({"target": Target("../mine.py", "mine")}, "outside the project"),
+        ({"case": Case({"x=1, y": one.case.data})}, "no name of Python's"),
+        ({"declaration": replace(one.declaration, inplace=("x",))}, "inputs alone"),
+    ):
+        with pytest.raises(KfuzzError, match=why) as raised:
+            upstream(replace(one, **changes), tmp_path)
+        assert f"kfuzz replay {one.id} --script" in str(raised.value)
