@@ -193,7 +193,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "jobs",
             values.COUNT,
             "Kernels searched side by side; the cases are the same. Default: one for "
-            "each processor, on GPUs one for each.",
+            "each processor, on each GPU one for every four processors, at most four.",
         ),
         Setting(
             "contracts",

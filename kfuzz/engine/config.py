@@ -48,7 +48,7 @@ class RunConfig:
         burst: most members of a burst; 1 for no bursts.
         engine: what chooses the cases.
         jobs: kernels searched side by side; None for one for each processor, on
-            GPUs one for each.
+            each GPU one for every four of them, at most four.
         probes: share of the cases that get the sampled probes.
         replay: whether the findings stored for the kernels are replayed first.
         calibration: what `kfuzz calibrate` printed; None for what is kept of others.

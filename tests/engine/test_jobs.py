@@ -3,15 +3,18 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kfuzz.core.budget import Scale
 from kfuzz.core.finding import Target
-from kfuzz.engine.config import ReplayConfig
+from kfuzz.engine.config import ReplayConfig, RunConfig
 from kfuzz.engine.replay import replayer as replay
+from kfuzz.engine.search import preconditions
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.search.scheduler import Scheduler
@@ -330,3 +333,23 @@ def test_a_quota_counts_where_it_is_less_than_the_machine(
     own = tmp_path / "own"
     own.write_text("0::/outer/inner\n1:cpu,cpuacct:/\n")
     assert processors(groups=tmp_path, own=own) == (expected or 6)
+
+
+@pytest.mark.parametrize(
+    ("count", "gpus", "kernels", "jobs"),
+    [(16, 1, 24, 4), (16, 1, 3, 3), (8, 1, 24, 2), (2, 1, 24, 1), (16, 2, 24, 4),
+     (64, 2, 24, 8), (4, 2, 24, 2)],
+)  # fmt: skip
+def test_kernels_share_a_gpu_where_there_are_processors_for_them(
+    count: int, gpus: int, kernels: int, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preconditions, "processors", lambda: count)
+    backend: Any = SimpleNamespace(
+        isolated=True,
+        devices=tuple(f"cuda:{n}" for n in range(gpus)),
+        on=SimpleNamespace(has=SimpleNamespace(asynchronous=True)),
+    )
+    config = RunConfig(targets=(), root=Path(), corpus=Path())
+    assert preconditions.jobs_of(config, backend, kernels) == jobs
+    large = replace(config, scale=Scale.LARGE)
+    assert preconditions.jobs_of(large, backend, kernels) == min(gpus, kernels)
