@@ -95,6 +95,7 @@ class Code(IntEnum):
     INFINITIES = 10
     EDGE = 11
     NOTHING = 12  # the item is left as it is
+    MIXED = 13
 
 
 # Per column a number, or an array with one per item. `Draw` is `generator.Grid`: what
@@ -125,6 +126,8 @@ class Family:
         stretched: whether an element depends on its number alone, so that any part
             of a tensor can be made without the rest.
         cancels: whether it cancels where a mean is taken out of the data.
+        beside: a family or group that half of the other data arguments have where the
+            first one has this: what both make together shows with neither alone.
     """
 
     name: str
@@ -135,6 +138,7 @@ class Family:
     finite: bool = True
     stretched: bool = False
     cancels: bool = False
+    beside: str = ""
 
 
 def infinity_bits(dtype: str, *, negative: bool = False) -> int:
@@ -415,6 +419,39 @@ def _ninf_all(d: Draw) -> Row:
     return _normal(d) | {Column.CODE: Code.MASKED_ROWS, Column.EXPONENT_KEY: 19}
 
 
+def _scaled(d: Draw) -> Row:
+    """Normal times 2 to 16, one factor for the tensor.
+
+    Products of two such are 4 to 256 times as large, as the scores of attention are
+    where training went far: an operand rounded once too often shows in exp of them.
+    """
+    factor = d.entry((2.0, 3.0, 4.0, 6.0, 8.0, 11.0, 16.0), 3)
+    return _normal(d) | {Column.B: factor * 2.0**-31}
+
+
+def _far_rows(d: Draw) -> Row:
+    """One value per row, of either sign, from 2**7 to half the greatest number."""
+    least = min(7, d.top - 2)
+    one = {Column.ROW_STEP: 1, Column.STEP: 0}
+    level = {Column.EXPONENT_KEY: 2, Column.LEAST: least, Column.EXPONENTS: d.top - least}
+    return _fraction(d, 1.0, 1.0) | level | one | _signs(3)
+
+
+MIXED_KINDS: Final = 5
+"""Of rows: normal, zeros, integers, large, far below zero."""
+
+
+def _mixed_rows(d: Draw) -> Row:
+    """Rows of several kinds behind one, half, or all but one that are of a tame kind.
+
+    A tame kind is one of the first three of `MIXED_KINDS`.
+    """
+    first = d.entry((1, max(1, d.rows // 2), max(1, d.rows - 1)), 6)
+    kinds = {Column.CODE: Code.MIXED, Column.AUX: d.pick(7, 3), Column.OTHER: first}
+    scale = 2.0 ** min(6, d.top - 3)
+    return _normal(d) | kinds | {Column.ROW_KEY: 5, Column.LAST: scale}
+
+
 def _permutation(d: Draw) -> Row:
     """One 1 per row, in different places for up to n rows."""
     step = d.coprime(1 + d.pick(0, d.n), d.n)
@@ -469,19 +506,23 @@ FAMILIES: Final = _by_name(
     ),
     Family(
         "exact_int", "exact", "any lost bit, in every order",
-        _exact_int, {"weight": _TAME, "mask": 1},
+        _exact_int, {"weight": _TAME, "mask": 1}, beside="exact",
     ),
     Family(
-        "exact_walk", "exact", "any lost bit behind large partial sums", _exact_walk
+        "exact_walk", "exact", "any lost bit behind large partial sums",
+        _exact_walk, beside="exact",
     ),
     Family(
         "powers", "exact", "powers of two: products and scaling are exact",
-        _powers, {"weight": _TAME}, stretched=True,
+        _powers, {"weight": _TAME}, stretched=True, beside="exact",
     ),
     Family(
-        "balanced", "exact", "plus and minus c: mean 0, variance c*c exactly", _balanced
+        "balanced", "exact", "plus and minus c: mean 0, variance c*c exactly",
+        _balanced, beside="exact",
     ),
-    Family("ties", "exact", "repeated values: ties of maxima", _ties),
+    Family(
+        "ties", "exact", "repeated values: ties of maxima", _ties, beside="exact"
+    ),
     Family("absorb", "order", "a large head stops a narrow accumulator", _absorb),
     Family("cancel", "order", "large mirrored pairs: reordering, partials", _cancel),
     Family("ramp", "order", "rising scores: online rescaling", _ramp),
@@ -535,6 +576,19 @@ FAMILIES: Final = _by_name(
     Family("transpose_of", "structured", "operand correlated with another", None),
     Family(
         "edge_big", "order", "an element at a tile edge dominates: seams", _edge_big
+    ),
+    Family(
+        "scaled", "extreme", "2 to 16 times normal: operands rounded once too often",
+        _scaled, beside="scaled",
+    ),
+    Family(
+        # Products with what has one sign are whole rows at a far level too.
+        "far_rows", "extreme", "rows at a far level: finite numbers for -Inf",
+        _far_rows, beside="plain",
+    ),
+    Family(
+        "mixed_rows", "extreme", "rows of several kinds: ways chosen from a sample",
+        _mixed_rows,
     ),
 )  # fmt: skip
 
