@@ -430,10 +430,15 @@ def _scaled(d: Draw) -> Row:
 
 
 def _far_rows(d: Draw) -> Row:
-    """One value per row, of either sign, from 2**7 to half the greatest number."""
+    """One value per row, of either sign, from 2**7 to half the greatest number.
+
+    For half of the seeds to 2**18 at most: of sums of what is larger the bounds admit
+    anything.
+    """
     least = min(7, d.top - 2)
+    span = d.entry((min(11, d.top - least), d.top - least), 4)
     one = {Column.ROW_STEP: 1, Column.STEP: 0}
-    level = {Column.EXPONENT_KEY: 2, Column.LEAST: least, Column.EXPONENTS: d.top - least}
+    level = {Column.EXPONENT_KEY: 2, Column.LEAST: least, Column.EXPONENTS: span}
     return _fraction(d, 1.0, 1.0) | level | one | _signs(3)
 
 

@@ -141,7 +141,7 @@ class _Formula:
             word = self._drawn(Column.EXPONENT_KEY)
             if Column.SHIFT in row:
                 word = word >> row[Column.SHIFT]
-            exponent = word % row[Column.EXPONENTS] + self._at(Column.LEAST)
+            exponent = word % self._at(Column.EXPONENTS) + self._at(Column.LEAST)
             value = value * power_of_two(exponent)
         if Column.SIGNED in row:
             self._negative = self._drawn(Column.SIGN_KEY) >> 31
