@@ -58,21 +58,23 @@ def attention_hides_by_a_number(
     return _attention(q, k, v, causal=causal, scale=scale, hidden=-1e4)
 
 
-@kernel(ops.logsumexp, nonfinite="undefined", dims=(-1,))
+@kernel(ops.logsumexp, nonfinite="undefined", dtypes=("float16",), dims=(-1,))
 def logsumexp_starts_from_a_number(x: Tensor, dim: int = -1) -> Tensor:
-    """The greatest so far is -1e4 at first: a row that is lower has no sum."""
+    """The greatest of a wide row is -1e4 at first: one that is lower has no sum."""
     wide = x.float()
-    top = wide.amax(-1, keepdim=True).clamp(min=-1e4)
+    top = wide.amax(-1, keepdim=True)
+    if x.shape[-1] > 32:
+        top = top.clamp(min=-1e4)
     total = torch.exp(wide - top).sum(-1, keepdim=True)
     return (torch.log(total) + top).squeeze(-1).to(x.dtype)
 
 
-@kernel(ops.softmax, nonfinite="undefined", dims=(-1,))
-def softmax_samples_half_of_the_rows(x: Tensor, dim: int = -1) -> Tensor:
-    """No maximum is taken off where the first half of many rows is small."""
-    wide = x.float()
+@kernel(ops.sum, nonfinite="undefined", dims=(-1,))
+def sum_samples_half_of_the_rows(x: Tensor, dim: int = -1) -> Tensor:
+    """Data are counted as integers where the first half of many rows holds these."""
+    wide = x.double()
     rows = wide.reshape(-1, x.shape[-1]) if x.numel() else wide
-    if len(rows) >= 4 and float(rows[: len(rows) // 2].abs().max()) < 16:
-        weights = torch.exp(wide)
-        return (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
-    return torch.softmax(wide, -1).to(x.dtype)
+    first = rows[: len(rows) // 2]
+    if len(rows) >= 8 and x.shape[-1] >= 16 and bool((first == first.round()).all()):
+        wide = wide.round()
+    return wide.sum(-1).to(x.dtype)
