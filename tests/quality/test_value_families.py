@@ -1,7 +1,15 @@
-"""Each family of values finds the fault that it is for, in a bounded number of cases.
+"""Families of values find the faults that they are for, in a bounded number of cases.
 
-Most cases until the first finding with seeds 1 to 3, of them as many without the family
-as beside it, "-" for none in 2,000.
+Cases until the first finding, seeds 1 to 3, "-" for none in 2,000:
+
+| kernel | without the three families | with them |
+|---|---|---|
+| logsumexp_starts_from_a_number | 1146, 123, 947 | 36, 123, 206 |
+| sum_samples_half_of_the_rows | -, -, 1015 | 172, 1953, 360 |
+| attention_hides_by_a_number | 232, 367, 128 | 1059, 8, 187 |
+| attention_rounds_scaled_queries | 356, 30, 134 | 503, 30, 10 |
+
+The first two are faults that little else shows; many families show the others.
 """
 
 from pathlib import Path
