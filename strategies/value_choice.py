@@ -84,8 +84,8 @@ def data_families(
     Args:
         allowed: from `allowed_families`.
         partner: family of the first data argument where this is another one.
-            Beside an exact one half of the draws are exact too: only products
-            of two exact operands are exact.
+            Half of the draws are what that one wants beside it: only products of
+            two exact operands are exact.
         correlated: whether this argument may copy from another.
         subtracts_mean: whether the operator takes the mean out of its data: only a
             part of the offsets is such that this cancels, so that these are drawn
@@ -120,9 +120,10 @@ def data_options(
         names += related * (len(names) // max(1, 3 * len(related)) - 1)
     if subtracts_mean:
         names += [n for n in allowed if FAMILIES[n].cancels] * (_CANCELS - 1)
-    exact = [n for n in names if FAMILIES[n].group == "exact"]
-    if partner is not None and FAMILIES[partner].group == "exact" and exact:
-        names += exact * max(1, len(names) // len(exact))
+    beside = FAMILIES[partner].beside if partner is not None else ""
+    alike = [n for n in names if beside and beside in (n, FAMILIES[n].group)]
+    if alike:
+        names += alike * max(1, len(names) // len(alike))
     return tuple(names) or ("randn",)
 
 

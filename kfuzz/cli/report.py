@@ -1,9 +1,9 @@
 """kfuzz report: make reports afterwards, of what runs told and what a corpus holds."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,19 +11,23 @@ from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import CorpusOption, option
 from kfuzz.cli.values import reports
-from kfuzz.core.errors import NothingToRunError, UsageError
+from kfuzz.core.errors import NothingToRunError, UsageError, suggestion
 from kfuzz.core.event import Event, Exited, FindingSaved, Notice
 from kfuzz.report.event_lines import read_events
 from kfuzz.report.kinds import NAMES
 from kfuzz.store.corpus import Problem
+
+if TYPE_CHECKING:
+    from kfuzz.report.gathered import Gathered
 
 
 def report(
     wanted: Annotated[
         list[str],
         typer.Argument(
-            metavar="KIND=FILE",
-            help=f"KIND is one of {', '.join(NAMES)}; several by spaces or commas.",
+            metavar="KIND=FILE [ID]",
+            help=f"KIND is one of {', '.join(NAMES)}; several by spaces or commas. "
+            "Ids of findings after them: of these alone. `issue` is of one finding.",
         ),
     ],
     events: Annotated[
@@ -43,7 +47,8 @@ def report(
     """
     from kfuzz.report.files import ReportFiles
 
-    chosen = reports(wanted, "kfuzz report")
+    words, ids = _apart(wanted)
+    chosen = reports(words, "kfuzz report")
     project = open_project(corpus, existing=True)
     _require_files(events or [], [str(r.path) for r in chosen])
     if not events and not project.corpus.is_dir():
@@ -55,7 +60,11 @@ def report(
     told = [event for name in events or [] for event in _kept(name)]
     if corpus is not None or not events:
         told += _stored(project)
-    files = ReportFiles(chosen, root=project.root, options=project.options)
+    if ids:
+        told = _only(told, ids)
+    files = ReportFiles(
+        chosen, root=project.root, options=project.options, findings=_ids(told)
+    )
     exited = Exited()
     for event in told:
         if isinstance(event, Exited):
@@ -65,6 +74,57 @@ def report(
     files.finish(exited)
     files.require_written()
     return ExitCode.OK
+
+
+def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words that ask for reports, and the ids behind the first of them."""
+    asks = [i == 0 or "=" in word or word in NAMES for i, word in enumerate(words)]
+    each = list(zip(words, asks, strict=True))
+    return [w for w, ask in each if ask], [w for w, ask in each if not ask]
+
+
+def _gathered(told: Iterable[Event]) -> "Gathered":
+    from kfuzz.report.gathered import Gathered
+
+    run = Gathered()
+    for event in told:
+        run.feed(event)
+    return run
+
+
+def _ids(told: Iterable[Event]) -> list[str]:
+    """Return the ids of all findings that events tell of."""
+    return [shown.finding.id for shown in _gathered(told).findings]
+
+
+def _only(told: Iterable[Event], ids: Sequence[str]) -> list[Event]:
+    """Return events that tell of some findings alone.
+
+    Args:
+        told: all there are.
+        ids: each an id, one that a finding had before, or the beginning of just one.
+
+    Raises:
+        UsageError: if one is the id of no finding, or the beginning of several.
+    """
+    every = _gathered(told).findings
+    found: dict[str, Event] = {}
+    for id in ids:
+        fit = [s for s in every if id in (s.finding.id, *s.finding.former)]
+        fit = fit or [s for s in every if s.finding.id.startswith(id)]
+        if len(fit) != 1:
+            what = (
+                f"is the beginning of {len(fit)} ids" if fit else "is no finding's id"
+            )
+            named = [s.finding.id for s in fit or every]
+            raise UsageError(
+                f"{id!r:.200} {what}", where="kfuzz report", fix=suggestion(id, named)
+            )
+        one = fit[0]
+        found[one.finding.id] = FindingSaved(
+            one.kernel, one.finding, one.path, one.is_new, "done"
+        )
+    return list(found.values())
 
 
 def _kept(name: str) -> list[Event]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from kfuzz.core.errors import HarnessError, UsageError
+from kfuzz.core.errors import LISTED, HarnessError, UsageError
 from kfuzz.core.event import Event, Exited
 from kfuzz.report.gathered import Gathered
 from kfuzz.report.kinds import Document, ReportFile
@@ -23,14 +23,24 @@ class ReportFiles:
         wanted: which reports.
         root: the project's folder, for the source lines of kernels.
         options: what the replay commands in them need to find the corpus.
+        findings: ids of all that will be told; None where that is not known yet.
 
     Raises:
-        UsageError: if two have one path, or one cannot be written where it is to be.
+        UsageError: if two have one path, one cannot be written where it is to be, or
+            one is of a single finding and another number will be told.
     """
 
     def __init__(
-        self, wanted: Sequence[ReportFile], *, root: Path, options: str = ""
+        self,
+        wanted: Sequence[ReportFile],
+        *,
+        root: Path,
+        options: str = "",
+        findings: Sequence[str] | None = None,
     ) -> None:
+        for report in wanted:
+            if report.load().of_one:
+                _require_one(report, findings)
         paths = [os.path.realpath(report.path) for report in wanted]
         for report, path in zip(wanted, paths, strict=True):
             require_writable(
@@ -105,3 +115,27 @@ class ReportFiles:
         why = error.strerror if isinstance(error, OSError) else None
         text = why or f"{type(error).__name__}: {error}"
         self._problems.append(f"{report} could not be written: {text}")
+
+
+def _require_one(report: ReportFile, findings: Sequence[str] | None) -> None:
+    """Check that a report of a single finding will be told of one.
+
+    Raises:
+        UsageError: if not; it names them.
+    """
+    where = str(report)
+    command = f"`kfuzz report {report.kind}={report.path} ID`"
+    if findings is None:
+        fix = f"make it afterwards: {command}"
+        raise UsageError("is of one finding", where=where, fix=fix)
+    if len(findings) == 1:
+        return
+    if not findings:
+        fix = "`kfuzz corpus list` names what is stored"
+        raise UsageError("is of one finding, and there is none", where=where, fix=fix)
+    listed = ", ".join(findings[:LISTED]) + (", …" if findings[LISTED:] else "")
+    raise UsageError(
+        f"is of one finding, and there are {len(findings)}",
+        where=where,
+        fix=f"write {command} with one of: {listed}",
+    )

@@ -1,5 +1,6 @@
 """Pages as values, laid out as text or as Markdown: what is shown is decided once."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -8,6 +9,8 @@ from kfuzz.report.text import one_line
 
 # Labels of facts stand in a column of this width.
 LABEL: Final = 15
+# Letters of a line of Markdown that a stranger wrote.
+_MAX_LINE: Final = 2_000
 
 Facts = Iterable[tuple[str, str]]
 Rows = Sequence[Sequence[str]]
@@ -114,3 +117,27 @@ def _cell(text: str) -> str:
 def escaped(text: str) -> str:
     """Return text on one line, without what Markdown would take for HTML."""
     return one_line(text).replace("<", "&lt;")
+
+
+def inert(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line, in a table too.
+
+    What a stranger wrote makes no link, mention, heading or HTML of it.
+    """
+    shown = one_line(text)[:_MAX_LINE]
+    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]{}#|~!@])", r"\\\1", shown)
+
+
+def code(text: str) -> str:
+    """Return text as code of Markdown, on one line, in a table too."""
+    shown = one_line(text)[:_MAX_LINE].replace("|", "\\|")
+    mark = fence(shown, least=1)
+    room = " " if "`" in shown else ""
+    return f"{mark}{room}{shown}{room}{mark}"
+
+
+def fence(text: str, *, least: int = 3) -> str:
+    """Return the backticks that enclose a text as code: more than it has in a row."""
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    return "`" * max(longest + 1, least)

@@ -1,10 +1,16 @@
-"""Where a kernel stands in its source: file and line, as editors open them."""
+"""Where a kernel stands: file and line, as editors open them, and its packages."""
 
 import ast
+import tomllib
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
+from typing import Final
 
 from kfuzz.core.finding import Target
+
+# What every kernel imports; their versions are known of the time of the finding.
+_EVERYWHERE: Final = frozenset({"kfuzz", "torch", "triton", "numpy"})
 
 
 def place_of(target: Target, root: Path) -> str:
@@ -18,17 +24,53 @@ def line_of(target: Target, root: Path) -> int | None:
 
     That is its definition, or the call or assignment that gives it its name.
     """
-    path = root / target.file
-    # Findings may be a stranger's: nothing outside, and no device, is read.
-    inside = not Path(target.file).is_absolute() and ".." not in Path(target.file).parts
-    if not target.file or not inside or not path.is_file():
-        return None
-    tree = _parsed(path, path.stat().st_mtime_ns)
+    tree = _tree(target, root)
     if tree is None:
         return None
     # Gradients stand where the kernel does that `gradients=` binds them with.
     forward = target.name.removesuffix(".backward")
     return _line(tree, target.name) or _line(tree, forward)
+
+
+def packages_of(target: Target, root: Path) -> dict[str, str]:
+    """Return the versions of the packages that a kernel is from, by name.
+
+    Those of its module, or of what its file imports, as they are installed now; and
+    the project's own, as its pyproject.toml says.
+    """
+    names = {target.module.partition(".")[0]} if target.module else set()
+    tree = _tree(target, root)
+    for node in () if tree is None else ast.walk(tree):
+        match node:
+            case ast.Import():
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            case ast.ImportFrom(module=str(module), level=0):
+                names.add(module.partition(".")[0])
+    known = metadata.packages_distributions()
+    found = {d for name in names - _EVERYWHERE for d in known.get(name, ())}
+    installed = sorted(found - _EVERYWHERE)
+    own = {} if tree is None else _project(root)
+    return own | {name: metadata.version(name) for name in installed}
+
+
+def _project(root: Path) -> dict[str, str]:
+    """Return the name and version of a project, nothing where it says neither."""
+    try:
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+        made = project["project"]
+        return {str(made["name"]): str(made["version"])}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def _tree(target: Target, root: Path) -> ast.Module | None:
+    """Return the syntax tree of a kernel's file, None where it cannot be read."""
+    path = root / target.file
+    # Findings may be a stranger's: nothing outside, and no device, is read.
+    inside = not Path(target.file).is_absolute() and ".." not in Path(target.file).parts
+    if not target.file or not inside or not path.is_file():
+        return None
+    return _parsed(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=64)

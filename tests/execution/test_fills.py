@@ -451,3 +451,54 @@ def test_the_host_and_a_device_compute_the_same_words_and_numbers():
 
 def bits_of(numbers):
     return torch.from_numpy(numbers).view(torch.int64)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_scaled_operands_are_2_to_16_times_normal(dtype):
+    normal = make("randn", (64, 64), "float64").abs().mean()
+    means = {float(make("scaled", (64, 64), dtype, seed=s).double().abs().mean())
+             for s in range(40)}  # fmt: skip
+    factors = sorted(round(mean / float(normal)) for mean in means)
+    assert (factors[0], factors[-1]) == (2, 16)
+    assert len(set(factors)) == 7
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_far_rows_are_one_value_each_of_either_sign(dtype):
+    top = torch.finfo(getattr(torch, dtype)).max
+    least = min(128, top / 7)
+    levels = []
+    for seed in range(20):
+        x = make("far_rows", (32, 5), dtype, seed=seed).double()
+        assert bool((x == x[:, :1]).all())
+        levels += x[:, 0].tolist()
+    assert min(map(abs, levels)) >= least
+    for end in (max(levels), -min(levels)):
+        assert math.log2(end) > 0.85 * math.log2(top)
+    near = [x for x in levels if abs(x) <= 2.0**18]
+    assert len(near) > len(levels) / 3
+
+
+def kinds_of(x):
+    """Return what each row of a matrix is: a letter for its kind."""
+    small = x.abs().amax(1) < 5
+    whole = (x == x.round()).all(1)
+    far = (x <= -64).all(1)
+    zero = (x == 0).all(1)
+    made = []
+    for i in range(len(x)):
+        named = zip("zfwn", (zero[i], far[i], whole[i], small[i]), strict=True)
+        made.append(next((letter for letter, holds in named if holds), "l"))
+    return "".join(made)
+
+
+def test_rows_of_other_kinds_lie_behind_tame_ones():
+    ahead = set()
+    for seed in range(40):
+        kinds = kinds_of(make("mixed_rows", (64, 16), seed=seed))
+        first = len(kinds) - len(kinds.lstrip(kinds[0]))
+        assert kinds[0] in "zwn"
+        if first < 32:
+            assert set(kinds[first:]) == set("zfwnl")
+        ahead.add((first >= 63) + (first >= 32))
+    assert ahead == {0, 1, 2}

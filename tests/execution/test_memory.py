@@ -336,6 +336,19 @@ def test_poison_values_are_what_they_claim():
     assert not is_poison(ordinary, Poison.NAN).any()
 
 
+def test_bytes_of_unknown_meaning_are_nan_in_whatever_they_are_viewed_as():
+    memory = torch.zeros(16, dtype=torch.uint8)
+    fill_poison(memory, torch.uint8, Poison.NAN)
+    for dtype in (
+        torch.float8_e8m0fnu, torch.float8_e4m3fn, torch.float8_e5m2, torch.float16,
+        torch.bfloat16, torch.float32, torch.float64,
+    ):  # fmt: skip
+        assert memory.view(dtype).double().isnan().all(), dtype
+    other = torch.zeros(16, dtype=torch.uint8)
+    fill_poison(other, torch.float8_e8m0fnu, Poison.NAN)
+    assert torch.equal(memory, other)
+
+
 def test_poison_of_complex_numbers_needs_both_parts():
     memory = torch.zeros(32, dtype=torch.uint8)
     fill_poison(memory, torch.complex64, Poison.NAN)

@@ -1,5 +1,6 @@
 """Runs the whole pipeline on witnesses."""
 
+import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Budget
-from kfuzz.core.event import Event, FindingSaved
+from kfuzz.core.event import Event, FindingSaved, Progress
 from kfuzz.core.finding import Finding
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
@@ -41,6 +42,38 @@ def hunt(witness: Witness, corpus: Path, *, seed: int, cases: int) -> list[Findi
             if event.finding.signature.contract == witness.contract:
                 stop.set()
     return found
+
+
+def cases_until_found(kernel: str, corpus: Path, *, seed: int, cases: int) -> float:
+    """Return how many cases a kernel of the tests' helpers took to its first finding.
+
+    Args:
+        kernel: "module:name" below `tests.helpers`.
+        corpus: where the finding goes.
+        seed: of the search.
+        cases: most of them.
+
+    Returns:
+        Infinity if none was found.
+    """
+    stop, tried = threading.Event(), 0
+    config = RunConfig(
+        targets=(),
+        root=ROOT,
+        corpus=corpus,
+        seed=seed,
+        budget=Budget(max_time=None, max_cases=cases),
+        device="cpu",
+    )
+    loaded, is_found = load_all((f"tests.helpers.{kernel}",), root=ROOT), False
+    for event in run_kernels(config, loaded, stop=stop):
+        match event:
+            case Progress() if not is_found:
+                tried = event.cases
+            case FindingSaved():
+                is_found = True
+                stop.set()
+    return tried if is_found else math.inf
 
 
 def search(

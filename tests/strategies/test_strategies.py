@@ -277,6 +277,20 @@ def test_correlated_operands_appear(plain):
     assert pairs["both exact"] > 40
 
 
+@pytest.mark.parametrize(
+    ("partner", "alike"),
+    [("exact_int", "exact"), ("scaled", "scaled"), ("far_rows", "plain")],
+)
+def test_half_of_the_operands_beside_some_families_go_with_them(partner, alike):
+    allowed = tuple(FAMILIES)
+    options = Counter(data_options(allowed, partner, False, False))
+    fit = [n for n in options if alike in (n, FAMILIES[n].group)]
+    assert 0.45 < sum(options[n] for n in fit) / options.total() < 0.6
+    others = {options[n] for n in options if n not in fit}
+    assert others == {1}
+    assert set(Counter(data_options(allowed, "randn", False, False)).values()) == {1}
+
+
 def test_seeds_differ_between_arguments(plain):
     for case in plain["matmul"]:
         assert case.tensors["a"].fill.seed != case.tensors["b"].fill.seed

@@ -30,12 +30,12 @@ _BITS: Final[dict[torch.dtype, tuple[torch.dtype, int, int]]] = {
     torch.int32: (torch.int32, -0x5A5A_5A5B, 0x5A5A_5A5A),
     torch.int16: (torch.int16, -0x5A5B, 0x5A5A),
     torch.int8: (torch.uint8, 0xA5, 0x5A),
-    torch.uint8: (torch.uint8, 0xA5, 0x5A),
+    torch.uint8: (torch.uint8, 0xFF, 0x5A),
     torch.bool: (torch.uint8, 1, 0),
     torch.complex64: (torch.int32, 0x7FC5_A5A5, 0x7180_0000),
     torch.complex128: (torch.int64, 0x7FF8_A5A5_A5A5_A5A5, 0x4630_0000_0000_0000),
 }
-_OTHER: Final = (torch.uint8, 0xA5, 0x5A)  # dtypes without a pattern of their own
+_OTHER: Final = (torch.uint8, 0xFF, 0x5A)  # dtypes without a pattern of their own
 
 
 def poison_word(dtype: torch.dtype, poison: Poison) -> tuple[torch.dtype, int]:

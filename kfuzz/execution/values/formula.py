@@ -16,6 +16,7 @@ from kfuzz.core.value_families import (
     FAMILIES,
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
+    MIXED_KINDS,
     Code,
     Column,
     Row,
@@ -140,7 +141,7 @@ class _Formula:
             word = self._drawn(Column.EXPONENT_KEY)
             if Column.SHIFT in row:
                 word = word >> row[Column.SHIFT]
-            exponent = word % row[Column.EXPONENTS] + self._at(Column.LEAST)
+            exponent = word % self._at(Column.EXPONENTS) + self._at(Column.LEAST)
             value = value * power_of_two(exponent)
         if Column.SIGNED in row:
             self._negative = self._drawn(Column.SIGN_KEY) >> 31
@@ -245,6 +246,17 @@ class _Formula:
         is_there = self._grid.position == place
         return torch.where(is_there, self._at(Column.LAST), value)
 
+    def mixed(self, value: Tensor) -> Tensor:
+        grid, large = self._grid, value * self._at(Column.LAST)
+        kind = self._of_row(Column.ROW_KEY) % MIXED_KINDS
+        is_first = grid.row < self._at(Column.OTHER)
+        kind = torch.where(is_first, self._at(Column.AUX), kind)
+        value = torch.where(kind == 1, 0.0, value)
+        value = torch.where(kind == 2, torch.floor(large * 2.0**-4), value)
+        value = torch.where(kind == 3, large, value)
+        below = -2.0 * self._at(Column.LAST) - value.abs()
+        return torch.where(kind == 4, below, value)
+
     def permutation(self, value: Tensor) -> Tensor:
         grid = self._grid
         place = (grid.row * self._at(Column.AUX) + self._at(Column.OTHER)) % grid.n
@@ -320,6 +332,7 @@ _CODES: Final[dict[Code, Callable[[_Formula, Tensor], Tensor]]] = {
     Code.CANCEL: _Formula.cancel,
     Code.ONE_HOT: _Formula.one_hot,
     Code.EDGE: _Formula.edge,
+    Code.MIXED: _Formula.mixed,
     Code.PERMUTATION: _Formula.permutation,
     Code.HADAMARD: _Formula.hadamard,
 }

@@ -47,6 +47,7 @@ OTHER: Final = tl.constexpr(int(Column.OTHER))
 PLANTS: Final = tl.constexpr(int(Column.PLANTS))
 SLOTS: Final = tl.constexpr(families.SLOTS)
 COLUMNS: Final = tl.constexpr(int(families.COLUMNS))
+MIXED_KINDS: Final = tl.constexpr(families.MIXED_KINDS)
 
 TIES: Final = tl.constexpr(int(Code.TIES))
 BALANCED: Final = tl.constexpr(int(Code.BALANCED))
@@ -59,6 +60,7 @@ MASKED: Final = tl.constexpr(int(Code.MASKED))
 MASKED_ROWS: Final = tl.constexpr(int(Code.MASKED_ROWS))
 INFINITIES: Final = tl.constexpr(int(Code.INFINITIES))
 EDGE: Final = tl.constexpr(int(Code.EDGE))
+MIXED: Final = tl.constexpr(int(Code.MIXED))
 NOTHING: Final = tl.constexpr(int(Code.NOTHING))
 
 BLOCK: Final = 512
@@ -210,6 +212,17 @@ def generate(  # type: ignore[no-untyped-def]
         drawn = _word(row_key, row_counter) % aux.to(tl.uint32)
         place = tl.load(places_ptr + drawn.to(tl.int64))
         value = tl.where(position == place, _number(t + LAST), value)
+    if code == MIXED:
+        large = value * _number(t + LAST)
+        drawn = _word(row_key, row_counter) % (row_counter * 0 + MIXED_KINDS)
+        kind = tl.where(row < tl.load(t + OTHER), aux, drawn.to(tl.int64))
+        value = tl.where(kind == 1, 0.0, value)
+        # 2**-4, exact as any scaling here.
+        whole = tl.floor(large * _power(position * 0 - 4))
+        value = tl.where(kind == 2, whole, value)
+        value = tl.where(kind == 3, large, value)
+        below = _number(t + LAST) * -2.0 - tl.abs(value)
+        value = tl.where(kind == 4, below, value)
     if code == PERMUTATION:
         place = (row * aux + tl.load(t + OTHER)) % size
         value = (position == place).to(tl.float64)

@@ -41,10 +41,12 @@ class ReportKind:
     Attributes:
         document: makes it at the end, whole or not at all.
         stream: given its file, returns what takes each event as it comes.
+        of_one: whether it is of one finding.
     """
 
     document: Document | None = None
     stream: "Callable[[TextIO], Callable[[Event], None]] | None" = None
+    of_one: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Markdown: a run on one short page, such as the summary of a CI job."""
 
-import re
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -10,9 +9,9 @@ from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, headline
 from kfuzz.report.kinds import ReportKind
+from kfuzz.report.layout import code, fence, inert
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.summary import barely, nothing_compared
-from kfuzz.report.text import one_line
 
 MAX_BYTES: Final = 1_000_000
 """A job summary may have 1 MiB; what is longer is shown nowhere."""
@@ -21,7 +20,6 @@ MAX_BYTES: Final = 1_000_000
 _RESERVED: Final = 500
 # Where the page may end; no text of a finding has it, for it is a control character.
 _CUT: Final = "\f"
-_MAX_LINE: Final = 2_000
 # Findings written out; of the others their line in the table says enough.
 _WRITTEN_OUT: Final = 50
 
@@ -44,7 +42,7 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
             not (s.known or s.finding.state is State.FIXED) for s in run.findings
         )
         found.insert(0, "no violation confirmed" if unsettled else "no violation")
-    environment.filters |= {"text": _text, "code": _code, "html": escape}
+    environment.filters |= {"text": inert, "code": code, "html": escape}
     whole = environment.get_template("run.md").render(
         run=run,
         headline=", ".join(found),
@@ -92,27 +90,7 @@ def _details(shown: Shown, root: Path, options: str) -> tuple[str, str, str]:
     """Return a finding's heading and text, and the fence that encloses the text."""
     made = view(shown, options, root=root)
     body = "\n".join(finding_lines(made, Depth.MEDIUM))
-    return f"{made.summary} ({made.title})", body, _fence(body)
-
-
-def _text(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line, in a table too."""
-    shown = one_line(text)[:_MAX_LINE]
-    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]{}#|~!@])", r"\\\1", shown)
-
-
-def _code(text: str) -> str:
-    """Return text as code, on one line, in a table too."""
-    shown = one_line(text)[:_MAX_LINE].replace("|", "\\|")
-    fence = _fence(shown, least=1)
-    room = " " if "`" in shown else ""
-    return f"{fence}{room}{shown}{room}{fence}"
-
-
-def _fence(text: str, *, least: int = 3) -> str:
-    longest = max(map(len, re.findall(r"`+", text)), default=0)
-    return "`" * max(longest + 1, least)
+    return f"{made.summary} ({made.title})", body, fence(body)
 
 
 KIND: Final = ReportKind(document)

@@ -1,164 +1,19 @@
-"""The families of values, of integers, truth values and indices: one declaration each.
-
-Each family exists because it exposes a class of faults that random normal data hides.
-Strategies read from here what is drawn how often. `kfuzz.execution.values` makes the
-values: of a floating family from the row of a table that its formula gives, on the host
-(`formula`) and by a compiled kernel (`fused_kernel`); of the others from an expression.
-
-A formula says in columns what is made of one tensor. Most are one expression of drawn
-integers k and e,
-
-    value = (A + k * B) * C * 2**e * (1 or -1);
-
-the rest have a code of their own. Streams are numbered within each family, which never
-draws more than one value from a stream.
-"""
+"""The families of floating numbers: each a formula, and its declaration below."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits
 from kfuzz.core.tiles import edges
-
-
-class Column(IntEnum):
-    """What a row of the table says; 0 where a formula gives nothing, B and C 1.
-
-    Columns of `KEYS` name a stream, those of `REALS` are float64, all others integers.
-    """
-
-    CODE = 0
-    KEY = 1
-    EXPONENT_KEY = 2
-    SIGN_KEY = 3
-    ROW_KEY = 4
-    # The word of an element is that of row * ROW_STEP + position * STEP.
-    ROW_STEP = 5
-    STEP = 6
-    # k is normal in 2**-31 (MODE 1), its magnitude (2), or (0) START + POSITION *
-    # position + FACTOR * (word mod COUNT) + (word of the row mod ROW_COUNT); COUNT 0
-    # for 2**32.
-    MODE = 7
-    START = 8
-    POSITION = 9
-    FACTOR = 10
-    COUNT = 11
-    ROW_COUNT = 12
-    # e is LEAST + (word >> SHIFT) mod EXPONENTS; 0 where EXPONENTS is 0.
-    EXPONENTS = 13
-    LEAST = 14
-    SHIFT = 15
-    SIGNED = 16
-    A = 17
-    B = 18
-    C = 19
-    HAS_FIRST = 20
-    FIRST = 21
-    HAS_LAST = 22
-    LAST = 23
-    # Whether the value is rounded to the format, or k is its bits but for the sign.
-    ROUNDED = 24
-    RAW = 25
-    # One element that is overwritten, one more than its number, and its bits.
-    SPOT = 26
-    SPOT_BITS = 27
-    AUX = 28
-    OTHER = 29
-    # From here on elements that are overwritten, by their place among those of the
-    # item: one more than it, and their bits, in turn.
-    PLANTS = 30
-
-
-SLOTS: Final = 3
-"""How many elements a row can overwrite besides the formula."""
-COLUMNS: Final = Column.PLANTS + 2 * SLOTS
-KEYS: Final = (Column.KEY, Column.EXPONENT_KEY, Column.SIGN_KEY, Column.ROW_KEY)
-REALS: Final = (Column.A, Column.B, Column.C, Column.FIRST, Column.LAST)
-
-
-class Code(IntEnum):
-    """What a formula has besides the expression, or in its place."""
-
-    PLAIN = 0
-    TIES = 1
-    BALANCED = 2
-    WALK = 3
-    CANCEL = 4
-    ONE_HOT = 5
-    PERMUTATION = 6
-    HADAMARD = 7
-    MASKED = 8
-    MASKED_ROWS = 9
-    INFINITIES = 10
-    EDGE = 11
-    NOTHING = 12  # the item is left as it is
-
-
-# Per column a number, or an array with one per item. `Draw` is `generator.Grid`: what
-# it picks is an array with a number per item too.
-Row: TypeAlias = dict[Column, Any]
-Draw: TypeAlias = Any
-
-
-@dataclass(frozen=True)
-class Family:
-    """A way to generate the values of a tensor.
-
-    Attributes:
-        name: as recipes spell it.
-        group: "plain", "exact" (results are exactly representable, so any
-            error shows), "extreme" (offsets and magnitudes), "order" (the
-            place of the large values matters), "special" (holds NaN, Inf or
-            signed zeros) or "structured" (matrices); of integer data "integer",
-            of truth values "bool"; of indices "index" (all below their bound) or
-            "hostile" (some are not).
-        purpose: the faults it exposes.
-        make: of floating families the row of the table, of others the values,
-            from a grid; of hostile ones the value that spoils valid indices. None
-            for what copies another argument.
-        odds: how often it is drawn for an argument of a role ("weight", "variance",
-            "mask", "integer"), where that is not once, or never for masks.
-        finite: whether no value is NaN or infinite.
-        stretched: whether an element depends on its number alone, so that any part
-            of a tensor can be made without the rest.
-        cancels: whether it cancels where a mean is taken out of the data.
-    """
-
-    name: str
-    group: str
-    purpose: str
-    make: Callable[..., Any] | None = field(repr=False)
-    odds: Mapping[str, int] = field(default_factory=dict)
-    finite: bool = True
-    stretched: bool = False
-    cancels: bool = False
-
-
-def infinity_bits(dtype: str, *, negative: bool = False) -> int:
-    """Return the bits of an infinity, or of the greatest value if it has none."""
-    d = DTYPES[dtype]
-    sign = int(negative) << (8 * d.itemsize - 1)
-    if d.has_inf:
-        return number_to_bits(math.inf, dtype) | sign
-    return (canonical_nan(dtype) - 1) | sign
-
-
-def nan_bits(dtype: str, variant: int) -> int:
-    """Return a quiet NaN: plain, negative, with payload, or both (0 to 3).
-
-    The payload is the greatest, which GPUs make and to which rounding adds a carry,
-    or the least, which narrowing drops. Formats with a single NaN have none.
-    """
-    d = DTYPES[dtype]
-    bits = canonical_nan(dtype) | (variant & 1) << (8 * d.itemsize - 1)
-    if not variant & 2 or not d.has_inf:
-        return bits
-    quiet = canonical_nan(dtype) ^ infinity_bits(dtype)
-    return bits | (1 if variant & 1 else quiet - 1)
-
+from kfuzz.core.value_families.table import (
+    Code,
+    Column,
+    Draw,
+    Family,
+    Row,
+    by_name,
+    infinity_bits,
+    nan_bits,
+)
 
 # What formulas are made of.
 
@@ -415,6 +270,44 @@ def _ninf_all(d: Draw) -> Row:
     return _normal(d) | {Column.CODE: Code.MASKED_ROWS, Column.EXPONENT_KEY: 19}
 
 
+def _scaled(d: Draw) -> Row:
+    """Normal times 2 to 16, one factor for the tensor.
+
+    Products of two such are 4 to 256 times as large, as the scores of attention are
+    where training went far: an operand rounded once too often shows in exp of them.
+    """
+    factor = d.entry((2.0, 3.0, 4.0, 6.0, 8.0, 11.0, 16.0), 3)
+    return _normal(d) | {Column.B: factor * 2.0**-31}
+
+
+def _far_rows(d: Draw) -> Row:
+    """One value per row, of either sign, from 2**7 to half the greatest number.
+
+    For half of the seeds to 2**18 at most: of sums of what is larger the bounds admit
+    anything.
+    """
+    least = min(7, d.top - 2)
+    span = d.entry((min(11, d.top - least), d.top - least), 4)
+    one = {Column.ROW_STEP: 1, Column.STEP: 0}
+    level = {Column.EXPONENT_KEY: 2, Column.LEAST: least, Column.EXPONENTS: span}
+    return _fraction(d, 1.0, 1.0) | level | one | _signs(3)
+
+
+MIXED_KINDS: Final = 5
+"""Of rows: normal, zeros, integers, large, far below zero."""
+
+
+def _mixed_rows(d: Draw) -> Row:
+    """Rows of several kinds behind one, half, or all but one that are of a tame kind.
+
+    A tame kind is one of the first three of `MIXED_KINDS`.
+    """
+    first = d.entry((1, max(1, d.rows // 2), max(1, d.rows - 1)), 6)
+    kinds = {Column.CODE: Code.MIXED, Column.AUX: d.pick(7, 3), Column.OTHER: first}
+    scale = 2.0 ** min(6, d.top - 3)
+    return _normal(d) | kinds | {Column.ROW_KEY: 5, Column.LAST: scale}
+
+
 def _permutation(d: Draw) -> Row:
     """One 1 per row, in different places for up to n rows."""
     step = d.coprime(1 + d.pick(0, d.n), d.n)
@@ -437,15 +330,11 @@ def _infinities(d: Draw) -> Row:
     return _spot(d, [infinity_bits(d.fmt.name, negative=sign) for sign in signs])
 
 
-def _by_name(*families: Family) -> dict[str, Family]:
-    return {family.name: family for family in families}
-
-
 # Weights, biases and variances hold mostly what is tame; an additive mask holds -Inf
 # whatever a kernel declares of its data.
 _TAME: Final = 31
 
-FAMILIES: Final = _by_name(
+FAMILIES: Final = by_name(
     Family(
         "randn", "plain", "baseline", _normal, {"weight": _TAME, "mask": 1},
         stretched=True,
@@ -469,19 +358,23 @@ FAMILIES: Final = _by_name(
     ),
     Family(
         "exact_int", "exact", "any lost bit, in every order",
-        _exact_int, {"weight": _TAME, "mask": 1},
+        _exact_int, {"weight": _TAME, "mask": 1}, beside="exact",
     ),
     Family(
-        "exact_walk", "exact", "any lost bit behind large partial sums", _exact_walk
+        "exact_walk", "exact", "any lost bit behind large partial sums",
+        _exact_walk, beside="exact",
     ),
     Family(
         "powers", "exact", "powers of two: products and scaling are exact",
-        _powers, {"weight": _TAME}, stretched=True,
+        _powers, {"weight": _TAME}, stretched=True, beside="exact",
     ),
     Family(
-        "balanced", "exact", "plus and minus c: mean 0, variance c*c exactly", _balanced
+        "balanced", "exact", "plus and minus c: mean 0, variance c*c exactly",
+        _balanced, beside="exact",
     ),
-    Family("ties", "exact", "repeated values: ties of maxima", _ties),
+    Family(
+        "ties", "exact", "repeated values: ties of maxima", _ties, beside="exact"
+    ),
     Family("absorb", "order", "a large head stops a narrow accumulator", _absorb),
     Family("cancel", "order", "large mirrored pairs: reordering, partials", _cancel),
     Family("ramp", "order", "rising scores: online rescaling", _ramp),
@@ -536,156 +429,17 @@ FAMILIES: Final = _by_name(
     Family(
         "edge_big", "order", "an element at a tile edge dominates: seams", _edge_big
     ),
-)  # fmt: skip
-
-
-def _int_uniform(grid: Draw, least: int) -> Any:
-    low = grid.words(0)
-    return low if least >= -(1 << 31) else (grid.words(1) << 32) | low
-
-
-# Of integer data, such as the codes of quantized numbers: from a grid and the least
-# integer, int64 of which the lower bits are meant.
-INTEGER_FAMILIES: Final = _by_name(
     Family(
-        "int_uniform", "integer", "baseline: the whole range of the dtype",
-        _int_uniform, {"integer": 2},
+        "scaled", "extreme", "2 to 16 times normal: operands rounded once too often",
+        _scaled, beside="scaled",
     ),
     Family(
-        "int_small", "integer", "-8 to 7: what is exact in every format",
-        lambda grid, least: grid.words(0) % 16 + max(-8, least),
+        # Products with what has one sign are whole rows at a far level too.
+        "far_rows", "extreme", "rows at a far level: finite numbers for -Inf",
+        _far_rows, beside="plain",
     ),
-    Family("int_zeros", "integer", "all 0", lambda grid, least: grid.position * 0),
     Family(
-        "int_ends", "integer", "the least and the greatest: clamping, signs",
-        lambda grid, least: -(grid.words(0) & 1) ^ least,
+        "mixed_rows", "extreme", "rows of several kinds: ways chosen from a sample",
+        _mixed_rows,
     ),
 )  # fmt: skip
-
-# Of truth values: not 0 where true.
-BOOL_FAMILIES: Final = _by_name(
-    Family(
-        "bool_random", "bool", "baseline: either, half and half",
-        lambda grid: grid.words(0) >> 31,
-    ),
-    Family(
-        "bool_mostly_true", "bool", "1 in 16 false", lambda grid: grid.words(0) % 16
-    ),
-    Family(
-        "bool_mostly_false", "bool", "1 in 16 true",
-        lambda grid: grid.words(0) % 16 == 0,
-    ),
-    Family(
-        "bool_all_true", "bool", "nothing is left out",
-        lambda grid: grid.position >= 0,
-    ),
-    Family(
-        "bool_all_false", "bool", "everything is left out",
-        lambda grid: grid.position < 0,
-    ),
-    Family(
-        "bool_one_true", "bool", "one of each row: all but one left out",
-        lambda grid: grid.position == grid.row_words(0) % grid.n,
-    ),
-    Family(
-        "bool_alternating", "bool", "neighbours differ: packed, shared loads",
-        lambda grid: (grid.row + grid.position + grid.laid(grid.pick(0, 2))) & 1,
-    ),
-    Family(
-        "bool_tail", "bool", "the last of each row alone: tail masks",
-        lambda grid: grid.position == grid.n - 1,
-    ),
-)  # fmt: skip
-
-
-def _sorted(grid: Draw, bound: int) -> Any:
-    """Rising along the axis from 0 to at most bound - 1, each row shifted."""
-    return (grid.position * bound + grid.row_words(0) % bound) // grid.n
-
-
-def _permuted(grid: Draw, bound: int) -> Any:
-    """Consecutive elements step through all values before one repeats."""
-    multiplier = grid.laid(grid.coprime(1 + grid.pick(0, bound), bound))
-    flat = grid.row * grid.n + grid.position
-    return (flat * multiplier + grid.laid(grid.pick(1, bound))) % bound
-
-
-# Of indices below a bound n: from a grid and n; a hostile value from n, the least and
-# the greatest integer.
-INDEX_FAMILIES: Final = _by_name(
-    Family(
-        "index_uniform", "index", "baseline",
-        lambda grid, bound: grid.words(0) % bound,
-    ),
-    Family(
-        "index_first", "index", "all 0: the first row or class",
-        lambda grid, bound: grid.position * 0,
-    ),
-    Family(
-        "index_last", "index", "all n-1: tail masks of what is indexed",
-        lambda grid, bound: grid.position * 0 + (bound - 1),
-    ),
-    Family(
-        "index_sorted", "index", "rising: coalesced and blocked reads", _sorted
-    ),
-    Family(
-        "index_reversed", "index", "falling: assumed order",
-        lambda grid, bound: bound - 1 - _sorted(grid, bound),
-    ),
-    Family(
-        "index_equal", "index", "one value: duplicates, atomics",
-        lambda grid, bound: grid.position * 0 + grid.laid(grid.pick(0, bound)),
-    ),
-    Family("index_permuted", "index", "each value once where possible", _permuted),
-    Family(
-        "index_edges", "index", "0, n-1 and the edges of tiles of n",
-        lambda grid, bound: grid.places(edges(bound), grid.words(0)),
-    ),
-    Family(
-        "index_negative", "hostile", "-1: wraps, or reads before the start",
-        lambda bound, least, greatest: -1,
-    ),
-    Family(
-        "index_bound", "hostile", "n: one past the end, padded columns",
-        lambda bound, least, greatest: bound,
-    ),
-    Family(
-        "index_beyond", "hostile", "n+1: two past the end",
-        lambda bound, least, greatest: bound + 1,
-    ),
-    Family(
-        "index_least", "hostile", "the least integer: overflowing offsets",
-        lambda bound, least, greatest: least,
-    ),
-    Family(
-        "index_greatest", "hostile", "the greatest one: overflowing offsets",
-        lambda bound, least, greatest: greatest,
-    ),
-)  # fmt: skip
-
-STRETCHED: Final = tuple(f.name for f in FAMILIES.values() if f.stretched)
-COPIES: Final = frozenset(f.name for f in FAMILIES.values() if f.make is None)
-"""Families that make an argument of another one."""
-
-
-def is_hostile(family: str) -> bool:
-    """Whether a family holds indices that are not below their bound."""
-    return family in INDEX_FAMILIES and INDEX_FAMILIES[family].group == "hostile"
-
-
-def families_of(dtype: str, below: str = "") -> tuple[str, Mapping[str, Family]]:
-    """Return what kind of values an argument holds, and the families of it.
-
-    Args:
-        dtype: of the argument.
-        below: for indices the dimension whose size they stay below.
-    """
-    if below:
-        return "index", INDEX_FAMILIES
-    match DTYPES[dtype].kind:
-        case "bool":
-            return "bool", BOOL_FAMILIES
-        case "int" | "uint":
-            return "integer", INTEGER_FAMILIES
-        case _:
-            return "value", FAMILIES

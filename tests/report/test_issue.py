@@ -1,0 +1,154 @@
+"""`kfuzz report issue=FILE ID`: what a maintainer is told, and that it can be run."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from kfuzz.app import main
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.finding import Target
+from kfuzz.report.kinds import issue
+from tests.helpers.command_line import paragraph, stored
+from tests.helpers.events import saved
+from tests.helpers.findings import finding
+from tests.helpers.reported import HOSTILE, gathered, hostile
+
+ROOT = Path(__file__).parents[2]
+INCIDENT = "incident_silent_index-C-EXC-02-a26c02bd"
+
+
+def tokens(text: str) -> list[Token]:
+    reader = MarkdownIt("commonmark", {"html": True}).enable("table")
+    blocks = reader.parse(text)
+    return [t for block in blocks for t in (block, *(block.children or ()))]
+
+
+def script_of(text: str) -> str:
+    (made,) = [t.content for t in tokens(text) if t.info == "python"]
+    return str(made)
+
+
+def issue_of(made: object) -> str:
+    return issue.document(gathered([saved(made, "done")]))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The issue on an incident that the project's corpus holds."""
+    monkeypatch.chdir(ROOT)
+    file = tmp_path / "issue.md"
+    assert main(["report", f"issue={file}", INCIDENT]) == 0
+    return file.read_text()
+
+
+def test_an_issue_says_what_where_why_and_with_which_versions(incident: str) -> None:
+    line = 1 + ROOT.joinpath("contracts/witnesses/incidents.py").read_text().split(
+        "def incident_silent_index"
+    )[0].count("\n")
+    for said in (
+        "# incident\\_silent\\_index: out-of-bounds index accepted\n",
+        "actual    returns although indices = 1 is not below V = 1\n",
+        "expected  out-of-bounds indices are handled as declared\n",
+        "          indices: int64[] contiguous = 1\n",
+        f"`contracts/witnesses/incidents.py:{line}`",
+        "## Probable cause\n\n- fails also as float16, as bfloat16\n",
+        "| torch | 2.13.0+cpu |\n| triton | 3.9.0 |\n",
+        "| device | in Triton's interpreter |",
+        f"as `{INCIDENT}`. Status: confirmed in fresh processes.\n",
+    ):
+        assert said in incident
+    assert re.search(r"\| kfuzz \(installed now\) \| \d", incident)
+
+
+def test_its_script_fails_as_it_says(incident: str, tmp_path: Path) -> None:
+    file = tmp_path / "repro.py"
+    file.write_text(script_of(incident))
+    made = subprocess.run(
+        [sys.executable, str(file)],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert made.returncode == 1, made.stderr
+    assert made.stdout == "FAILS: it returns although an index is out of bounds\n"
+    assert "Exit code 1: it still fails; 0: it passes." in incident
+
+
+def test_no_text_of_a_finding_is_markup() -> None:
+    made = replace(hostile(), fingerprint=replace(hostile().fingerprint, torch=HOSTILE))
+    every = tokens(issue_of(made))
+    markup = {t.content.strip() for t in every if t.type.startswith("html")}
+    assert markup == {"<details><summary>trace</summary>", "</details>"}
+    assert not any("\x1b" in t.content for t in every)
+    assert not {"link_open", "image", "em_open"} & {t.type for t in every}
+    compile(script_of(issue_of(made)), "repro.py", "exec")
+
+
+def test_packages_that_the_file_of_a_kernel_imports_have_their_version(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "1.5"\n'
+    )
+    (tmp_path / "k.py").write_text("import os\nfrom jinja2.ext import Extension\n")
+    made = finding(target=Target("k.py", "softmax"))
+    text = issue.document(gathered([saved(made, "done")]), root=tmp_path)
+    assert "| mine (installed now) | 1.5 |" in text
+    assert re.search(r"\| Jinja2 \(installed now\) \| 3\.\d", text, re.IGNORECASE)
+
+
+def test_where_there_is_no_script_it_says_why() -> None:
+    assert "values are not explicit" in issue_of(finding(case=finding().first))
+    assert "no importable home" in issue_of(finding(target=Target("", "softmax")))
+    large = finding(n=9000, declaration=Declaration())
+    text = issue_of(large)
+    assert f"`kfuzz replay {large.id} --script repro.py` writes it" in text
+    assert len(text) < 10_000
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("issue=a.md", "is of one finding, and there are 2"),
+        ("issue=a.md", "write `kfuzz report issue=a.md ID` with one of: "),
+        ("issue=a.md so", "'so' is the beginning of 2 ids"),
+        ("issue=a.md none", "'none' is no finding's id"),
+        ("issue=a.md softmax- soft_min-", "is of one finding, and there are 2"),
+    ],
+)
+def test_one_finding_is_named(
+    project: Path, words: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kernel in ("softmax", "soft_min"):
+        assert stored(project, kernel=kernel).id.startswith(f"{kernel}-")
+    assert main(["report", *words.split()]) == ExitCode.USAGE
+    assert what in paragraph(capsys)
+    assert not Path("a.md").exists()
+
+
+@pytest.mark.usefixtures("project")
+def test_an_id_may_be_left_out_or_its_end_and_holds_for_every_kind(
+    project: Path,
+) -> None:
+    found = stored(project)
+    assert main(["report", "issue=a.md"]) == 0
+    other = stored(project, kernel="other")
+    assert main(["report", "issue=b.md", "markdown=r.md", "softm"]) == 0
+    assert Path("a.md").read_text() == Path("b.md").read_text()
+    assert found.id in Path("r.md").read_text()
+    assert other.id not in Path("r.md").read_text()
+
+
+@pytest.mark.usefixtures("project")
+def test_a_run_makes_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "a.py", "--report", "issue=a.md"]) == ExitCode.USAGE
+    fix = "make it afterwards: `kfuzz report issue=a.md ID`"
+    assert fix in paragraph(capsys)
