@@ -13,8 +13,8 @@ from kfuzz.core.dtypes import DTYPES, FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.numerics.formats import FORMATS, WHOLE
 from kfuzz.numerics.domains import fitted, has_numbers, holds
+from kfuzz.numerics.formats import FORMATS, WHOLE
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
@@ -224,13 +224,12 @@ class Operator:
             if name not in self.outputs:
                 fix = suggestion(name, self.outputs)
                 raise BindingError(f"{name!r} is no output", where=where, fix=fix)
-            if dtype not in (*FORMATS, *WHOLE) or dtype not in DTYPES:
+            known = [d for d in DTYPES if d in (*FORMATS, *WHOLE)]
+            if dtype not in known:
                 raise BindingError(
                     f"{name}: unknown dtype {dtype!r}",
                     where=where,
-                    fix=suggestion(
-                        dtype, [d for d in DTYPES if d in (*FORMATS, *WHOLE)]
-                    ),
+                    fix=suggestion(dtype, known),
                 )
         whole = [n for n, d in made.items() if d in WHOLE and n not in self.integers]
         object.__setattr__(self, "results", MappingProxyType(made))
