@@ -383,6 +383,21 @@ class Operator:
             inputs[name] = replace(parameter, default=value, domain=())
         return replace(self, inputs=inputs)
 
+    def unfolded(self, **dims: str) -> "Operator":
+        """Return the operator at another rank: `ops.group_norm.unfolded(L="H W")`.
+
+        See `kfuzz.contracts.unfolded`.
+
+        Args:
+            dims: by dimension the names that stand for it, "" for none.
+
+        Raises:
+            BindingError: where a dimension cannot be replaced.
+        """
+        from kfuzz.contracts.unfolded import unfolded
+
+        return unfolded(self, dims)
+
     def fitted(self, case: Case, values: "Mapping[str, Tensor]") -> dict[str, Any]:
         """Return changed values put back into the domain; those in it as they are.
 
