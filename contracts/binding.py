@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, Unpack, cast, overload
 from typing_extensions import ParamSpec, TypeVar
 
 from kfuzz.contracts.forms import Form, fitted, form_of
+from kfuzz.contracts.lists import gathering
 from kfuzz.contracts.operator import Operator, padded
 from kfuzz.core.declaration import Claims, Declaration
 from kfuzz.core.errors import BindingError
@@ -245,6 +246,7 @@ def fit(
     if operator.written and "nonfinite" in claims:
         operator = replace(operator, written=declaration.nonfinite != "propagate")
     function = fitted(form, operator, declaration, where)
+    function = gathering(function, tuple(operator.tensors), operator.lists)
     return BoundKernel(
         function,
         name=label,
