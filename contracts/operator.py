@@ -26,6 +26,7 @@ from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
     IndexParameter,
+    ListParameter,
     Parameter,
     ScalarParameter,
     SizeParameter,
@@ -239,7 +240,8 @@ class Operator:
     def scalars(self) -> dict[str, ScalarParameter | SizeParameter | DimParameter]:
         """The scalar, size and dimension parameters, in order."""
         items = self.inputs.items()
-        return {n: p for n, p in items if not isinstance(p, TensorParameter)}
+        others = (TensorParameter, ListParameter)
+        return {n: p for n, p in items if not isinstance(p, others)}
 
     @property
     def dim(self) -> str | None:
@@ -480,10 +482,10 @@ class Operator:
             if case.scalars[name] not in scalar.values(declaration.dtypes):
                 return False
         for name, index in self.indices.items():
-            spec = case.tensors.get(name)
-            if spec is None or (OFFSETS in index.domain):
+            held = case.tensors.get(name)
+            if held is None or OFFSETS in index.domain:
                 continue
-            if spec.numel and case.bound(spec) < 1:
+            if held.numel and case.bound(held) < 1:
                 return False  # no index is valid
         rank = len(case.lead.shape)
         if self.dim is not None:

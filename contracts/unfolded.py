@@ -97,7 +97,8 @@ def _flat_oracle(
 ) -> Callable[..., Any]:
     @functools.wraps(oracle)
     def unfolding(*given: "Tensor | None", **scalars: Any) -> Any:
-        flat, own = [], {}
+        flat: list[Tensor | None] = []
+        own: dict[Shape, Shape] = {}
         for x, parameter in zip(given, parameters, strict=False):
             if x is not None:
                 shape = _flat_shape(x.shape, parameter, dims)
@@ -120,7 +121,8 @@ def _flat_model(
 ) -> Callable[[Problem], Any]:
     @functools.wraps(model)
     def unfolding(problem: Problem) -> Any:
-        flat, own = {}, {}
+        flat: dict[str, Tensor] = {}
+        own: dict[Shape, Shape] = {}
         for name, x in problem.tensors.items():
             shape = _flat_shape(x.shape[1:], tensors[name], dims)
             own.setdefault(shape, tuple(x.shape))

@@ -329,14 +329,14 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
         axes = shapes.axes[name]
         axis = axes.index(shapes.large) - len(axes) if shapes.large in axes else -1
         own = seed | index << values.SEED_BITS
-        index = domain.indices.get(name)
-        kind = domain.tensors[name].dtype or (index_dtype if index else dtype)
-        if index and OFFSETS in index.domain:
+        chooses = domain.indices.get(name)
+        kind = domain.tensors[name].dtype or (index_dtype if chooses else dtype)
+        if chooses and OFFSETS in chooses.domain:
             axis = -1
         spec = _spec(domain, name, chosen, axes, axis, kind, own)
-        if index:
+        if chooses:
             known = {**domain.defaults, **scalars}
-            spec = _as_indices(index, spec, known.get(index.ignored))
+            spec = _as_indices(chooses, spec, known.get(chooses.ignored))
         tensors[name] = spec
     return with_surroundings(Case(tensors, scalars), domain.declaration)
 
