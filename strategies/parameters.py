@@ -341,7 +341,7 @@ def masks(dims: str, *, kind: str = "", optional: bool = False) -> TensorParamet
         dims: as of `TensorParameter`, like optional.
         kind: "causal": true up to the diagonal of the last two dimensions; "padding":
             true elements in front of every row; "blocks": squares along that diagonal;
-            "" for any truth values, these among them.
+            "" for any truth values.
         optional: whether an implementation may do without it.
 
     Raises:
