@@ -408,7 +408,8 @@ class Operator:
         selects by indices, those of the indices.
         """
         axes = self._remaining_axes(case)
-        indices = [s.axes for s in case.tensors.values() if s.below]
+        every = case.tensors.values()
+        indices = [s.axes for s in every if s.below and not s.domain]
         if indices and self.reduced_size(case) is None:
             return {axis: case.dims[axis] for axis in indices[0]}
         if len(axes) == len(case.lead.axes) > 1:
