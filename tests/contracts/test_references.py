@@ -1,8 +1,10 @@
 """`kfuzz.reference` with what real kernels take: each kind, right and wrong."""
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,13 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
+from kfuzz.engine.reduce.fitting import fitted
+from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.execution.values.fills import in_domain, logical_values
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.comparator.compare import compare_members
 from kfuzz.numerics.formats import FORMATS
-from tests.helpers.in_process import InProcess, drawn, first_failing, taken_to_minimum
+from tests.helpers.in_process import InProcess, drawn
 
 HOST = torch.device("cpu")
 PAGE = Path(__file__).parents[2] / "contracts" / "operators" / "BINDING.md"
@@ -316,14 +320,27 @@ def test_a_wrong_kernel_is_found_and_its_minimum_is_a_valid_case(kind: str) -> N
     tried = KINDS[kind]
     kernel = tried.bound(tried.wrong, f"wrong_{kind}")
     runner = InProcess(kernel, budget="interpret")
-    failing = first_failing(runner, drawn(kernel, 60, budget="interpret"))
-    assert failing is not None
-    least = taken_to_minimum(runner, *failing).case
-    assert kernel.operator.admits(least, kernel.declaration)
-    assert all(in_domain(least, name) for name in least.tensors)
-    assert {axis: least.dims[axis] for axis in least.dims} == {
-        axis: n for axis, n in tried.least.items() if axis in least.dims
-    }
+
+    def fails(case: Case) -> bool:
+        return runner.evaluator.judge(case, Depth.SEARCH).failure is not None
+
+    def first(cases: Sequence[Case]) -> int | None:
+        return next((i for i, case in enumerate(cases) if fails(case)), None)
+
+    failing = next(c for c in drawn(kernel, 60, budget="interpret") if fails(c))
+
+    def admits(case: Case) -> bool:
+        kept = all(in_domain(case, name) for name in case.tensors)
+        return kept and kernel.operator.admits(case, kernel.declaration)
+
+    least, _ = reduce_case(
+        runner.pin(failing), first, admits, deadline=math.inf,
+        fitted=partial(fitted, kernel.operator),
+    )  # fmt: skip
+    assert admits(least)
+    assert fails(least)
+    wanted = {axis: n for axis, n in tried.least.items() if axis in least.dims}
+    assert least.dims == wanted
 
 
 def test_the_page_is_followed() -> None:
@@ -337,9 +354,10 @@ def test_the_page_is_followed() -> None:
         names: dict[str, Any] = {"__name__": f"page_{broken}"}
         exec(compile(text, str(PAGE), "exec"), names)
         kernel = names["my_decayed_sums"]
-        runner = InProcess(kernel, budget="interpret")
+        judge = InProcess(kernel, budget="interpret").evaluator.judge
         cases = drawn(kernel, 30, budget="interpret")
-        assert (first_failing(runner, cases) is not None) is broken
+        failures = (judge(case, Depth.SEARCH).failure for case in cases)
+        assert any(f is not None for f in failures) is broken
 
 
 # Relations and offsets shrink together ---------------------------------------------
@@ -384,8 +402,9 @@ def test_integers_bound_indices_and_name_sizes() -> None:
         return (made + tokens).to(x.dtype)
 
     kernel = kfuzz.kernel(operator, name="counts")(same)
-    runner = InProcess(kernel, budget="interpret")
-    assert first_failing(runner, drawn(kernel, 40, budget="interpret")) is None
+    judge = InProcess(kernel, budget="interpret").evaluator.judge
+    cases = drawn(kernel, 40, budget="interpret")
+    assert all(judge(case, Depth.SEARCH).failure is None for case in cases)
     assert seen == {1, 3, 8}
 
 
