@@ -465,6 +465,9 @@ class Operator:
                 return False
             if spec.domain != parameter.domain:
                 return False
+            steps = zip(spec.shape, spec.element_strides, strict=True)
+            if not parameter.repeats and any(n > 1 and not step for n, step in steps):
+                return False
             if not _fits(parameter.dims, spec.axes):
                 return False
             if parameter.variadic and len(spec.shape) > MAX_RANK:

@@ -274,7 +274,9 @@ class _Domain:
         found = [p.below for p in self.indices.values() if p.below in every]
         named = 1 if self.indices else 2
         for parameter in self.tensors.values():
-            found += parameter.names[-named:]
+            # A ragged batch has few parts, and what a reference does goes over them.
+            if OFFSETS not in parsed(parameter.domain).words:
+                found += parameter.names[-named:]
         return tuple(dict.fromkeys(found))
 
     def _plan(
@@ -394,7 +396,7 @@ def _choice(
         shape,
         declaration,
         span=domain.span,
-        inplace=name in declaration.inplace,
+        inplace=name in declaration.inplace or not parameter.repeats,
     )
     return _Choice(
         shape,

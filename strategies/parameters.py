@@ -108,6 +108,12 @@ class TensorParameter:
         return f"{dtype}{self.role} tensor [{self.dims}]{lack}{self.kept_to}{note}"
 
     @property
+    def repeats(self) -> bool:
+        """Whether several indices may be one element in memory (a stride of 0)."""
+        parts = parsed(self.domain)
+        return not parts.words and not parts.axis
+
+    @property
     def kept_to(self) -> str:
         """The domain in words, "" where there is none."""
         if not self.domain:

@@ -112,9 +112,13 @@ class Coverage:
         """Return how often each layout should have come in the first cases."""
         claims, expected = kernel.declaration, defaultdict[str, float](float)
         name = self._data_name(kernel)
+        parameter = kernel.operator.tensors.get(name)
+        apart = name in claims.inplace or (
+            parameter is not None and not parameter.repeats
+        )
         for spec in self._first:
             seed = spec.fill.seed if spec.fill else 0
-            options = layout_options(spec.shape, claims, inplace=name in claims.inplace)
+            options = layout_options(spec.shape, claims, inplace=apart)
             for kind, times in Counter(options).items():
                 strides, offset = build(kind, spec.shape, seed, spec.dtype, claims)
                 made = TensorSpec(
