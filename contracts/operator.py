@@ -55,11 +55,11 @@ class Operator:
     Attributes:
         name: e.g. "softmax".
         inputs: ordered parameters: `kfuzz.strategies.tensors`, `indices`,
-            `masks`, `scalar`, `dtype`, `dim`.
+            `offsets`, `masks`, `lists`, `scalar`, `size`, `longest`, `dtype`, `dim`.
         oracle: plain torch function of float64 copies of the tensors (int64
-            ones of indices, masks as they are; positional, in order) and the
-            scalars (keywords, dtypes by name); returns one float64 tensor, or a
-            tuple in the order of `outputs`.
+            ones of integers, masks as they are; positional, in order) and the
+            scalars (keywords, dtypes by name); returns one tensor, float64, of integers
+            or of truth values, or a tuple in the order of `outputs`.
         error_model: how much a result may differ: `kfuzz.numerics.elementwise(...)`,
             or a function from a `Problem` to the acceptance of the output, or of each
             output by name; None for the running-error shadow of the oracle.

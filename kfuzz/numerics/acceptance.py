@@ -26,7 +26,7 @@ class Problem:
     """The very inputs a kernel was given, as the oracle sees them.
 
     Attributes:
-        tensors: float64 copies (of indices int64 ones, of masks the masks) by
+        tensors: float64 copies (of integers int64 ones, of masks the masks) by
             parameter name, shape [members, *shape]; absent where the
             implementation omits an optional argument.
         scalars: scalar arguments; `dim` counts from the end (negative), a dtype

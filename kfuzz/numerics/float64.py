@@ -1,6 +1,7 @@
 """Running a reference in float64 even where it asks for a narrower float."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -56,9 +57,18 @@ class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(x.is_floating_point() for x in given):
             return out
         # Constructors and quotients of integers take torch's default, float32.
+        if not given and _draws_nothing(func):
+            return func(*args, **{**kwargs, "dtype": torch.float64})
         if not given:
             return out.to(torch.float64)
         return func(*tree_map(_widened, args), **tree_map(_widened, kwargs))
+
+
+@cache
+def _draws_nothing(func: Any) -> bool:
+    """Whether a constructor that takes a data type gives the same numbers in any."""
+    takes = any(a.name == "dtype" for a in func._schema.arguments)
+    return takes and torch.Tag.nondeterministic_seeded not in func.tags
 
 
 def _widened(x: Any) -> Any:

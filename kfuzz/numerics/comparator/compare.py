@@ -99,7 +99,9 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
     fmt = a.output
     value = y.to(torch.float64)
     lower_mode, upper_mode = ("rne", "rne") if a.store == "rne" else ("rd", "ru")
-    low, high = round_to(a.low, fmt, lower_mode), round_to(a.high, fmt, upper_mode)
+    low, high = a.low, a.high
+    if a.exact is None:  # else they are numbers of the format
+        low, high = round_to(low, fmt, lower_mode), round_to(high, fmt, upper_mode)
     if a.flush and a.flushed:
         low = torch.where(is_subnormal(low, fmt), 0.0, low)
         high = torch.where(is_subnormal(high, fmt), 0.0, high)
