@@ -85,6 +85,12 @@ class Domain:
     words: tuple[str, ...] = ()
 
     @property
+    def rank(self) -> int:
+        """The least rank of a tensor of which it says something."""
+        square = any(word in ("causal", "blocks") for word in self.words)
+        return max(-self.axis, 2 * square, min(len(self.words), 1))
+
+    @property
     def is_finite(self) -> bool:
         """Whether it holds no NaN and no infinity."""
         return bool(self.axis) or (self.interval is None or self.interval.is_finite)

@@ -40,9 +40,9 @@ def fitted(x: Tensor, domain: str, bound: int, rank: int) -> Tensor:
         bound: of indices, what they stay below; of offsets the whole.
         rank: of the shape.
     """
-    if not domain or not x.numel():
-        return x
     parts = parsed(domain)
+    if not domain or not x.numel() or rank < parts.rank:
+        return x
     if parts.interval is not None:
         x = _inside(x, parts.interval)
     if parts.axis:
@@ -58,11 +58,11 @@ def fitted(x: Tensor, domain: str, bound: int, rank: int) -> Tensor:
 
 def holds(x: Tensor, domain: str, bound: int, rank: int) -> bool:
     """Whether values lie in a domain; see `fitted`."""
-    if not domain or not x.numel():
+    parts = parsed(domain)
+    if not domain or not x.numel() or rank < parts.rank:
         return True
-    axis = parsed(domain).axis
-    if axis:
-        return is_shares(x, axis)
+    if parts.axis:
+        return is_shares(x, parts.axis)
     made = fitted(x, domain, bound, rank)
     raw = _RAW[x.element_size()]
     return torch.equal(made.contiguous().view(raw), x.contiguous().view(raw))
