@@ -7,17 +7,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.language import Structure as Structure
 from kfuzz.contracts.language import Tolerance as Tolerance
+from kfuzz.contracts.lists import expanded, gathering
+from kfuzz.contracts.operator_checks import MAX_RANK as MAX_RANK
+from kfuzz.contracts.operator_checks import (
+    check_homogeneity,
+    check_parameters,
+    check_relations,
+    check_results,
+)
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.domain import OFFSETS
 from kfuzz.core.dtypes import FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.shape_class import ShapeClass
+from kfuzz.numerics.domains import fitted, holds
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
     IndexParameter,
+    ListParameter,
     Parameter,
     ScalarParameter,
+    SizeParameter,
     TensorParameter,
 )
 
@@ -34,8 +46,6 @@ RelationFunction = Callable[["Problem", "Mapping[str, Tensor]"], "Mapping[str, T
 # What operators that only move or select elements start from, and hold for.
 MOVES: Final = Declaration(subnormals="preserve")
 EVERY_DTYPE: Final = ("float64", "float32", "float16", "bfloat16", *FLOAT8)
-# No operator that people write kernels for takes tensors of higher rank here.
-MAX_RANK: Final = 4
 
 
 @dataclass(frozen=True)
@@ -45,11 +55,11 @@ class Operator:
     Attributes:
         name: e.g. "softmax".
         inputs: ordered parameters: `kfuzz.strategies.tensors`, `indices`,
-            `masks`, `scalar`, `dtype`, `dim`.
+            `offsets`, `masks`, `lists`, `scalar`, `size`, `longest`, `dtype`, `dim`.
         oracle: plain torch function of float64 copies of the tensors (int64
-            ones of indices, masks as they are; positional, in order) and the
-            scalars (keywords, dtypes by name); returns one float64 tensor, or a
-            tuple in the order of `outputs`.
+            ones of integers, masks as they are; positional, in order) and the
+            scalars (keywords, dtypes by name); returns one tensor, float64, of integers
+            or of truth values, or a tuple in the order of `outputs`.
         error_model: how much a result may differ: `kfuzz.numerics.elementwise(...)`,
             or a function from a `Problem` to the acceptance of the output, or of each
             output by name; None for the running-error shadow of the oracle.
@@ -73,6 +83,9 @@ class Operator:
             two then commutes with the operator exactly. Only for operators that
             consist of sums, products and choices of arguments and constants.
         integers: outputs that hold integers; they keep their value.
+        results: the data types of outputs that do not have that of the data, by name:
+            {"loss": "float32"}; of integers and truth values where they are not those
+            that the oracle returns.
         workspaces: dimension names of tensors that the oracle allocates,
             e.g. "B H S T"; they count against the element budget, as arguments do.
         usual: sizes of some dimensions in functional tests; the others get powers
@@ -89,6 +102,9 @@ class Operator:
             one are drawn more often.
         out_of_bounds: policies for indices out of bounds that the error model
             knows; "clamp" and "zero" need one that reads the declaration.
+        lists: names of the tensors of each list among the parameters; made from these.
+        written: whether a NaN that the oracle makes of infinities may be its manner of
+            writing: see `kfuzz.contracts.oracle.accept`.
         within: puts changed values, by argument, back into the domain where that is
             more than shapes and types can say; None where it is not.
         forward: the operator whose gradients this one computes; None for others.
@@ -109,6 +125,7 @@ class Operator:
     batch: str = ""
     homogeneous: Mapping[str, int] = field(default_factory=dict)
     integers: tuple[str, ...] = ()
+    results: Mapping[str, str] = field(default_factory=dict)
     workspaces: tuple[str, ...] = ()
     usual: Mapping[str, int] = field(default_factory=dict)
     defaults: Declaration = field(default_factory=Declaration)
@@ -119,6 +136,8 @@ class Operator:
     groups: str = ""
     subtracts_mean: bool = False
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    written: bool = False
     within: "Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None" = None
     forward: "Operator | None" = None
     tolerance: Tolerance = field(
@@ -139,6 +158,7 @@ class Operator:
                 names what is not there; if there is no output, or what is to be
                 called cannot be.
         """
+        self._expand_lists()
         if not self.outputs:
             raise BindingError("no output", where=f"operator {self.name}")
         for part in ("oracle", "relation"):
@@ -160,45 +180,30 @@ class Operator:
             raise BindingError(
                 "no floating tensor parameter", where=f"operator {self.name}"
             )
-        for name, index in self.indices.items():
-            others = [p.names for n, p in self.tensors.items() if n != name]
-            if not any(index.below in names for names in others):
-                raise BindingError(
-                    f"{name}: below={index.below!r} is no dimension of another tensor",
-                    where=f"operator {self.name}",
-                )
-            if index.ignored and index.ignored not in self.scalars:
-                raise BindingError(
-                    f"{name}: ignored={index.ignored!r} is no scalar parameter",
-                    where=f"operator {self.name}",
-                )
+        check_parameters(self)
+        check_results(self)
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
         object.__setattr__(self, "usual", MappingProxyType(dict(self.usual)))
-        self._check_homogeneity()
+        check_homogeneity(self)
+        demands = [p.demands for p in self.indices.values()]
+        terms = [self.shape_class, *(d for d in demands if d not in self.shape_class)]
+        whole = " and ".join(term for term in terms if term)
+        object.__setattr__(self, "shape_class", whole)
         if self.shape_class:
-            ShapeClass.parse(self.shape_class, where=f"operator {self.name}")
+            check_relations(self)
         named = dict(self.algorithms)
         if self.error_model is None:
             named.setdefault("as_reference", "the very steps of the oracle")
         object.__setattr__(self, "algorithms", MappingProxyType(named))
 
-    def _check_homogeneity(self) -> None:
-        """Check what is said to be homogeneous, and which outputs are integers.
-
-        Raises:
-            BindingError: if one is no floating argument, or no output.
-        """
-        kinds = {n: p.kind for n, p in self.tensors.items()}
-        named = [name for group in self.homogeneous for name in group.split()]
-        wrong = [n for n in named if kinds.get(n) != "float"]
-        wrong += [n for n in self.integers if n not in self.outputs]
-        if wrong:
-            raise BindingError(
-                f"{wrong[0]!r} is no floating argument, or no output",
-                where=f"operator {self.name}: homogeneous, integers",
-            )
-        made = MappingProxyType(dict(self.homogeneous))
-        object.__setattr__(self, "homogeneous", made)
+    def _expand_lists(self) -> None:
+        """Have the tensors of lists as parameters, and an oracle that gathers them."""
+        inputs, found = expanded(self.inputs, f"operator {self.name}")
+        if found and callable(self.oracle):
+            tensors = [n for n, p in inputs.items() if isinstance(p, TensorParameter)]
+            object.__setattr__(self, "inputs", inputs)
+            object.__setattr__(self, "lists", {**self.lists, **found})
+            object.__setattr__(self, "oracle", gathering(self.oracle, tensors, found))
 
     @property
     def name_in_contracts(self) -> str:
@@ -222,10 +227,21 @@ class Operator:
         return {n: p for n, p in items if isinstance(p, IndexParameter)}
 
     @property
-    def scalars(self) -> dict[str, ScalarParameter | DimParameter]:
-        """The scalar and dimension parameters, in order."""
+    def listed(self) -> frozenset[str]:
+        """The tensors that belong to lists."""
+        return frozenset(name for items in self.lists.values() for name in items)
+
+    @property
+    def straying(self) -> dict[str, IndexParameter]:
+        """Those of the index parameters that may be out of bounds, in order."""
+        return {n: p for n, p in self.indices.items() if p.strays}
+
+    @property
+    def scalars(self) -> dict[str, ScalarParameter | SizeParameter | DimParameter]:
+        """The scalar, size and dimension parameters, in order."""
         items = self.inputs.items()
-        return {n: p for n, p in items if not isinstance(p, TensorParameter)}
+        others = (TensorParameter, ListParameter)
+        return {n: p for n, p in items if not isinstance(p, others)}
 
     @property
     def dim(self) -> str | None:
@@ -260,6 +276,58 @@ class Operator:
                 )
             inputs[name] = replace(parameter, default=value, domain=())
         return replace(self, inputs=inputs)
+
+    def unfolded(self, **dims: str) -> "Operator":
+        """Return the operator at another rank: `ops.group_norm.unfolded(L="H W")`.
+
+        See `kfuzz.contracts.unfolded`.
+
+        Args:
+            dims: by dimension the names that stand for it, "" for none.
+
+        Raises:
+            BindingError: where a dimension cannot be replaced.
+        """
+        from kfuzz.contracts.unfolded import unfolded
+
+        return unfolded(self, dims)
+
+    def fitted(self, case: Case, values: "Mapping[str, Tensor]") -> dict[str, Any]:
+        """Return changed values put back into the domain; those in it as they are.
+
+        Args:
+            case: with the shapes of the values.
+            values: by argument.
+        """
+        made = dict(values)
+        for name, x in values.items():
+            if domain := self.tensors[name].domain:
+                spec = case.tensors[name]
+                whole, rank = case.bound(spec), len(spec.shape)
+                if not holds(x, domain, whole, rank):
+                    made[name] = fitted(x, domain, whole, rank)
+        return made if self.within is None else self.within(made)
+
+    def following(
+        self, case: Case, values: "Mapping[str, Tensor]"
+    ) -> dict[str, Scalar]:
+        """Return the scalars that follow from sizes and values.
+
+        None for one whose parameter of offsets the case is without.
+
+        Args:
+            case: the structure.
+            values: elements of the offsets at least, of one item.
+        """
+        made: dict[str, Scalar] = {}
+        for name, p in self.inputs.items():
+            if not isinstance(p, SizeParameter):
+                continue
+            made[name] = case.dims.get(p.of)
+            if p.longest and p.of in values:
+                parts = values[p.of].diff()
+                made[name] = int(parts.max()) if parts.numel() else 0
+        return made
 
     def settled(self, sizes: Mapping[str, int], case: Case) -> dict[str, int]:
         """Return sizes of dimensions, those that the shape class computes settled."""
@@ -340,7 +408,8 @@ class Operator:
         selects by indices, those of the indices.
         """
         axes = self._remaining_axes(case)
-        indices = [s.axes for s in case.tensors.values() if s.below]
+        every = case.tensors.values()
+        indices = [s.axes for s in every if s.below and not s.domain]
         if indices and self.reduced_size(case) is None:
             return {axis: case.dims[axis] for axis in indices[0]}
         if len(axes) == len(case.lead.axes) > 1:
@@ -376,6 +445,10 @@ class Operator:
         """Whether a case lies in the operator's and the kernel's domain."""
         if tuple(case.tensors) != tuple(n for n in self.tensors if n in case.tensors):
             return False
+        for items in self.lists.values():
+            given = [name in case.tensors for name in items]
+            if given != sorted(given, reverse=True):
+                return False
         sizes: dict[str, int] = {}
         widest = self.widest(case)
         for name, spec in case.tensors.items():
@@ -389,6 +462,11 @@ class Operator:
             if not declaration.reaches(spec.span):
                 return False
             if spec.below != (index.below if index else ""):
+                return False
+            if spec.domain != parameter.domain:
+                return False
+            steps = zip(spec.shape, spec.element_strides, strict=True)
+            if not parameter.repeats and any(n > 1 and not step for n, step in steps):
                 return False
             if not _fits(parameter.dims, spec.axes):
                 return False
@@ -407,8 +485,11 @@ class Operator:
                 continue
             if case.scalars[name] not in scalar.values(declaration.dtypes):
                 return False
-        for spec in case.tensors.values():
-            if spec.below and spec.numel and not sizes.get(spec.below):
+        for name, index in self.indices.items():
+            held = case.tensors.get(name)
+            if held is None or OFFSETS in index.domain:
+                continue
+            if held.numel and case.bound(held) < 1:
                 return False  # no index is valid
         rank = len(case.lead.shape)
         if self.dim is not None:

@@ -4,9 +4,24 @@ from kfuzz.strategies.parameters import (
     dim,
     dtype,
     indices,
+    lists,
+    longest,
     masks,
+    offsets,
     scalar,
+    size,
     tensors,
 )
 
-__all__ = ["dim", "dtype", "indices", "masks", "scalar", "tensors"]
+__all__ = [
+    "dim",
+    "dtype",
+    "indices",
+    "lists",
+    "longest",
+    "masks",
+    "offsets",
+    "scalar",
+    "size",
+    "tensors",
+]

@@ -15,9 +15,11 @@ from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.confirm.offsets import offset_lines
+from kfuzz.engine.reduce.fitting import fitted
 from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.workers.faults import is_beside_page, is_fault, is_flush
 from kfuzz.engine.workers.runner import ENDS_CHILD, Runner
+from kfuzz.execution.values.fills import in_domain
 from kfuzz.store.life import enter
 from kfuzz.strategies.membership import may_be_drawn
 
@@ -301,7 +303,11 @@ def _minimise(
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
     admits = _domain(runner, finding.case)
     minimum, reduction = reduce_case(
-        finding.case, shown.first, admits, deadline=deadline
+        finding.case,
+        shown.first,
+        admits,
+        deadline=deadline,
+        fitted=partial(fitted, kernel.operator),
     )
     is_reduced = minimum != finding.case or finding.reduction is not None
     if minimum.destinations:
@@ -373,7 +379,11 @@ def _domain(runner: Runner, found: Case) -> Callable[[Case], bool]:
     drawn = partial(may_be_drawn, kernel.operator.inputs, kernel.declaration)
     if not drawn(found):
         return runner.admits
-    return lambda case: runner.admits(case) and drawn(case)
+    return lambda case: (
+        runner.admits(case)
+        and drawn(case)
+        and all(in_domain(case, name) for name in case.tensors)
+    )
 
 
 @dataclass(frozen=True)

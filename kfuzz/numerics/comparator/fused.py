@@ -257,7 +257,7 @@ def judged(y: Tensor, acceptance: Acceptance, related: Tensor | None) -> Tensor:
             out,
             size,
             members,
-            rounds=fmt.name != "float64",
+            rounds=fmt.name != "float64" and a.exact is None,
             precision=fmt.precision,
             emin=fmt.emin,
             greatest=_bits(fmt.max_finite),
