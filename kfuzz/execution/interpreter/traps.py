@@ -16,6 +16,11 @@ class NoForm(NotImplementedError):
 
 # Text that an error holds -> what happened and the way out.
 _TRAPS: Final = {
+    # Triton 3.6 makes numbers of arrays of one element; NumPy 2.4 refuses.
+    "only 0-dimensional arrays can be converted": (
+        "triton 3.6's interpreter needs numpy older than 2.4; install 'numpy<2.4' or "
+        "a newer triton"
+    ),
     "waits for a program that has yet to run": (
         "a program waits for one that comes after it, and here they run one after the "
         "other; run on a GPU"

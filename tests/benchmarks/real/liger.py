@@ -207,7 +207,9 @@ kfuzz.kernel(
     linear_cross_entropy, out_of_bounds="undefined", intermediates="output",
     name="liger_linear_cross_entropy",
 )(
-    lambda x, weight, target: liger.liger_fused_linear_cross_entropy(x, weight, target)
+    lambda x, weight, target: liger.liger_fused_linear_cross_entropy(
+        x, weight, target
+    ).to(x.dtype)
 )  # fmt: skip
 kfuzz.kernel(multi_token, dtypes={"float32"}, name="liger_multi_token_attention")(
     lambda scores, weight: liger.liger_multi_token_attention(scores, weight, padding=1)
@@ -228,8 +230,8 @@ kfuzz.kernel(
     lambda x, cos, sin: liger.liger_qwen2vl_mrope(
         x.clone().transpose(1, 2),
         x.clone().transpose(1, 2),
-        cos.expand(3, x.shape[0], *cos.shape).contiguous(),
-        sin.expand(3, x.shape[0], *sin.shape).contiguous(),
+        cos.tile(3, x.shape[0], 1, 2),
+        sin.tile(3, x.shape[0], 1, 2),
         [x.shape[-1] // 2, 0, 0],
     )[0].transpose(1, 2)
 )
