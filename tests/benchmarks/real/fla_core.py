@@ -1,7 +1,8 @@
 """Kernels of fla-core 0.6.0 as released, each bound in a line.
 
 Where its code says so, a claim stands beside: a row of the norms has at most 64
-KiB, some take contiguous tensors alone.
+KiB, some take contiguous tensors alone, weights of chunks are rounded to the data's
+format before they meet the values.
 """
 
 import torch
@@ -216,19 +217,19 @@ kfuzz.kernel(local_cumsum, name="fla_local_cumsum")(
     lambda g: chunk_local_cumsum(g, 64, output_dtype=g.dtype)
 )
 kfuzz.kernel(ops.matmul, name="fla_matmul")(matmul)
-kfuzz.kernel(linear, name="fla_linear_attention")(
+kfuzz.kernel(linear, intermediates="output", name="fla_linear_attention")(
     lambda q, k, v: chunk_linear_attn(q, k, v, normalize=False)[0]
 )
 kfuzz.kernel(linear, name="fla_linear_attention_recurrent")(
     lambda q, k, v: fused_recurrent_linear_attn(q, k, v, normalize=False)[0]
 )
-kfuzz.kernel(retention, name="fla_retention")(
+kfuzz.kernel(retention, intermediates="output", name="fla_retention")(
     lambda q, k, v: chunk_retention(q, k, v)[0]
 )
-kfuzz.kernel(retention, name="fla_retention_parallel")(
+kfuzz.kernel(retention, intermediates="output", name="fla_retention_parallel")(
     lambda q, k, v: parallel_retention(q, k, v)[0]
 )
-kfuzz.kernel(simple_gla, name="fla_simple_gla")(
+kfuzz.kernel(simple_gla, intermediates="output", name="fla_simple_gla")(
     lambda q, k, v, g: chunk_simple_gla(q, k, v, -g.abs())[0]
 )
 kfuzz.kernel(gla, name="fla_gla_recurrent")(

@@ -189,7 +189,7 @@ kfuzz.kernel(kl_div, dtypes={"float32"}, layouts="contiguous", name="liger_kl_di
     )
 )
 kfuzz.kernel(jsd, dtypes={"float32"}, layouts="contiguous", name="liger_jsd")(
-    liger.liger_jsd
+    lambda x, target: liger.liger_jsd(x, target)
 )
 kfuzz.kernel(tvd, dtypes={"float32"}, layouts="contiguous", name="liger_tvd")(
     lambda x, target: liger.liger_tvd(x, target, reduction="batchmean")
