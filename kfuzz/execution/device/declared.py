@@ -10,6 +10,7 @@ that they are on it, and what asks for memory there gets the host's.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -57,7 +58,7 @@ _HERE: Final = torch.device("cuda", 0)
 _HOST: Final = torch.device("cpu")
 
 _met = False
-_present = False
+_present: Patches | None = None
 
 
 def meet(whether: bool) -> None:
@@ -85,24 +86,65 @@ def gpu() -> Iterator[None]:
     device is made on the host.
     """
     global _present
-    if _present:
+    if _present is not None:
         yield
         return
-    patches = Patches()
-    _present = True
+    _present = Patches()
     try:
-        for name, answer in _ANSWERS.items():
-            if hasattr(torch.cuda, name):
-                patches.set(torch.cuda, name, answer)
-        if torch.version.cuda is None:
-            patches.set(torch.version, "cuda", "12.8")
-        if (driver := _triton_driver()) is not None:
-            patches.set(driver, "_active", _Driver())
+        _answer(_present)
         with _OnHost():
             yield
     finally:
-        patches.undo()
-        _present = False
+        _present.undo()
+        _present = None
+
+
+@contextmanager
+def _absent() -> Iterator[None]:
+    """Have the machine as it is while the block runs."""
+    global _present
+    patches, _present = _present, None
+    if patches is None:
+        yield
+        return
+    patches.undo()
+    try:
+        with torch._C.DisableTorchFunction():
+            yield
+    finally:
+        _answer(patches)
+        _present = patches
+
+
+def _answer(patches: Patches) -> None:
+    for name, answer in _ANSWERS.items():
+        if hasattr(torch.cuda, name):
+            patches.set(torch.cuda, name, answer)
+    patches.set(torch, "compile", _compiling(torch.compile))
+    if torch.version.cuda is None:
+        patches.set(torch.version, "cuda", "12.8")
+    if (driver := _triton_driver()) is not None:
+        patches.set(driver, "_active", _Driver())
+
+
+def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `torch.compile` whose functions compile for the host they run on."""
+
+    def compile(model: Any = None, **options: Any) -> Any:
+        if model is None:
+            return lambda later: compile(later, **options)
+        made = real(model, **options)
+        if isinstance(model, torch.nn.Module):
+            return made
+
+        @wraps(made)
+        def called(*arguments: Any, **named: Any) -> Any:
+            with _absent():
+                return made(*arguments, **named)
+
+        return called
+
+    return compile
 
 
 class _OnHost(TorchFunctionMode):

@@ -55,6 +55,21 @@ def test_what_raises_within_leaves_nothing_behind() -> None:
     assert not torch.ones(1).is_cuda
 
 
+@pytest.mark.slow
+def test_what_torch_compiles_runs_on_the_host_that_there_is() -> None:
+    with declared.gpu():
+
+        @torch.compile(backend="eager")
+        def doubled(x: torch.Tensor) -> torch.Tensor:
+            return torch.full_like(x, 2.0, device=x.device) * x
+
+        x = torch.ones(3)
+        assert doubled(x).is_cuda
+        assert doubled(x).sum() == 6
+        assert torch.cuda.is_available()
+    assert not doubled(x).is_cuda
+
+
 def test_files_that_import_no_library_are_known(tmp_path: Path) -> None:
     texts = {
         "plain.py": "import torch, math\nimport kfuzz\n",
