@@ -1,8 +1,9 @@
 """Kernels of Liger-Kernel 0.8.5 as released, each bound in a line.
 
 Where its code says so, a claim stands beside: losses are added up in the data's format,
-`llama` casting rounds before the weight, rope computes in the data's format, rows have
-at most 65,536 elements, gelu is the approximation by tanh.
+`llama` casting rounds before the weight, swiglu and geglu before the product, rope and
+the powers of poly_norm are computed in the data's format, rows have at most 65,536
+elements, gelu is the approximation by tanh.
 """
 
 import torch
@@ -197,7 +198,7 @@ kfuzz.kernel(tvd, dtypes={"float32"}, layouts="contiguous", name="liger_tvd")(
 kfuzz.kernel(sparsemax, shape_class=ROWS, name="liger_sparsemax")(
     lambda x: liger.liger_sparsemax(x)
 )
-kfuzz.kernel(poly_norm, name="liger_poly_norm")(
+kfuzz.kernel(poly_norm, intermediates="output", name="liger_poly_norm")(
     lambda x, w, b: liger.liger_poly_norm(x, w, b, in_place=False)
 )
 kfuzz.kernel(modulated, intermediates="output", name="liger_modulated_rms_norm")(
