@@ -30,6 +30,7 @@ from kfuzz.numerics.models.activations import (
     gelu_tanh_argument, limit_classes, silu, silu_by_tanh,
 )
 from kfuzz.numerics.models.attention import attend
+from kfuzz.numerics.models.convolutions import convolved, merged
 from kfuzz.numerics.models.dots import Dots, dots, rounded_before
 from kfuzz.numerics.models.elementwise import elementwise
 from kfuzz.numerics.models.functions import (
