@@ -13,8 +13,8 @@ from kfuzz.core.dtypes import DTYPES, FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.numerics.formats import FORMATS, WHOLE
 from kfuzz.numerics.domains import fitted, has_numbers, holds
+from kfuzz.numerics.formats import FORMATS, WHOLE
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,

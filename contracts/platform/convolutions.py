@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.platform.products import BIAS_AFTER, BY_DEFAULT
-from kfuzz.contracts.platform.table import implements, stored
+from kfuzz.contracts.platform.table import implements, narrowing, stored
 
 
 @implements(ops.conv1d, BY_DEFAULT, BIAS_AFTER)
@@ -29,6 +29,12 @@ def torch_conv3d(
     return functional.conv3d(x, weight, bias, stride, padding, dilation, groups)
 
 
+COLUMNS: Final = (
+    "aten/src/ATen/native/NaiveConvolutionTranspose2d.cpp: products are tensors of the "
+    "data's format, and their sums are kept in it"
+)
+
+
 def _transposed(function: Any) -> Any:
     def convolve(
         x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
@@ -41,15 +47,11 @@ def _transposed(function: Any) -> Any:
     return convolve
 
 
-COLUMNS: Final = stored(
-    "aten/src/ATen/native/NaiveConvolutionTranspose2d.cpp: products are tensors of the "
-    "data's format, and their sums and the bias are stored in it; cuDNN's bias follows "
-    "stored products (aten/src/ATen/native/Convolution.cpp)"
-)
 for _made in (ops.conv_transpose1d, ops.conv_transpose2d):
-    implements(_made, BY_DEFAULT, COLUMNS, name=f"torch_{_made.name}")(
-        _transposed(getattr(functional, _made.name))
-    )
+    narrowing(
+        _made, BY_DEFAULT, stored(COLUMNS), accumulator="{dtype}", source=COLUMNS,
+        device="cpu", name=f"torch_{_made.name}",
+    )(_transposed(getattr(functional, _made.name)))  # fmt: skip
 
 
 @implements(

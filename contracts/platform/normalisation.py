@@ -86,8 +86,14 @@ def _rms_norm_plain(x: Tensor, eps: float = 1e-6) -> Tensor:
 @implements(
     ops.instance_norm,
     Claim(
-        "shape_class", "L >= 2",
-        "torch/nn/functional.py (_verify_spatial_size) refuses one element a channel",
+        "shape_class", "L >= 2 and B >= 1 and C >= 1",
+        "torch/nn/functional.py (_verify_spatial_size) refuses one element a channel; "
+        "measured on torch 2.13: none is refused too",
+    ),
+    stored(
+        "aten/src/ATen/native/Normalization.cpp (instance_norm) calls batch_norm: "
+        "scale and shift of 16-bit data are held in its format",
+        device="cpu",
     ),
 )  # fmt: skip
 def torch_instance_norm(

@@ -44,6 +44,7 @@ from kfuzz.numerics.models.normalisation import (
 from kfuzz.numerics.models.products import product
 from kfuzz.numerics.models.scattered import scattered_sums
 from kfuzz.numerics.models.winograd import widened
+from kfuzz.numerics.shadow.run import shadowed
 from kfuzz.numerics.specials import intermediate_unit, sum_classes, terms_classes
 
 Accepted = dict[str, Acceptance]

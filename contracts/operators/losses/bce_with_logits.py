@@ -1,7 +1,9 @@
 """bce_with_logits(x, target, weight, pos_weight, reduction): binary cross-entropy."""
 
+from dataclasses import replace
 from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure, Tolerance
 from kfuzz.contracts.operators.losses.reducing import BOUND, reduced, reduction
@@ -31,6 +33,30 @@ def reference(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the shadow's acceptance, undecided beside an infinity without a NaN.
+
+    There one form subtracts infinities and another does not.
+    """
+    import torch
+
+    t, (made,) = problem.tensors, nm.shadowed(reference, problem, name="the loss")
+    every = torch.stack(torch.broadcast_tensors(*_beside(t)))
+    infinite, nan = torch.isinf(every).any(0), every.isnan().any(0)
+    if problem.scalars["reduction"] != "none":
+        infinite, nan = infinite.flatten(1).any(1), nan.flatten(1).any(1)
+    return replace(made, undecidable=made.undecidable | (infinite & ~nan))
+
+
+def _beside(tensors: "nm.Tensors") -> "list[nm.Tensor]":
+    """Return the arguments, those of the last dimension beside the others."""
+    dims = tensors["x"].dim()
+    return [
+        x.reshape(x.shape[0], *[1] * (dims - x.dim()), *x.shape[1:])
+        for x in tensors.values()
+    ]
+
+
 bce_with_logits = Operator(
     "bce_with_logits",
     inputs={
@@ -41,12 +67,13 @@ bce_with_logits = Operator(
         "reduction": reduction(),
     },
     oracle=reference,
+    error_model=accept,
     tolerance=Tolerance(
         Structure.INTERVAL,
         BOUND,
         "x and x t within one rounding each, absolute where they cancel, as in either "
         "of two forms; exp of -|x| and log1p; then a sum in any order",
     ),
-    special_values="NaN stays NaN; -Inf and +Inf are so too wherever a form "
-    "subtracts infinities, undecided where only one does",
+    special_values="NaN stays NaN; undecided where an argument is infinite: one form "
+    "subtracts infinities there and another does not",
 )

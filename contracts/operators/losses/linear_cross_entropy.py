@@ -1,10 +1,17 @@
 """linear_cross_entropy(x, weight, target, bias, ...): the loss of a last layer."""
 
+from dataclasses import replace
 from typing import Any
 
+from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure, Tolerance
-from kfuzz.contracts.operators.losses.reducing import BOUND, reduction
+from kfuzz.contracts.operators.losses.reducing import reduction
+from kfuzz.contracts.operators.reductions.cross_entropy import accept_given
+from kfuzz.contracts.operators.reductions.cross_entropy import (
+    reference as cross_entropy,
+)
+from kfuzz.contracts.operators.reductions.log_softmax import LSE_FORM
 
 
 def reference(
@@ -17,23 +24,44 @@ def reference(
     label_smoothing: float,
     reduction: str,
 ) -> Any:
-    """cross_entropy(x weight^T + bias, target): the logits are not results.
+    """cross_entropy(x weight^T + bias, target); the logits are no result."""
+    import torch
 
-    Ignored rows are not counted; without a reduction they are 0.
+    return cross_entropy(
+        torch.nn.functional.linear(x, weight, bias), target,
+        ignore_index=ignore_index, label_smoothing=label_smoothing,
+        reduction=reduction,
+    )  # fmt: skip
+
+
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return cross_entropy's interval of logits that lie within linear's.
+
+    The gradient of log p_i in the logits is e_i - p, whose entries add up to 0: errors
+    e_j change it by at most e_i + max_j e_j, e_j linear's R (|x| |w|^T + |b|), and one
+    rounding more where logits are stored.
     """
     import torch
 
-    logits = torch.nn.functional.linear(x, weight, bias)
-    log_p = torch.log_softmax(logits, -1)
-    kept = target != ignore_index
-    at = torch.where(kept, target, 0)
-    loss = -log_p.gather(-1, at.unsqueeze(-1)).squeeze(-1)
-    if label_smoothing:
-        loss = (1 - label_smoothing) * loss - label_smoothing * log_p.mean(-1)
-    loss = torch.where(kept, loss, 0.0)
-    if reduction == "none":
-        return loss
-    return loss.sum() / kept.sum() if reduction == "mean" else loss.sum()
+    t = problem.tensors
+    bias = t.get("bias")
+    addend = None if bias is None else bias.unsqueeze(1)
+    made = nm.dots(problem, t["x"], t["weight"].transpose(1, 2), addend=addend)
+    if addend is not None:
+        made = nm.rounded_before(problem, made, addend)
+    logits, error = made.reference, made.error
+    overflows = made.classes.ambiguous | (made.admitted != made.classes.admitted)
+    if problem.declaration.intermediates == "output":
+        out = problem.output
+        size = nm.finite_or_zero(logits).abs() + error
+        error = error + out.unit * size + out.min_subnormal
+        overflows = overflows | (size * (1 + out.unit) > out.max_finite)
+    tensors = {"logits": logits, "target": t["target"]}
+    return accept_given(
+        replace(problem, tensors=tensors),
+        torch.where(torch.isfinite(logits), error, 0.0),
+        overflows,
+    )
 
 
 linear_cross_entropy = Operator(
@@ -48,18 +76,22 @@ linear_cross_entropy = Operator(
         "reduction": reduction(),
     },
     oracle=reference,
+    error_model=accept,
     chain=("linear", "cross_entropy"),
     batch="N",
     reduced="C",
     empty_reduction=False,
     workspaces=("N C",),
+    algorithms={LSE_FORM: "(max + log S) - z_t, which cancels for large offsets"},
+    out_of_bounds=("raise", "clamp", "undefined"),
     tolerance=Tolerance(
         Structure.INTERVAL,
-        BOUND,
-        "the logits as linear's, K products in any order; the maximum, exp, their sum "
-        "in any order and the logarithm; then as cross_entropy's sums",
+        "as cross_entropy's of the exact logits z, the error of log p_i greater by "
+        "e_i + max_j e_j, e = R (|x| |w|^T + |b|) + (K+2) lambda as linear's; with "
+        'intermediates="output" e has u_o |z| more',
+        "the logits as linear's, K products in any order; errors of logits reach a "
+        "log-probability with factors 1 - p_i and p_j; then as cross_entropy's",
     ),
-    special_values="as linear's, then as cross_entropy's; ignored rows count for "
-    "nothing; a mean of no row is NaN; undecided where a logit is not finite and "
-    "some kernel may leave it out",
+    special_values="as linear's, then as cross_entropy's; undecided where a logit may "
+    "overflow",
 )

@@ -4,7 +4,6 @@ from typing import Any
 
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure, Tolerance
-from kfuzz.contracts.operators.elementwise.silu import reference as silu
 
 
 def reference(
@@ -30,7 +29,7 @@ def reference(
     y = (padded.unfold(-1, width, 1) * weight[:, None]).sum(-1)
     if bias is not None:
         y = y + bias[:, None]
-    y = y if activation is None else silu(y)
+    y = y if activation is None else y * y.sigmoid()
     return y, padded[..., padded.shape[-1] - (width - 1) :]
 
 
