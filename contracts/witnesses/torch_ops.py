@@ -20,7 +20,7 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     (LONG_ROWS, (1024,), (1024,)): "layer_norm",
     (SQUARE,): (
         "relu copy clamp leaky_relu elu sigmoid tanh exp log softplus gelu gelu_tanh "
-        "silu transpose topk sort sort_stable cast quantize_int8 quantize_fp8"
+        "silu dropout transpose topk sort sort_stable cast quantize_int8 quantize_fp8"
     ),
     ((512, 64), (128,)): "embedding index_select",
     ((64, 256), (64, 32)): "gather take_along_dim",
@@ -51,9 +51,12 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     ),
     ((64, 256), (64, 32), (64, 32)): "scatter_add",
     ((512, 64), (128,), (128, 64)): "index_add",
-    (SQUARE, SQUARE, SQUARE): "where",
+    (SQUARE, SQUARE, SQUARE): "where sgd",
     ((2, 8, 4, 16), (8, 16), (8, 16)): "rope",
     ((2, 8, 4, 16), (8, 8), (8, 8)): "rope_complex",
+    ((2, 8, 4, 16), (32, 8), (32, 8), (2, 8)): "rope_positions",
+    ((2, 8, 4, 16), (3, 2, 8, 8), (3, 2, 8, 8)): "rope_sections",
+    (SQUARE, SQUARE, SQUARE, SQUARE): "adamw",
     # Few factors: the product of many normal numbers vanishes.
     ((64, 4),): "prod prod_float16 prod_bfloat16",
     (LONG_ROWS, (1024,)): "rms_norm",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kfuzz.numerics.acceptance import (
     FINITE, NAN, NEGATIVE_INF, POSITIVE_INF, Acceptance, Problem, around, between,
-    classes_of, moved, reshaped,
+    classes_of, moved, reshaped, undecided_at_infinities,
 )
 from kfuzz.numerics.accumulation import Accumulation, gamma, growth
 from kfuzz.numerics.bounds import (

@@ -1,6 +1,5 @@
 """bce_with_logits(x, target, weight, pos_weight, reduction): binary cross-entropy."""
 
-from dataclasses import replace
 from typing import Any
 
 from kfuzz import numerics as nm
@@ -34,27 +33,9 @@ def reference(
 
 
 def accept(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return the shadow's acceptance, undecided beside an infinity without a NaN.
-
-    There one form subtracts infinities and another does not.
-    """
-    import torch
-
-    t, (made,) = problem.tensors, nm.shadowed(reference, problem, name="the loss")
-    every = torch.stack(torch.broadcast_tensors(*_beside(t)))
-    infinite, nan = torch.isinf(every).any(0), every.isnan().any(0)
-    if problem.scalars["reduction"] != "none":
-        infinite, nan = infinite.flatten(1).any(1), nan.flatten(1).any(1)
-    return replace(made, undecidable=made.undecidable | (infinite & ~nan))
-
-
-def _beside(tensors: "nm.Tensors") -> "list[nm.Tensor]":
-    """Return the arguments, those of the last dimension beside the others."""
-    dims = tensors["x"].dim()
-    return [
-        x.reshape(x.shape[0], *[1] * (dims - x.dim()), *x.shape[1:])
-        for x in tensors.values()
-    ]
+    """Return the shadow's acceptance, undecided beside an infinity without a NaN."""
+    (made,) = nm.shadowed(reference, problem, name="bce_with_logits")
+    return nm.undecided_at_infinities(problem, made)
 
 
 bce_with_logits = Operator(
