@@ -96,6 +96,8 @@ class Operator:
             one are drawn more often.
         out_of_bounds: policies for indices out of bounds that the error model
             knows; "clamp" and "zero" need one that reads the declaration.
+        written: whether a NaN that the oracle makes of infinities may be its manner of
+            writing: see `kfuzz.contracts.oracle.accept`.
         within: puts changed values, by argument, back into the domain where that is
             more than shapes and types can say; None where it is not.
         forward: the operator whose gradients this one computes; None for others.
@@ -127,6 +129,7 @@ class Operator:
     groups: str = ""
     subtracts_mean: bool = False
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
+    written: bool = False
     within: "Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None" = None
     forward: "Operator | None" = None
     tolerance: Tolerance = field(
@@ -224,13 +227,12 @@ class Operator:
             if name not in self.outputs:
                 fix = suggestion(name, self.outputs)
                 raise BindingError(f"{name!r} is no output", where=where, fix=fix)
-            if dtype not in (*FORMATS, *WHOLE) or dtype not in DTYPES:
+            known = [d for d in DTYPES if d in (*FORMATS, *WHOLE)]
+            if dtype not in known:
                 raise BindingError(
                     f"{name}: unknown dtype {dtype!r}",
                     where=where,
-                    fix=suggestion(
-                        dtype, [d for d in DTYPES if d in (*FORMATS, *WHOLE)]
-                    ),
+                    fix=suggestion(dtype, known),
                 )
         whole = [n for n, d in made.items() if d in WHOLE and n not in self.integers]
         object.__setattr__(self, "results", MappingProxyType(made))
@@ -380,6 +382,21 @@ class Operator:
                 )
             inputs[name] = replace(parameter, default=value, domain=())
         return replace(self, inputs=inputs)
+
+    def unfolded(self, **dims: str) -> "Operator":
+        """Return the operator at another rank: `ops.group_norm.unfolded(L="H W")`.
+
+        See `kfuzz.contracts.unfolded`.
+
+        Args:
+            dims: by dimension the names that stand for it, "" for none.
+
+        Raises:
+            BindingError: where a dimension cannot be replaced.
+        """
+        from kfuzz.contracts.unfolded import unfolded
+
+        return unfolded(self, dims)
 
     def fitted(self, case: Case, values: "Mapping[str, Tensor]") -> dict[str, Any]:
         """Return changed values put back into the domain; those in it as they are.
