@@ -57,7 +57,7 @@ adamw = Operator(
     },
     oracle=reference,
     error_model=accept,
-    outputs=("new_param", "new_exp_avg", "new_exp_avg_sq"),
+    outputs=("param", "exp_avg", "exp_avg_sq"),
     ranks=range(5),
     tolerance=Tolerance(
         Structure.INTERVAL,

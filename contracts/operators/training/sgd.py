@@ -58,7 +58,7 @@ sgd = Operator(
     },
     oracle=reference,
     error_model=accept,
-    outputs=("new_param", "new_momentum_buffer"),
+    outputs=("param", "momentum_buffer"),
     ranks=range(5),
     homogeneous={"param grad momentum_buffer": 1},
     tolerance=Tolerance(

@@ -39,11 +39,13 @@ def adamw_kernel(
 
 def adamw(
     given: tuple[Tensor, ...], step: int, lr: float, beta1: float, beta2: float,
-    eps: float, weight_decay: float, *, eps_inside: bool = False,
+    eps: float, weight_decay: float, *, inplace: bool = False, eps_inside: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return parameter and both moments after a step; the flag is a fault."""
+    """Return parameter and both moments after a step; the last flag is a fault."""
     p, g, m, v = (x.contiguous() for x in given)
-    made = torch.empty_like(p), torch.empty_like(m), torch.empty_like(v)
+    made = (p, m, v)
+    if not inplace:
+        made = torch.empty_like(p), torch.empty_like(m), torch.empty_like(v)
     if p.numel():
         adamw_kernel[(triton.cdiv(p.numel(), BLOCK),)](
             p, g, m, v, *made, p.numel(), lr, beta1, beta2, eps, weight_decay,
@@ -77,6 +79,18 @@ def adamw_eps_inside(
     """Violates K-VAL-01: eps is added under the root."""
     given = (param, grad, exp_avg, exp_avg_sq)
     return adamw(given, step, lr, beta1, beta2, eps, weight_decay, eps_inside=True)
+
+
+@witness(SQUARE, SQUARE, SQUARE, SQUARE)
+@kernel(ops.adamw, inplace=("param", "exp_avg", "exp_avg_sq"), layouts="contiguous")
+def triton_adamw_inplace(
+    param: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, step: int = 1,
+    lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> None:  # fmt: skip
+    """Conforming: writes three results in place."""
+    given = (param, grad, exp_avg, exp_avg_sq)
+    adamw(given, step, lr, beta1, beta2, eps, weight_decay, inplace=True)
 
 
 @triton.jit(do_not_specialize=["numel"])
