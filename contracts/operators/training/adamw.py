@@ -27,7 +27,10 @@ def reference(
     """
     # As tensors: a kernel that gets b2 in float32 subtracts it from 1 in float32.
     b1, b2 = (param.new_full((), beta) for beta in (beta1, beta2))
-    mean = b1 * exp_avg + (1 - b1) * grad
+    # Kernels add the difference, or weight both: equal but for rounding. Under the
+    # shadow half of the greater error remains, of which its safety makes twice that.
+    added = exp_avg + (1 - b1) * (grad - exp_avg)
+    mean = (b1 * exp_avg + (1 - b1) * grad + added) / 2
     square = b2 * exp_avg_sq + (1 - b2) * (grad * grad)
     first, second = 1 - b1**step, 1 - b2**step
     change = (mean / first) / ((square / second).sqrt() + eps)
