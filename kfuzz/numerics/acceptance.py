@@ -255,7 +255,9 @@ def reshaped(acceptance: Acceptance, shape: Sequence[int]) -> Acceptance:
     return replace(acceptance, **{n: x.reshape(shape) for n, x in tensors.items()})
 
 
-def undecided_at_infinities(problem: Problem, made: Acceptance) -> Acceptance:
+def undecided_at_infinities(
+    problem: Problem, made: Acceptance, *names: str
+) -> Acceptance:
     """Return an acceptance that decides nothing beside an infinity without a NaN.
 
     For operators of which some right forms subtract infinities, or multiply them by 0,
@@ -264,8 +266,9 @@ def undecided_at_infinities(problem: Problem, made: Acceptance) -> Acceptance:
     Args:
         problem: floating arguments that are broadcast from the last dimension on.
         made: of their shape, or of their sum.
+        names: the arguments that it depends on; all by default.
     """
-    every = [x for x in problem.tensors.values() if x.is_floating_point()]
+    every = [x for n, x in problem.tensors.items() if not names or n in names]
     dims = max(x.dim() for x in every)
     aligned = [
         x.reshape(x.shape[0], *[1] * (dims - x.dim()), *x.shape[1:]) for x in every

@@ -39,9 +39,13 @@ def reference(
 
 def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return the shadow's acceptances, undecided beside an infinity without a NaN."""
-    made = nm.shadowed(reference, problem, name="adamw")
-    decided = (nm.undecided_at_infinities(problem, each) for each in made)
-    return dict(zip(adamw.outputs, decided, strict=True))
+    param, mean, square = nm.shadowed(reference, problem, name="adamw")
+    of = nm.undecided_at_infinities
+    return {
+        "param": of(problem, param),
+        "exp_avg": of(problem, mean, "grad", "exp_avg"),
+        "exp_avg_sq": of(problem, square, "grad", "exp_avg_sq"),
+    }
 
 
 adamw = Operator(

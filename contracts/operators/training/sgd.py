@@ -36,12 +36,16 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     """
     import torch
 
-    shadows = nm.shadowed(reference, problem, name="sgd")
-    made = [nm.undecided_at_infinities(problem, each) for each in shadows]
-    if not problem.number("weight_decay"):
-        nan = torch.isnan(problem.tensors["param"])
-        made[1] = replace(made[1], undecidable=made[1].undecidable | nan)
-    return dict(zip(sgd.outputs, made, strict=True))
+    param, buffer = nm.shadowed(reference, problem, name="sgd")
+    param = nm.undecided_at_infinities(problem, param)
+    if problem.number("weight_decay"):
+        buffer = nm.undecided_at_infinities(problem, buffer)
+    else:
+        given = problem.tensors["param"]
+        buffer = nm.undecided_at_infinities(problem, buffer, "grad", "momentum_buffer")
+        unclear = buffer.undecidable | ~torch.isfinite(given)
+        buffer = replace(buffer, undecidable=unclear)
+    return {"param": param, "momentum_buffer": buffer}
 
 
 sgd = Operator(
