@@ -14,7 +14,9 @@ from kfuzz.contracts.platform import (  # noqa: F401
     pointwise,
     products,
     quantization,
+    recurrent,
     reductions,
+    routing,
 )
 from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import IMPLEMENTATIONS, excuses, joined
