@@ -15,7 +15,7 @@ def reference(logits: Any, *, k: int, renormalize: bool) -> Any:
     import torch
 
     p = torch.softmax(logits, -1)
-    weights, indices = p.sort(-1, descending=True, stable=True)
+    weights, indices = p.sort(dim=-1, descending=True, stable=True)
     weights, indices = weights[..., :k], indices[..., :k]
     if renormalize:
         weights = weights / weights.sum(-1, keepdim=True)

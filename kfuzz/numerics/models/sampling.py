@@ -90,7 +90,7 @@ def routed(problem: Problem) -> dict[str, Acceptance]:
         problem, value, torch.minimum(low, value), torch.maximum(high, value),
         undecidable=unsure, output=_SINGLE,
     )  # fmt: skip
-    index = x.sort(-1, descending=True, stable=True).indices[..., :k].double()
+    index = x.sort(dim=-1, descending=True, stable=True).indices[..., :k].double()
     last = torch.full_like(index, max(x.shape[-1] - 1, 0))
     indices = between(
         problem, index, torch.zeros_like(index), last,
