@@ -18,7 +18,9 @@ def reference(logits: Any, *, p: float) -> Any:
 
     if logits.numel() == 0:
         return logits.clone()
-    weights, order = torch.softmax(logits, -1).sort(dim=-1, descending=True, stable=True)
+    weights, order = torch.softmax(logits, -1).sort(
+        dim=-1, descending=True, stable=True
+    )
     gone = weights.cumsum(-1) - weights >= p
     gone[..., 0] = False
     return logits.masked_fill(

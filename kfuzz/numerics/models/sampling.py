@@ -34,13 +34,13 @@ class Probabilities:
     """The probabilities of rows along the last dimension.
 
     Attributes:
-        value: float64, [members, *, N]; 0 in rows that are special.
-        error: float64, relative.
+        logs: float64, their logarithms [members, *, N]; -Inf in rows that are special.
+        error: float64, that of the logarithms.
         floor: below this a probability may be 0.
         plain: bool [members, *, 1], no NaN, +Inf, nor -Inf throughout, and no overflow.
     """
 
-    value: Tensor
+    logs: Tensor
     error: Tensor
     floor: float
     plain: Tensor
@@ -50,21 +50,26 @@ class Probabilities:
         """Return those of logits, [members, *, N] with N >= 1."""
         e = exponentials(problem, x, -1)
         plain = e.plain & ~e.ambiguous & torch.isfinite(e.spread)
-        value = torch.exp(e.depth - e.log_total)
-        value = torch.where(plain, value, torch.zeros_like(value))
+        logs = torch.where(plain, e.depth - e.log_total, -math.inf)
         error = e.rho + e.spread + 5 * e.unit + 2.0**-48
-        return cls(value, torch.where(plain, error, 0.0), 2 * e.flushed, plain)
+        # Of -Inf nothing is left, whatever its error.
+        error = torch.where(logs == -math.inf, 0.0, error)
+        return cls(logs, error, 2 * e.flushed, plain)
+
+    @property
+    def value(self) -> Tensor:
+        """The probabilities."""
+        return torch.exp(self.logs)
 
     @property
     def least(self) -> Tensor:
         """The least that may be computed."""
-        low = self.value * torch.exp(-self.error) - self.floor
-        return low.clamp(min=0)
+        return (torch.exp(self.logs - self.error) - self.floor).clamp(min=0)
 
     @property
     def most(self) -> Tensor:
         """The greatest."""
-        return self.value * torch.exp(self.error) + self.floor
+        return torch.exp(self.logs + self.error) + self.floor
 
 
 def routed(problem: Problem) -> dict[str, Acceptance]:
@@ -142,11 +147,10 @@ def nucleus(problem: Problem) -> Acceptance:
     if x.numel() == 0:
         return moved(problem, x)
     p = Probabilities.of(problem, x)
-    values, order = p.value.sort(-1, descending=True)
-    error = p.error.gather(-1, order)
+    order = p.logs.sort(dim=-1, descending=True).indices
+    values = p.value.gather(-1, order)
     total = torch.nn.functional.pad(values.cumsum(-1), (1, 0))
-    most = (values * torch.exp(error) + p.floor).contiguous()
-    least = ((values * torch.exp(-error)) - p.floor).clamp(min=0).contiguous()
+    most, least = p.most.gather(-1, order), p.least.gather(-1, order)
     # Both fall along the row, but for last bits: their running bounds do.
     above = torch.cummax(most.flip(-1), -1).values.flip(-1)
     below = torch.cummin(least, -1).values
@@ -155,7 +159,7 @@ def nucleus(problem: Problem) -> Acceptance:
     sure = torch.searchsorted((-below).contiguous(), (-above).contiguous())
     maybe = torch.searchsorted((-above).contiguous(), (-below).contiguous(), right=True)
     first, last = total.gather(-1, sure), total.gather(-1, maybe) - values
-    of_terms = (values * torch.expm1(error.clamp(max=1.0))).sum(-1, keepdim=True)
+    of_terms = (most - values).sum(-1, keepdim=True)
     of_sum = gamma(count, U32) + gamma(count, problem.accumulation.format.unit)
     slack = (of_sum + 2 * U32) * (total[..., -1:] + limit) + of_terms + count * p.floor
     kept = last.clamp(min=0) + slack < limit
