@@ -158,3 +158,66 @@ def triton_attention_lse(
         q, k, v, mask, causal=causal, scale=scale, window=window, softcap=softcap,
         seen_lse=True,
     )  # fmt: skip
+
+
+@witness(
+    HEADS, HEADS, HEADS, breaks="K-VAL-01", most=(12, 8), backends=("cpu",),
+    minimal="two keys, a window of one",
+)  # fmt: skip
+@kernel(ops.attention)
+def window_of_one_more(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:  # fmt: skip
+    """A query sees a key more to either side than the window has."""
+    return _plain(q, k, v, scale, window, None, 1)[0]
+
+
+@witness(
+    HEADS, HEADS, HEADS, breaks="K-VAL-01", most=(12, 8), backends=("cpu",),
+    minimal="a key that the window hides, scores under a cap",
+)  # fmt: skip
+@kernel(ops.attention)
+def cap_after_the_mask(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None,
+    window: int | None = None, softcap: float | None = None,
+) -> Tensor:  # fmt: skip
+    """A hidden key has a score of minus the cap."""
+    return _plain(q, k, v, scale, window, softcap, 0)[0]
+
+
+@witness(
+    HEADS, HEADS, HEADS, breaks="K-VAL-01", most=(12, 8), backends=("cpu",),
+    minimal="two keys, a window of one",
+)  # fmt: skip
+@kernel(ops.attention_lse)
+def lse_of_hidden_keys(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None,
+    window: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The log-sum-exp is that of all keys."""
+    y, _ = _plain(q, k, v, scale, window, None, 0)
+    return y, _plain(q, k, v, scale, None, None, 0)[1]
+
+
+def _plain(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None, window: int | None,
+    softcap: float | None, more: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return attention and its log-sum-exp, by all scores at once in float32.
+
+    Scores are capped after the mask, and a window has `more` keys to either side.
+    """
+    repeats = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = (q.float() @ k.float().mT) * scale
+    if window is not None:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
+        seen = seen.tril(window - 1 + more).triu(1 - window - more)
+        scores = scores.masked_fill(~seen, float("-inf"))
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    void = (scores == float("-inf")).all(-1, keepdim=True)
+    weights = torch.softmax(scores, -1).masked_fill(void, 0.0)
+    return (weights @ v.float()).to(q.dtype), torch.logsumexp(scores, -1)

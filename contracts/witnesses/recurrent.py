@@ -80,14 +80,14 @@ def chunked_linear_attention(
     return linear_in_chunks(q, k, v, decay, gate, state, scale)
 
 
-@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS[:3], STATE, backends=("cpu",))
-@kernel(ops.delta_rule)
-def chunked_delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None,
-    state: Tensor | None = None, *, scale: float | None = None,
-    normalize: bool = False,
+def delta_in_chunks(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None,
+    state: Tensor | None, scale: float | None, kept: float = 1.0, *, normalize: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Conforming: the steps of a chunk by a triangular system."""
+    """Return the delta rule and its last state, by a triangular system a chunk.
+
+    Arguments as of `linear_in_chunks`; beta [B, T, H].
+    """
     (b, steps, h, d), e = k.shape, v.shape[-1]
     scale = d**-0.5 if scale is None else scale
     held = torch.zeros(b, h, d, e) if state is None else state.clone()
@@ -121,5 +121,41 @@ def chunked_delta_rule(
         made = stored(qc * torch.exp(total)) @ stored(held) + inner @ u
         y[:, start : start + CHUNK] = (scale * made).transpose(1, 2).to(v.dtype)
         last = total[:, :, -1:]
-        held = torch.exp(last) * held + stored(kc * torch.exp(last - total)).mT @ u
+        held = torch.exp(last) * held * (kept if start else 1.0)
+        held = held + stored(kc * torch.exp(last - total)).mT @ u
     return y, held
+
+
+@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS[:3], STATE, backends=("cpu",))
+@kernel(ops.delta_rule)
+def chunked_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None,
+    state: Tensor | None = None, *, scale: float | None = None,
+    normalize: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Conforming."""
+    return delta_in_chunks(q, k, v, beta, decay, state, scale, normalize=normalize)
+
+
+@witness(
+    ROWS, ROWS, ROWS, ROWS[:3], breaks="C-CMP-03", most=(80, 80), backends=("cpu",),
+    minimal="more steps than two chunks have",
+)  # fmt: skip
+@kernel(ops.delta_rule)
+def corrections_are_lost_between_chunks(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """The third chunk starts from half of the state that the second one had."""
+    return delta_in_chunks(q, k, v, beta, None, None, scale, 0.5, normalize=False)
+
+
+@witness(
+    ROWS, ROWS, ROWS, breaks="C-CMP-03", most=(60, 60), backends=("cpu",),
+    minimal="more steps than two chunks have",
+)  # fmt: skip
+@kernel(ops.linear_attention)
+def state_is_lost_between_chunks(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """The third chunk starts from half of the state that the second one had."""
+    return linear_in_chunks(q, k, v, None, None, None, scale, 0.5)

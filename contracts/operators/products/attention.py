@@ -128,6 +128,6 @@ attention = Operator(
     ),
     special_values="a visible NaN or +Inf score makes its row NaN; -Inf hides a key; "
     "a row without visible keys is 0 or NaN as masked_row says; where a hidden key or "
-    "value is not finite, or a score under a cap or a sink is infinite, nothing is compared: "
-    "some kernels multiply it by 0, others never read it",
+    "value is not finite, or a score under a cap or a sink is infinite, nothing is "
+    "compared: some kernels multiply it by 0, others never read it",
 )

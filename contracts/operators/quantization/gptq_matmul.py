@@ -9,7 +9,7 @@ from kfuzz.contracts.operators.quantization.int4_matmul import int4_matmul, weig
 
 
 def unpacked(codes: Any, zero: Any) -> tuple[Any, Any]:
-    """Return codes [K, N] of [K/8, N] and zero points [G, N] of [G, N/8], the latter + 1."""
+    """Return codes [K, N] of [K/8, N], and zero points + 1 [G, N] of [G, N/8]."""
     return nm.scaled.nibbles(codes, 8, -2), nm.scaled.nibbles(zero, 8, -1) + 1
 
 

@@ -48,8 +48,8 @@ BOUND: Final = Tolerance(
     "their product with x in the declared accumulator",
 )
 SPECIAL: Final = (
-    "a NaN in x makes its row NaN, one of a scale or zero its column; beside infinities "
-    "nothing is compared; undecided where a weight overflows"
+    "a NaN in x makes its row NaN, one of a scale or zero its column; beside "
+    "infinities nothing is compared; undecided where a weight overflows"
 )
 
 int4_matmul = Operator(

@@ -39,6 +39,6 @@ mx_matmul = Operator(
     shape_class="K == 32 * G",
     defaults=UNITS,
     tolerance=BOUND,
-    special_values="a NaN code or the scale 255 makes NaN; undecided where some grouping "
-    "of the factors overflows",
+    special_values="a NaN code or the scale 255 makes NaN; undecided where some "
+    "grouping of the factors overflows",
 )

@@ -75,10 +75,11 @@ delta_rule = Operator(
     tolerance=Tolerance(
         Structure.INTERVAL,
         "y +- scale |q| (F + c N), F_t = f F_{t-1} + |k| (eps + beta |k| Z + c |u|) + "
-        "3u N, Z_t = f Z_{t-1} + |k| eps, eps = c beta (|v| + |k| N), N_t = d N_{t-1} + "
-        "|k||u|, f = d max(1, |1 - beta |k|^2|), c as of linear_attention",
-        "norms over D: a step, or a row of the triangular system of a chunk, is off by "
-        "eps and passes that on by factors of norm f; vacuous where f exceeds 1 for long",
+        "3u N, Z_t = f Z_{t-1} + |k| eps, eps = c beta (|v| + |k| N), N_t = "
+        "d N_{t-1} + |k||u|, f = d max(1, |1 - beta |k|^2|), c as of linear_attention",
+        "norms over D: a step, or a row of the triangular system of a chunk, is "
+        "off by eps and passes that on by factors of norm f; vacuous where f exceeds "
+        "1 for long",
     ),
     special_values="a NaN query makes its row NaN, a NaN key or value what follows; "
     "where else a head holds what is not finite nothing is compared, nor where a decay "

@@ -70,9 +70,9 @@ linear_attention = Operator(
     defaults=Declaration(intermediates="output"),
     tolerance=Tolerance(
         Structure.INTERVAL,
-        "y +- scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1), w the product of decays, "
-        "alpha = expm1(u ((2t + 8) sum|g| + 8t + 16)), 1 + c = (1 + R(D))(1 + R(t))"
-        "(1 + (2t + 8) u)(1 + 5 u_o); the state likewise, in float32",
+        "y +- scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1), w the product of "
+        "decays, alpha = expm1(u ((2t + 8) sum|g| + 8t + 16)), 1 + c = "
+        "(1 + R(D))(1 + R(t))(1 + (2t + 8) u)(1 + 5 u_o); the state likewise, in float32",
         "step by step or in chunks: sums over the steps and over D in the declared "
         "accumulator, decays as exponentials of differences of running sums; operands "
         "of matrix units rounded to the data's format at most five times",

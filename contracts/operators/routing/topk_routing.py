@@ -1,4 +1,4 @@
-"""topk_routing(logits, k, renormalize): the experts of each token, and their weights."""
+"""topk_routing(logits, k, renormalize): the experts of tokens, and their weights."""
 
 from typing import Any
 
@@ -52,10 +52,10 @@ topk_routing = Operator(
     tolerance=Tolerance(
         Structure.COMPOSITE,
         "weights: the k greatest p exp(-/+ eps), eps = rho + R + 5u as of softmax, "
-        "renormalised p / (p + rest) with gamma(k + 4) more; indices: one whose p may be "
-        "in order there, none twice, with its own weight beside it",
-        "softmax as of the operator; probabilities that differ by less than their errors "
-        "may come in either order",
+        "renormalised p / (p + rest) with gamma(k + 4) more; indices: one whose p may "
+        "be in order there, none twice, with its own weight beside it",
+        "softmax as of the operator; probabilities that differ by less than their "
+        "errors may come in either order",
     ),
     special_values="a row with NaN or +Inf, or of -Inf, is undecided",
 )

@@ -10,9 +10,9 @@ from kfuzz.core.declaration import Declaration
 
 
 def reference(logits: Any, *, p: float) -> Any:
-    """Logits before which, in falling order, probabilities sum to less than p; else -Inf.
+    """Logits before which probabilities sum to less than p, in falling order.
 
-    The greatest is always kept (Holtzman et al. 2020).
+    Elsewhere -Inf. The greatest is always kept (Holtzman et al. 2020).
     """
     import torch
 

@@ -8,9 +8,9 @@ rounded to the data's format, R(n) that of a sum of n products as declared.
 * A product of decays errs relatively by alpha_t = expm1(u ((2 n_t + 8) P_t + 8 n_t +
   16)): step by step (4|g| + 5) u of exp and u of the product for each; in chunks two
   running sums, each n_t u P_t, an exponential, and one factor per chunk.
-* Each term scale q_d k_d w v of a result meets a sum over D, one over the steps, at most
-  2 n_t roundings of a state that is carried along, and, as operand of a matrix unit, at
-  most 5 roundings: c_t = (1 + R(D)) (1 + R(n_t)) (1 + (2 n_t + 8) u) (1 + 5 u_o) - 1.
+* Each term scale q_d k_d w v of a result meets a sum over D, one over the steps, at
+  most 2 n_t roundings of a state that is carried along, and, as operand of a matrix
+  unit, at most 5: c_t = (1 + R(D)) (1 + R(n_t)) (1 + (2 n_t + 8) u) (1 + 5 u_o) - 1.
   Hence E = scale sum |q| |k| w |v| ((1 + alpha) (1 + c) - 1): every step is a sum of
   products, so that the bound holds term by term.
 * The delta rule solves for u_t = beta_t (v_t - h_{t-1} k_t) first, h the decayed state,

@@ -1,8 +1,8 @@
 """Which elements of a row a kernel may choose by their probabilities.
 
-Probabilities p = exp(x - max) / S, computed within a relative eps = rho + R + 5u of
-themselves (see `log_sum_exp`), are compared after they are rounded: what differs by less
-than both errors counts as equal, and of equal ones any may come first.
+Probabilities p = exp(x - max) / S, computed within a relative eps = rho + R + 5u (see
+`log_sum_exp`), are compared after they are rounded: what differs by less than both
+errors counts as equal, and of equal ones any may come first.
 """
 
 import math
@@ -173,9 +173,10 @@ def nucleus(problem: Problem) -> Acceptance:
 
 
 def greatest(problem: Problem) -> Acceptance:
-    """Return what top-k keeps: what exceeds the k-th, some of what equals it, else -Inf.
+    """Return what top-k keeps: what exceeds the k-th, and some of what equals it.
 
-    How many of equal ones are kept, k in all or every one, `enough` judges.
+    Others are -Inf. How many of equal ones are kept, k in all or every one, `enough`
+    judges.
     """
     x, k = problem.tensors["logits"], problem.axis("k")
     if x.numel() == 0 or k == 0:
@@ -190,7 +191,7 @@ def greatest(problem: Problem) -> Acceptance:
 
 
 def enough(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return where at least k elements of a row are kept, or all above -Inf; 1 of top-p."""
+    """Return where a row keeps k elements or more, or all above -Inf; 1 for top-p."""
     x, y = problem.tensors["logits"], outputs["y"]
     k = problem.axis("k") if "k" in problem.scalars else 1
     finite = (x > -math.inf).sum(-1, keepdim=True).clamp(max=k)

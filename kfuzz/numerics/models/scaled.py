@@ -1,9 +1,9 @@
 """Products of codes with scales: 8 bits by rows or blocks, MX, 4 bits by groups.
 
-Notation: groups g of K, codes a and b, scales s and t; y = sum_g s_g t_g sum_k a b. The
-sums of products are kept as declared, of integers exactly; each scaled sum meets at most
-five roundings, two scales in any grouping and conversions of an integer sum and of a
-scale included, and the sum over the groups gamma(G):
+Notation: groups g of K, codes a and b, scales s and t; y = sum_g s_g t_g sum_k a b.
+Sums of products are kept as declared, of integers exactly; each scaled sum meets at
+most five roundings, two scales in any grouping and conversions of an integer sum and of
+a scale included, and the sum over the groups gamma(G):
 
     E = (R(K) + gamma(G + 5, u)) sum |a| |b| |s t|.
 """
