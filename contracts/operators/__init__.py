@@ -46,6 +46,12 @@ from kfuzz.contracts.operators.products.attention import attention as attention
 from kfuzz.contracts.operators.products.attention_lse import (
     attention_lse as attention_lse,
 )
+from kfuzz.contracts.operators.products.attention_paged import (
+    attention_paged as attention_paged,
+)
+from kfuzz.contracts.operators.products.attention_varlen import (
+    attention_varlen as attention_varlen,
+)
 from kfuzz.contracts.operators.products.bmm import bmm as bmm
 from kfuzz.contracts.operators.products.conv2d import conv2d as conv2d
 from kfuzz.contracts.operators.products.linear import linear as linear
@@ -104,6 +110,7 @@ from kfuzz.contracts.operators.routing.grouped_matmul import (
     grouped_matmul as grouped_matmul,
 )
 from kfuzz.contracts.operators.routing.moe_combine import moe_combine as moe_combine
+from kfuzz.contracts.operators.routing.moe_permute import moe_permute as moe_permute
 from kfuzz.contracts.operators.routing.topk_routing import topk_routing as topk_routing
 from kfuzz.contracts.operators.sampling.top_k_filter import top_k_filter as top_k_filter
 from kfuzz.contracts.operators.sampling.top_p_filter import top_p_filter as top_p_filter

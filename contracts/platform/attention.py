@@ -99,3 +99,41 @@ def torch_attention_lse(
         q, k, mask, causal=causal, scale=scale, window=window, softcap=softcap
     )
     return torch.softmax(made, -1) @ v, torch.logsumexp(made.float(), -1)
+
+
+@product(ops.attention_varlen, *IN_STEPS)
+def torch_attention_varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
+    causal: bool = False, scale: float | None = None, window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Apply the chain to each sequence."""
+    y = q.new_empty(*q.shape[:2], v.shape[-1])
+    starts, lows = cu_q.tolist(), cu_k.tolist()
+    for i in range(len(starts) - 1):
+        rows, keys = slice(*starts[i : i + 2]), slice(*lows[i : i + 2])
+        parts = (t.transpose(0, 1).unsqueeze(0) for t in (q[rows], k[keys], v[keys]))
+        made = torch_attention_unfused(
+            *parts, causal=causal, scale=scale, window=window, softcap=softcap
+        )
+        y[rows] = made[0].transpose(0, 1)
+    return y
+
+
+@product(ops.attention_paged, *IN_STEPS)
+def torch_attention_paged(
+    q: Tensor, k: Tensor, v: Tensor, pages: Tensor, lengths: Tensor, *,
+    limit: int = 16, scale: float | None = None, softcap: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Gather the keys of each sequence and apply the chain."""
+    y = q.new_empty(*q.shape[:2], v.shape[-1])
+    for i, length in enumerate(lengths.tolist()):
+        parts = (t[pages[i]].flatten(0, 1)[:length].transpose(0, 1) for t in (k, v))
+        made = torch_attention_unfused(
+            q[i, None, :, None],
+            *(t.unsqueeze(0) for t in parts),
+            scale=scale,
+            softcap=softcap,
+        )
+        y[i] = made[0, :, 0]
+    return y

@@ -1,5 +1,7 @@
 """Routing of tokens to experts, and filters of logits, as chains of torch's calls."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -19,16 +21,27 @@ def torch_topk_routing(
     return weights, indices
 
 
-@product(ops.grouped_matmul)
-def torch_grouped_matmul(x: Tensor, weight: Tensor, experts: Tensor) -> Tensor:
-    """Multiply the rows of each expert in turn."""
-    bad = (experts < 0) | (experts >= weight.shape[0])
-    if bool(bad.any()):
+@implements(ops.moe_permute)
+def torch_moe_permute(
+    x: Tensor, experts: Tensor, *, count: int = 4
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Apply `torch.argsort`, `torch.bincount` and `torch.index_select`."""
+    flat = experts.flatten()
+    if bool(((flat < 0) | (flat >= count)).any()):
         raise IndexError("an expert that does not exist")
+    source = flat.argsort(stable=True)
+    counts = torch.bincount(flat, minlength=count).cumsum(0)
+    offsets = torch.cat((counts.new_zeros(1), counts))
+    return x.index_select(0, source // max(experts.shape[1], 1)), offsets, source
+
+
+@product(ops.grouped_matmul)
+def torch_grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+    """Multiply the rows of each group in turn."""
     y = x.new_empty(x.shape[0], weight.shape[-1])
-    for expert in range(weight.shape[0]):
-        rows = experts == expert
-        y[rows] = x[rows] @ weight[expert]
+    ends = offsets.tolist()
+    for group, (start, end) in enumerate(pairwise(ends)):
+        y[start:end] = x[start:end] @ weight[group]
     return y
 
 

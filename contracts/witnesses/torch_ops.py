@@ -45,7 +45,10 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     ((16, 64), (32, 16), (2, 16), (2, 16)): "int4_matmul",
     ((16, 64), (8, 16), (2, 16), (2, 2)): "gptq_matmul",
     ((64, 32),): "topk_routing",
-    ((64, 16), (4, 16, 32), (64,)): "grouped_matmul",
+    ((64, 16), (4, 16, 32), (5,)): "grouped_matmul",
+    ((64, 16), (64, 2)): "moe_permute",
+    ((32, 2, 16), (32, 2, 16), (32, 2, 16), (4,), (4,)): "attention_varlen",
+    ((2, 2, 16), (8, 8, 2, 16), (8, 8, 2, 16), (2, 4), (2,)): "attention_paged",
     ((64, 16), (32, 2), (32, 2)): "moe_combine",
     (SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE[:3], SEQUENCE, (2, 2, 4, 4)): (
         "linear_attention"

@@ -5,6 +5,7 @@ from typing import Any
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operators.recurrent.linear_attention import DECAYS
 from kfuzz.core.declaration import Declaration
 
 
@@ -57,8 +58,8 @@ delta_rule = Operator(
         "q": ks.tensors("B T H D"),
         "k": ks.tensors("B T H D"),
         "v": ks.tensors("B T H E"),
-        "beta": ks.tensors("B T H", role="bias"),
-        "decay": ks.tensors("B T H", role="bias", optional=True),
+        "beta": ks.tensors("B T H", role="bias", within=(0, 1)),
+        "decay": ks.tensors("B T H", role="bias", optional=True, within=DECAYS),
         "state": ks.tensors("B H D E", dtype="float32", optional=True),
         "scale": ks.scalar(None, domain=(1.0, 0.125)),
         "normalize": ks.scalar(False, domain=(True,)),
@@ -82,6 +83,5 @@ delta_rule = Operator(
         "1 for long",
     ),
     special_values="a NaN query makes its row NaN, a NaN key or value what follows; "
-    "where else a head holds what is not finite nothing is compared, nor where a decay "
-    "is positive and a bound is missed",
+    "where else a head holds what is not finite nothing is compared",
 )

@@ -1,6 +1,6 @@
 """linear_attention(q, k, v, decay, gate, state, scale): a state that decays."""
 
-from typing import Any
+from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -48,14 +48,17 @@ def accept(problem: "nm.Problem") -> "nm.Accepted":
     return nm.recurrence.linear(problem)
 
 
+# What a logarithm of a decay is.
+DECAYS: Final = "(-inf, 0]"
+
 linear_attention = Operator(
     "linear_attention",
     inputs={
         "q": ks.tensors("B T H D"),
         "k": ks.tensors("B T H D"),
         "v": ks.tensors("B T H E"),
-        "decay": ks.tensors("B T H", role="bias", optional=True),
-        "gate": ks.tensors("B T H D", role="bias", optional=True),
+        "decay": ks.tensors("B T H", role="bias", optional=True, within=DECAYS),
+        "gate": ks.tensors("B T H D", role="bias", optional=True, within=DECAYS),
         "state": ks.tensors("B H D E", dtype="float32", optional=True),
         "scale": ks.scalar(None, domain=(1.0, 0.125)),
     },
@@ -72,12 +75,12 @@ linear_attention = Operator(
         Structure.INTERVAL,
         "y +- scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1), w the product of "
         "decays, alpha = expm1(u ((2t + 8) sum|g| + 8t + 16)), 1 + c = "
-        "(1 + R(D))(1 + R(t))(1 + (2t + 8) u)(1 + 5 u_o); the state likewise, in float32",
+        "(1 + R(D))(1 + R(t))(1 + (2t + 8) u)(1 + 5 u_o); the state likewise, in "
+        "float32",
         "step by step or in chunks: sums over the steps and over D in the declared "
         "accumulator, decays as exponentials of differences of running sums; operands "
         "of matrix units rounded to the data's format at most five times",
     ),
     special_values="a NaN query makes its row NaN, a NaN key or value what follows; "
-    "where else a head holds what is not finite nothing is compared, nor where a decay "
-    "is positive and a bound is missed",
+    "where else a head holds what is not finite nothing is compared",
 )

@@ -1,4 +1,4 @@
-"""grouped_matmul(x, weight, experts): each row times the matrix of its expert."""
+"""grouped_matmul(x, weight, offsets): rows times the matrix of their group."""
 
 from typing import Any
 
@@ -7,18 +7,26 @@ from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
-def reference(x: Any, weight: Any, experts: Any) -> Any:
-    """y[p] = x[p] @ weight[experts[p]]."""
-    return (x.unsqueeze(-2) @ weight[experts]).squeeze(-2)
+def reference(x: Any, weight: Any, offsets: Any) -> Any:
+    """y[p] = x[p] @ weight[e] for offsets[e] <= p < offsets[e + 1]."""
+    import torch
+
+    edges = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    parts = [x[a:b] @ w for (a, b), w in zip(edges, weight, strict=True)]
+    return torch.cat(parts)
 
 
 def accept(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return products +- R (|x| |weight|), of the expert's matrix alone."""
+    """Return products +- R (|x| |weight|), of the group's matrix alone."""
+    import torch
+
     t = problem.tensors
-    weight, x = t["weight"], t["x"]
-    experts, _ = nm.resolved(problem, "experts", weight.shape[1])
-    item = experts.new_tensor(range(x.shape[0])).unsqueeze(-1)
-    made = nm.dots(problem, x.unsqueeze(-2), weight[item, experts])
+    weight, x, offsets = t["weight"], t["x"], t["offsets"]
+    row = torch.arange(x.shape[1], device=x.device)
+    group = (offsets[:, None, 1:] <= row[:, None]).sum(-1)
+    group = group.clamp(max=weight.shape[1] - 1)
+    item = torch.arange(x.shape[0], device=x.device).unsqueeze(-1)
+    made = nm.dots(problem, x.unsqueeze(-2), weight[item, group])
     return made.reshaped(*x.shape[:-1], weight.shape[-1]).accepted(problem)
 
 
@@ -27,19 +35,20 @@ grouped_matmul = Operator(
     inputs={
         "x": ks.tensors("P D"),
         "weight": ks.tensors("E D F"),
-        "experts": ks.indices("P", below="E"),
+        "offsets": ks.offsets("S", of="P"),
     },
     oracle=reference,
     error_model=accept,
     homogeneous={"x": 1, "weight": 1},
     reduced="D",
-    batch="P",
+    shape_class="S == E + 1 and E >= 1",
     workspaces=("P D F",),
+    usual={"E": 4},
     tolerance=Tolerance(
         Structure.INTERVAL,
         "RNE(y - E) <= y <= RNE(y + E), E = R |x||weight|, R that of a matrix product",
-        "as of matmul, the operands those of the row's expert",
+        "as of matmul, the operands those of the row's group",
     ),
-    special_values="as matmul's, of the row and its expert's matrix alone: what others "
+    special_values="as matmul's, of the row and its group's matrix alone: what others "
     "hold does not count",
 )

@@ -113,6 +113,7 @@ class Scores:
         value: float64, scale q k^T + mask of the finite terms.
         error: float64, absolute.
         hidden: bool, masked by position or by -Inf in the mask.
+        outside: bool, of a sequence of its own: never read.
         gone: bool, hidden, or -Inf by its own arithmetic: weight 0.
         nan_rows: bool [..., S, 1], a visible score is NaN or +Inf.
         unsure_rows: bool, what is hidden, and may be computed, is not finite.
@@ -122,6 +123,7 @@ class Scores:
     value: Tensor
     error: Tensor
     hidden: Tensor
+    outside: Tensor
     gone: Tensor
     nan_rows: Tensor
     unsure_rows: Tensor
@@ -136,18 +138,37 @@ def attend(problem: Problem) -> Acceptance:
     return attend_with_lse(problem)["y"]
 
 
-def attend_with_lse(problem: Problem) -> dict[str, Acceptance]:
+@dataclass(frozen=True)
+class Reach:
+    """What queries may see beyond what scalars say, broadcastable to the scores.
+
+    Attributes:
+        seen: bool, where a query sees a key.
+        inside: bool, where both are of one sequence.
+    """
+
+    seen: Tensor
+    inside: Tensor
+
+
+def attend_with_lse(
+    problem: Problem, reach: Reach | None = None
+) -> dict[str, Acceptance]:
     """Return the acceptances of attention, "y", and of its log-sum-exp, "lse".
 
     The latter, [members, B, H, S], is stored in float32 whatever the data are; of a row
     without visible keys it is an infinity of either sign.
+
+    Args:
+        problem: with q, k, v, and maybe a mask and sinks.
+        reach: what is visible in place of what `causal` and `window` say.
     """
     q = problem.tensors["q"]
     repeats = q.shape[2] // max(problem.tensors["k"].shape[2], 1)
     k = problem.tensors["k"].repeat_interleave(repeats, dim=2)
     v = problem.tensors["v"].repeat_interleave(repeats, dim=2)
     arithmetic = Arithmetic.declared(problem)
-    scores = _scores(problem, q, k, arithmetic)
+    scores = _scores(problem, q, k, arithmetic, reach)
     sinks = problem.tensors.get("sinks")
     if sinks is not None:
         scores = _with_sinks(scores, sinks[:, None, :, None, None], arithmetic)
@@ -155,7 +176,9 @@ def attend_with_lse(problem: Problem) -> dict[str, Acceptance]:
     return _weighted(problem, scores, v, arithmetic)
 
 
-def _scores(problem: Problem, q: Tensor, k: Tensor, arithmetic: Arithmetic) -> Scores:
+def _scores(
+    problem: Problem, q: Tensor, k: Tensor, arithmetic: Arithmetic, reach: Reach | None
+) -> Scores:
     given = problem.scalars["scale"]
     scale = 1 / math.sqrt(q.shape[-1]) if given is None else float(given)
     products = dots(problem, q, k.transpose(-1, -2))
@@ -164,7 +187,13 @@ def _scores(problem: Problem, q: Tensor, k: Tensor, arithmetic: Arithmetic) -> S
         mask = torch.zeros_like(products.value[:, :1, :1])
     else:
         mask = mask[:, None, None]
-    hidden = _hidden(problem, products.value) | (mask == -math.inf)
+    outside = torch.zeros_like(products.value, dtype=torch.bool)
+    if reach is None:
+        hidden = _hidden(problem, products.value)
+    else:
+        outside = outside | ~reach.inside
+        hidden = outside | ~reach.seen
+    hidden = hidden | (mask == -math.inf)
     added = torch.where(torch.isfinite(mask), mask, torch.zeros_like(mask))
     scaled = scale * products.value
     cap = problem.scalars.get("softcap")
@@ -185,13 +214,15 @@ def _scores(problem: Problem, q: Tensor, k: Tensor, arithmetic: Arithmetic) -> S
         nan = products.classes.reference.isnan() & ~loose
         doubtful, low = special & ~nan, torch.zeros_like(low)
     nan_rows = (visible & (nan | odd)).any(-1, keepdim=True)
-    unsure = (hidden & (special | odd)) | (visible & doubtful)
+    unsure = (hidden & ~outside & (special | odd)) | (visible & doubtful)
     ambiguous = products.classes.ambiguous
     ambiguous = ambiguous | _beyond(problem, q, k, products, scale, size, arithmetic)
+    ambiguous = ambiguous & ~outside
     return Scores(
         value=value,
         error=error,
         hidden=hidden,
+        outside=outside,
         gone=hidden | (low & visible),
         nan_rows=nan_rows,
         unsure_rows=unsure.any(-1, keepdim=True),
@@ -293,6 +324,7 @@ def _with_sinks(scores: Scores, sinks: Tensor, arithmetic: Arithmetic) -> Scores
         value=beside(scores.value, held),
         error=beside(scores.error, error),
         hidden=beside(scores.hidden, torch.zeros_like(low)),
+        outside=beside(scores.outside, torch.zeros_like(low)),
         gone=beside(scores.gone, low),
         nan_rows=scores.nan_rows | sinks.isnan(),
         # Inf - Inf, or weights that vanish.
@@ -382,7 +414,8 @@ def _weighted(
         _meets(held, v == -math.inf),
         overflows,
     )
-    unsure = _meets(scores.gone, ~torch.isfinite(v)) | _meets(faint, torch.isinf(v))
+    dropped = scores.gone & ~scores.outside
+    unsure = _meets(dropped, ~torch.isfinite(v)) | _meets(faint, torch.isinf(v))
     unsure = (unsure | scores.unsure_rows) & ~scores.nan_rows
     reference = torch.where(classes.finite, out, classes.reference)
     admitted = classes.admitted
@@ -392,10 +425,12 @@ def _weighted(
     bare = void & ~scores.nan_rows
     void = bare.expand_as(out)
     policy = problem.declaration.masked_row
-    if not keys and policy == "nan":
-        policy = "either"  # where nothing is masked, a sum of nothing is 0
     nothing = {"zero": FINITE, "nan": NAN, "either": FINITE | NAN}[policy]
     admitted = torch.where(void, nothing, admitted).to(torch.uint8)
+    if policy == "nan":
+        # Where there is no key, and nothing masked, a sum of nothing is 0.
+        none = scores.outside.all(-1, keepdim=True) & void
+        admitted = torch.where(none, FINITE | NAN, admitted).to(torch.uint8)
     empty = math.nan if policy == "nan" else 0.0
     made = around(
         problem,

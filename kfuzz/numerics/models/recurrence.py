@@ -262,8 +262,7 @@ def _accepted(
         high = torch.stack(sizes, -2).cummax(-2).values > limit / 2
         reach = s.q.abs().sum(-1, keepdim=True) * s.k.abs().amax((-1, -2), True)
         high = high | (reach > limit / 2) | (y.abs() + error > single)
-        over = high.any(-2) | (s.g > 0).flatten(3).any(-1, keepdim=True)
-        over = over | s.wide.unsqueeze(-1)
+        over = high.any(-2) | s.wide.unsqueeze(-1)
         high = high | over.unsqueeze(-2)
         nan = nan.cumsum(-2) > 0
     nan = nan | q.isnan().any(-1, keepdim=True)
