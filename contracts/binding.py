@@ -4,7 +4,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, Unpack, cast, overload
 
 from typing_extensions import ParamSpec, TypeVar
@@ -242,6 +242,8 @@ def fit(
         )
     where = f"kernel {label}"
     declaration = declared(operator, claims, where)
+    if operator.written and "nonfinite" in claims:
+        operator = replace(operator, written=declaration.nonfinite != "propagate")
     function = fitted(form, operator, declaration, where)
     return BoundKernel(
         function,

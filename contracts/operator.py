@@ -96,6 +96,8 @@ class Operator:
             one are drawn more often.
         out_of_bounds: policies for indices out of bounds that the error model
             knows; "clamp" and "zero" need one that reads the declaration.
+        written: whether a NaN that the oracle makes of infinities may be its manner of
+            writing: see `kfuzz.contracts.oracle.accept`.
         within: puts changed values, by argument, back into the domain where that is
             more than shapes and types can say; None where it is not.
         forward: the operator whose gradients this one computes; None for others.
@@ -127,6 +129,7 @@ class Operator:
     groups: str = ""
     subtracts_mean: bool = False
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
+    written: bool = False
     within: "Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None" = None
     forward: "Operator | None" = None
     tolerance: Tolerance = field(

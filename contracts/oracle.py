@@ -106,6 +106,12 @@ def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     Members do not depend on one another: each has what it has alone, up to the last
     bits of what torch sums or vectorises otherwise for a tensor of another shape.
 
+    Where the oracle of an operator that is `written` gives NaN, and a number once each
+    infinity that it was given is the greatest finite number instead, the NaN comes from
+    its manner of writing: 0 times infinity, or infinity less infinity, where another
+    form of the same function has a value. Such elements are not decided. A kernel that
+    declares nonfinite="propagate" is held to the oracle's NaN there too.
+
     Without an error model it is that of the running-error shadow. Where subnormal
     numbers are declared to be flushed, elementwise operators see 0 for them.
 
@@ -115,7 +121,32 @@ def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     """
     problem = _flushed(operator, problem)
     accepted = _stored(operator, _accept(operator, problem))
+    if operator.written:
+        accepted = _without_own_nan(operator, problem, accepted)
     return related(operator, problem, accepted)
+
+
+def _without_own_nan(
+    operator: Operator, problem: Problem, accepted: dict[str, Acceptance]
+) -> dict[str, Acceptance]:
+    """Return the acceptances undecided where only the oracle's form makes a NaN."""
+    if not any(bool(a.reference.isnan().any()) for a in accepted.values()):
+        return accepted
+    real = {n: x for n, x in problem.tensors.items() if x.is_floating_point()}
+    if not any(bool(x.isinf().any()) for x in real.values()):
+        return accepted
+    top = problem.format.max_finite
+    finite = {n: x.clamp(-top, top) for n, x in real.items()}
+    posed = replace(problem, tensors={**problem.tensors, **finite})
+    try:
+        results = _evaluated(operator, posed)
+    except Exception:  # it is not defined there
+        return accepted
+    made = dict(accepted)
+    for (name, a), y in zip(accepted.items(), results, strict=True):
+        own = a.reference.isnan() & ~y.to(torch.float64).isnan()
+        made[name] = replace(a, undecidable=a.undecidable | own)
+    return made
 
 
 def _stored(

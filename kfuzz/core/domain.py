@@ -142,8 +142,8 @@ def interval_text(within: object) -> str:
             ends = [e is None or _is_number(e) for e in (low, high)]
             if all(ends):
                 return Interval(
-                    -math.inf if low is None else float(low),
-                    math.inf if high is None else float(high),
+                    -math.inf if low is None else float(str(low)),
+                    math.inf if high is None else float(str(high)),
                     above=low is None, below=high is None,
                 ).text  # fmt: skip
     raise BindingError(

@@ -186,7 +186,7 @@ def is_shares(x: Tensor, axis: int) -> bool:
 
 def _distinct(x: Tensor, bound: int) -> Tensor:
     n = x.shape[-1]
-    order = x.argsort(-1, stable=True)
+    order = x.argsort(dim=-1, stable=True)
     step = torch.arange(n, device=x.device)
     raised = x.gather(-1, order).to(torch.int64).clamp(min=0) - step
     raised = raised.cummax(-1).values + step

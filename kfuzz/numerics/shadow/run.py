@@ -45,6 +45,7 @@ def shadowed(
     *,
     name: str,
     tf32: frozenset[str] = frozenset(),
+    kinks: bool = False,
 ) -> tuple[Acceptance, ...]:
     """Return the acceptance of each of an oracle's results.
 
@@ -53,12 +54,13 @@ def shadowed(
         problem: inputs and declaration.
         name: the operator's name, for error messages.
         tf32: kinds of products that may take TF32 operands; see `Steps`.
+        kinks: whether any value between the one-sided ones is right; see `Steps`.
 
     Raises:
         BindingError: if a result is no tensor, or a floating one not float64.
         Exception: whatever the oracle raises outside its domain.
     """
-    steps = Steps.declared(problem, tf32=tf32)
+    steps = Steps.declared(problem, tf32=tf32, kinks=kinks)
     members = next(iter(problem.tensors.values())).shape[0]
     found = None
     if members > 1:
