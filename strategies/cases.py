@@ -386,7 +386,9 @@ def _choice(
         shape,
         declaration,
         span=domain.span,
-        inplace=name in declaration.inplace,
+        # What elements have in common besides, no expanded tensor has.
+        inplace=name in declaration.inplace
+        or (isinstance(parameter, IndexParameter) and bool(parameter.domain)),
     )
     return _Choice(
         shape,

@@ -91,12 +91,16 @@ def _scaled(
         relative += problem.accumulation.products(a.shape[-1], codes)
     least = _SINGLE.min_normal if problem.flushes else _SINGLE.min_subnormal
     factors = (made.magnitude, row.abs(), column.abs())
-    error = relative * size + _lost(factors, least)
+    # Operands may be scaled before they are multiplied.
+    of_a = finite_or_zero(left.abs() * row).sum(-1, keepdim=True)
+    of_b = finite_or_zero(right.abs() * column).sum(-2, keepdim=True)
+    error = relative * size + _lost(factors, least) + least * (of_a + of_b).sum(-3)
     reference = made.reference * row * column
     bias = problem.tensors.get("bias")
     total = reference.sum(-3)
     over = (
         _beyond(factors)
+        | (torch.maximum(of_a, of_b) > _SINGLE.max_finite / 2).any(-3)
         | made.classes.ambiguous.any(-3)
         | (size > _SINGLE.max_finite / 2)
     )
