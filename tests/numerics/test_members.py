@@ -40,10 +40,15 @@ FAMILIES: Final = {
 # Torch's vectorised functions and its scalar ones, which take what is left at a
 # tensor's end, differ in the last bits.
 FUNCTIONS: Final = {"gelu", "gelu_tanh", "sigmoid", "silu", "softplus", "swiglu",
-                    "geglu", "linear_gelu", "elu", "tanh", "exp", "log"}  # fmt: skip
+                    "geglu", "linear_gelu", "elu", "tanh", "exp", "log",
+                    "topk_routing"}  # fmt: skip
 # BLAS may take other steps for other numbers of matrices.
 PRODUCTS: Final = {"matmul", "bmm", "linear", "linear_relu", "linear_gelu", "conv2d",
-                   "attention"}  # fmt: skip
+                   "attention", "attention_lse", "attention_varlen",
+                   "attention_paged", "linear_attention", "delta_rule", "mx_matmul",
+                   "int4_matmul", "gptq_matmul", "scaled_matmul_blocks",
+                   "scaled_matmul_fp8", "scaled_matmul_int8", "grouped_matmul",
+                   "moe_combine"}  # fmt: skip
 CLAIMS: Final[tuple[dict[str, str], ...]] = (
     {},
     {"subnormals": "flush", "nonfinite": "mask", "ties": "first"},
