@@ -15,6 +15,7 @@ from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.strategies.parameters import ScalarParameter
 from tests.helpers.judged_cases import judged
 
 TORCH: Final = {k.name: k for k in kernels("cpu", str(torch.__version__))}
@@ -55,7 +56,12 @@ def pinned(operator: Operator, tensors: dict[str, Tensor], **scalars: Any) -> Ca
             tuple(x.shape), parameter.names, dtype, values=raw, below=below,
             domain=parameter.domain,
         )  # fmt: skip
-    return Case(specs, scalars)
+    known = {
+        n: p.default
+        for n, p in operator.scalars.items()
+        if isinstance(p, ScalarParameter)
+    }
+    return Case(specs, known | scalars)
 
 
 def heads(seed: int = 1, keys: int = 40) -> dict[str, Tensor]:

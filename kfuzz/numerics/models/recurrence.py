@@ -109,7 +109,7 @@ class _Sequence:
 
     def decays(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield of each step the decay and alpha, the error of any product of them."""
-        total = torch.zeros_like(self.g[..., 0, :])
+        total = torch.zeros_like(self.g.sum(-2))
         for n in self.steps:
             g = self.g[..., n, :]
             total = total + g.abs()

@@ -92,8 +92,8 @@ def _scaled(
     least = _SINGLE.min_normal if problem.flushes else _SINGLE.min_subnormal
     factors = (made.magnitude, row.abs(), column.abs())
     # Operands may be scaled before they are multiplied.
-    of_a = finite_or_zero(left.abs() * row).sum(-1, keepdim=True)
-    of_b = finite_or_zero(right.abs() * column).sum(-2, keepdim=True)
+    of_a = finite_or_zero(left.abs() * row.abs()).sum(-1, keepdim=True)
+    of_b = finite_or_zero(right.abs() * column.abs()).sum(-2, keepdim=True)
     error = relative * size + _lost(factors, least) + least * (of_a + of_b).sum(-3)
     reference = made.reference * row * column
     bias = problem.tensors.get("bias")
