@@ -34,6 +34,7 @@ FIELDS: Final = (
 FAMILIES: Final = {
     "float": ("infmix", "subnormal", "nan1", "nearmax"),
     "int": ("int_ends", "int_zeros", "int_small", "int_uniform"),
+    "uint": ("int_ends", "int_zeros", "int_small", "int_uniform"),
     "bool": ("bool_all_false", "bool_tail", "bool_random", "bool_all_true"),
     "index": ("index_equal", "index_last", "index_reversed", "index_first"),
 }
@@ -42,6 +43,8 @@ FAMILIES: Final = {
 FUNCTIONS: Final = {"gelu", "gelu_tanh", "sigmoid", "silu", "softplus", "swiglu",
                     "geglu", "linear_gelu", "elu", "tanh", "exp", "log",
                     "topk_routing"}  # fmt: skip
+# Elements that the smallest case of an operator takes, where that is more.
+LEAST: Final = {"scaled_matmul_blocks": 1 << 15}
 # BLAS may take other steps for other numbers of matrices.
 PRODUCTS: Final = {"matmul", "bmm", "linear", "linear_relu", "linear_gelu", "conv2d",
                    "attention", "attention_lse", "attention_varlen",
@@ -63,7 +66,9 @@ def drawn(name: str) -> list[Case]:
     strategy = cases(
         operator.inputs,
         declaration=replace(operator.defaults, dtypes=operator.dtypes),
-        budget=SizeBudget(elements=1 << 8, rows=32),
+        budget=SizeBudget(
+            elements=LEAST.get(name, 1 << 8), rows=32 if name not in LEAST else 256
+        ),
         ranks=operator.ranks,
         reduced=operator.reduced,
         empty_reduction=operator.empty_reduction,

@@ -13,26 +13,28 @@ def reference(x: Any, experts: Any, *, count: int) -> Any:
     source [M K] are the places of the assignments in order of expert, offsets
     [count + 1] how many belong to earlier ones; both int64.
     """
+    rows, offsets, source = _sorted(x.unsqueeze(0), experts.unsqueeze(0), count)
+    return rows[0], offsets[0], source[0]
+
+
+def _sorted(x: Any, experts: Any, count: int) -> tuple[Any, Any, Any]:
+    """Return the results of [items, M, D] and [items, M, K]."""
     import torch
 
-    flat = experts.flatten()
+    flat = experts.flatten(1)
     source = torch.sort(flat, stable=True).indices
-    edges = torch.arange(count + 1, device=flat.device)
-    offsets = (flat < edges.unsqueeze(-1)).sum(-1)
-    return x[source // max(experts.shape[1], 1)], offsets, source
+    edges = torch.arange(count + 1, device=flat.device).unsqueeze(-1)
+    offsets = (flat.unsqueeze(1) < edges).sum(-1)
+    token = (source // max(experts.shape[2], 1)).unsqueeze(-1)
+    rows = x.gather(1, token.expand(-1, -1, x.shape[2]))
+    return rows, offsets, source
 
 
 def accept(problem: "nm.Problem") -> "nm.Accepted":
     """Return exact moves and integers."""
-    import torch
-
-    x, experts = problem.tensors["x"], problem.tensors["experts"]
     count = problem.axis("count")
-    made = [
-        reference(one, named.clamp(0, count - 1), count=count)
-        for one, named in zip(x, experts, strict=True)
-    ]
-    rows, offsets, source = (torch.stack(part) for part in zip(*made, strict=True))
+    experts, _ = nm.resolved(problem, "experts", count)
+    rows, offsets, source = _sorted(problem.tensors["x"], experts, count)
     whole = nm.INTEGERS["int64"]
     return {
         "rows": nm.moved(problem, rows),
