@@ -43,8 +43,8 @@ FAMILIES: Final = {
 FUNCTIONS: Final = {"gelu", "gelu_tanh", "sigmoid", "silu", "softplus", "swiglu",
                     "geglu", "linear_gelu", "elu", "tanh", "exp", "log",
                     "topk_routing"}  # fmt: skip
-# Elements that the smallest case of an operator takes, where that is more.
-LEAST: Final = {"scaled_matmul_blocks": 1 << 15}
+# Where the smallest case takes more than that of the others.
+BUDGETS: Final = {"scaled_matmul_blocks": SizeBudget(elements=1 << 15, rows=256)}
 # BLAS may take other steps for other numbers of matrices.
 PRODUCTS: Final = {"matmul", "bmm", "linear", "linear_relu", "linear_gelu", "conv2d",
                    "attention", "attention_lse", "attention_varlen",

@@ -73,7 +73,7 @@ def _by_group(
     return y
 
 
-@witness((64, 16), (7, 16, 32), (8,), backends=("cpu",))
+@witness((64, 16), (1, 16, 32), (2,), backends=("cpu",))
 @kernel(ops.grouped_matmul)
 def tiled_grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
     """Conforming."""
@@ -81,7 +81,7 @@ def tiled_grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
 
 
 @witness(
-    (64, 16), (7, 16, 32), (8,), breaks="K-VAL-01", most=(400, 80), backends=("cpu",),
+    (64, 16), (1, 16, 32), (2,), breaks="K-VAL-01", most=(400, 80), backends=("cpu",),
     minimal="65 rows of one group",
 )  # fmt: skip
 @kernel(ops.grouped_matmul)
