@@ -66,9 +66,7 @@ def drawn(name: str) -> list[Case]:
     strategy = cases(
         operator.inputs,
         declaration=replace(operator.defaults, dtypes=operator.dtypes),
-        budget=SizeBudget(
-            elements=LEAST.get(name, 1 << 8), rows=32 if name not in LEAST else 256
-        ),
+        budget=BUDGETS.get(name, SizeBudget(elements=1 << 8, rows=32)),
         ranks=operator.ranks,
         reduced=operator.reduced,
         empty_reduction=operator.empty_reduction,
