@@ -207,17 +207,24 @@ def _kinds(kernel: BoundKernel, case: Case) -> list[str]:
     """Return the layouts that some tensor of a case can have, contiguous first."""
     found = {_CONTIGUOUS: None}
     for name, spec in case.tensors.items():
-        inplace = name in kernel.declaration.inplace
-        options = layout_options(spec.shape, kernel.declaration, inplace=inplace)
+        apart = _is_apart(kernel, name)
+        options = layout_options(spec.shape, kernel.declaration, inplace=apart)
         found |= dict.fromkeys(options)
     return list(found)
+
+
+def _is_apart(kernel: BoundKernel, name: str) -> bool:
+    """Whether no two indices of an argument may be one element in memory."""
+    return (
+        name in kernel.declaration.inplace or not kernel.operator.tensors[name].repeats
+    )
 
 
 def _laid_out(kernel: BoundKernel, case: Case, kind: str) -> Case:
     """Return the case with each tensor that can have it in a layout."""
     claims, tensors = kernel.declaration, {}
     for name, spec in case.tensors.items():
-        options = layout_options(spec.shape, claims, inplace=name in claims.inplace)
+        options = layout_options(spec.shape, claims, inplace=_is_apart(kernel, name))
         chosen = kind if kind in options else _CONTIGUOUS
         strides, offset = build(chosen, spec.shape, _SEED, spec.dtype, claims)
         tensors[name] = replace(spec, strides=strides, offset=offset)

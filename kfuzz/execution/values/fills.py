@@ -126,13 +126,13 @@ class _Making:
         if overwrites is not None:
             self.finish()
             overwrites.write(values)
-        for axis in repeated_axes(spec):
-            self.finish()
-            values = values.narrow(axis + 1, 0, 1).expand(shape)
         if spec.domain and spec.fill is not None:
             self.finish()
             whole = batch.case.bound(spec)
             values = fitted(values, spec.domain, whole, len(spec.shape))
+        for axis in repeated_axes(spec):
+            self.finish()
+            values = values.narrow(axis + 1, 0, 1).expand(shape)
         self.made[name] = values.contiguous()
         return self.made[name]
 
