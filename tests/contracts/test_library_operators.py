@@ -195,7 +195,9 @@ SHOWING: Final[dict[str, Callable[[], Case]]] = {
         block=16, dtype="float32",
     ),
     "mx_leaves_out_the_last_block": lambda: of(
-        ops.mx_matmul, {"M": 2, "K": 96, "N": 2, "G": 3}, dtype="float32"
+        ops.mx_matmul, {"M": 2, "K": 96, "N": 2, "G": 3}, dtype="float32",
+        scale_a=torch.full((2, 3), 127, dtype=torch.uint8),
+        scale_b=torch.full((3, 2), 127, dtype=torch.uint8),
     ),
     "int4_has_two_groups": lambda: of(
         ops.int4_matmul, {"M": 2, "K": 16, "L": 8, "N": 3, "G": 4}

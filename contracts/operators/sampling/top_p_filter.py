@@ -34,8 +34,8 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
 
 
 def related(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
-    """At least one element of a row is kept, or all are -Inf."""
-    return nm.sampling.enough(problem, outputs)
+    """What a row keeps has the probability p or more, and is one element at least."""
+    return nm.sampling.heavy_enough(problem, outputs)
 
 
 top_p_filter = Operator(

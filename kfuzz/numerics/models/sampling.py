@@ -154,14 +154,11 @@ def nucleus(problem: Problem) -> Acceptance:
     # Both fall along the row, but for last bits: their running bounds do.
     above = torch.cummax(most.flip(-1), -1).values.flip(-1)
     below = torch.cummin(least, -1).values
-    count = x.shape[-1]
     # Certainly before: those whose least exceeds its most; perhaps: the converse.
     sure = torch.searchsorted((-below).contiguous(), (-above).contiguous())
     maybe = torch.searchsorted((-above).contiguous(), (-below).contiguous(), right=True)
     first, last = total.gather(-1, sure), total.gather(-1, maybe) - values
-    of_terms = (most - values).sum(-1, keepdim=True)
-    of_sum = gamma(count, U32) + gamma(count, problem.accumulation.format.unit)
-    slack = (of_sum + 2 * U32) * (total[..., -1:] + limit) + of_terms + count * p.floor
+    slack = _slack(problem, p, limit)
     kept = last.clamp(min=0) + slack < limit
     gone = first - slack > limit
     kept, gone = (torch.empty_like(m).scatter_(-1, order, m) for m in (kept, gone))
@@ -170,6 +167,26 @@ def nucleus(problem: Problem) -> Acceptance:
     alone = leading.sum(-1, keepdim=True) == 1
     gone, kept = gone & ~leading, kept | (leading & alone)
     return _filtered(problem, x, kept, gone, p.plain)
+
+
+def _slack(problem: Problem, p: Probabilities, limit: float) -> Tensor:
+    """Return what a sum of probabilities and the bound may be off, [members, *, 1]."""
+    count = p.logs.shape[-1]
+    of_terms = (p.most - p.value).sum(-1, keepdim=True)
+    of_sum = gamma(count, U32) + gamma(count, problem.accumulation.format.unit)
+    return (of_sum + 2 * U32) * (1 + limit) + of_terms + count * p.floor
+
+
+def heavy_enough(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return where what a row keeps has the probability that top-p asks for."""
+    x, limit, y = problem.tensors["logits"], problem.number("p"), outputs["y"]
+    if x.numel() == 0:
+        return {"y": torch.ones_like(y, dtype=torch.bool)}
+    p = Probabilities.of(problem, x)
+    kept = y > -math.inf
+    total = torch.where(kept, p.value, 0.0).sum(-1, keepdim=True)
+    held = kept.any(-1, keepdim=True) & (total + _slack(problem, p, limit) >= limit)
+    return {"y": (held | ~p.plain).expand_as(y)}
 
 
 def greatest(problem: Problem) -> Acceptance:
@@ -191,9 +208,8 @@ def greatest(problem: Problem) -> Acceptance:
 
 
 def enough(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return where a row keeps k elements or more, or all above -Inf; 1 for top-p."""
-    x, y = problem.tensors["logits"], outputs["y"]
-    k = problem.axis("k") if "k" in problem.scalars else 1
+    """Return where a row keeps k elements or more, or all above -Inf."""
+    x, k, y = problem.tensors["logits"], problem.axis("k"), outputs["y"]
     finite = (x > -math.inf).sum(-1, keepdim=True).clamp(max=k)
     held = (y > -math.inf).sum(-1, keepdim=True) >= finite
     plain = ~x.isnan().any(-1, keepdim=True)
