@@ -166,7 +166,7 @@ def test_a_fault_is_there_at_a_larger_size_and_not_at_the_usual_one(name: str) -
     bound = everywhere()[name].load()
     found = judged(bound.operator, bound.function, case, intermediates="float32")
     assert found.failure is not None
-    assert found.failure.contract == "K-VAL-01"
+    assert found.failure.contract not in ("K-LIV-01", "K-MET-01")
 
 
 def int8_of_many_terms() -> Case:
@@ -226,7 +226,7 @@ SHOWING: Final[dict[str, Callable[[], Case]]] = {
 
 def test_equal_logits_may_be_kept_in_any_number_above_k() -> None:
     logits = torch.tensor([3.0, 1.0, 1.0, 1.0, 0.0])
-    case = pinned(ops.top_k_filter, {"logits": logits}, k=2)
+    given = {"logits": logits}
     kept = {
         (0, 1): True, (0, 3): True, (0, 1, 2, 3): True,
         (0,): False, (1, 2): False, (0, 1, 2, 3, 4): False,
@@ -234,23 +234,21 @@ def test_equal_logits_may_be_kept_in_any_number_above_k() -> None:
     for places, right in kept.items():
         y = torch.full_like(logits, -INF)
         y[list(places)] = logits[list(places)]
-        found = judged(ops.top_k_filter, lambda logits, k, y=y: y.clone(), case)
-        assert (found.failure is None) == right, places
+        assert missed(ops.top_k_filter, given, {"y": y}, k=2) is not right, places
 
 
 def test_the_nucleus_keeps_what_reaches_p_and_no_more() -> None:
     # Probabilities of 8, 4, 2, 1 and 1 sixteenths.
     logits = torch.tensor([8.0, 4.0, 2.0, 1.0, 1.0]).log()
-    case = pinned(ops.top_p_filter, {"logits": logits}, p=0.8)
+    given = {"logits": logits}
     for count in range(1, 6):
         y = torch.where(torch.arange(5) < count, logits, -INF)
-        found = judged(ops.top_p_filter, lambda logits, p, y=y: y.clone(), case)
-        assert (found.failure is None) == (count == 3), count
+        assert missed(ops.top_p_filter, given, {"y": y}, p=0.8) is (count != 3), count
 
 
 def test_equal_probabilities_may_be_routed_in_either_order() -> None:
     logits = torch.tensor([[2.0, 5.0, 5.0, 1.0]])
-    case = pinned(ops.topk_routing, {"logits": logits}, k=2, renormalize=True)
+    given = {"logits": logits}
     halves = torch.full((1, 2), 0.5)
     for named, right in {
         (1, 2): True,
@@ -258,10 +256,6 @@ def test_equal_probabilities_may_be_routed_in_either_order() -> None:
         (1, 1): False,
         (0, 1): False,
     }.items():
-        result = halves, torch.tensor([named])
-        found = judged(
-            ops.topk_routing,
-            lambda logits, k, renormalize, r=result: tuple(x.clone() for x in r),
-            case,
-        )
-        assert (found.failure is None) == right, named
+        results = {"weights": halves, "indices": torch.tensor([named])}
+        wrong = missed(ops.topk_routing, given, results, k=2, renormalize=True)
+        assert wrong is not right, named
