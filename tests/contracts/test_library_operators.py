@@ -116,16 +116,16 @@ def test_windows_caps_and_sinks_mean_what_a_loop_over_keys_says(
     given = heads()
     sinks = torch.tensor([0.5, -1.0, 3.0, -INF])
     tensors = {**given, "sinks": sinks}
-    right, _ = by_rows(**given, sinks=sinks, **scalars)
+    right, _ = by_rows(*given.values(), sinks=sinks, **scalars)
     assert not missed(ops.attention, tensors, {"y": right.float()}, **scalars)
-    forgotten, _ = by_rows(**given, **scalars)
+    forgotten, _ = by_rows(*given.values(), **scalars)
     assert missed(ops.attention, tensors, {"y": forgotten.float()}, **scalars)
 
 
 def test_the_log_sum_exp_is_that_of_visible_keys() -> None:
     given = heads()
-    y, lse = by_rows(**given, window=3)
-    _, of_all = by_rows(**given)
+    y, lse = by_rows(*given.values(), window=3)
+    _, of_all = by_rows(*given.values())
     for found, right in ((lse, True), (of_all, False)):
         results = {"y": y.float(), "lse": found}
         assert missed(ops.attention_lse, given, results, window=3) is not right
