@@ -75,6 +75,15 @@ from kfuzz.contracts.operators.normalisation.weight_norm import (
     weight_norm as weight_norm,
 )
 from kfuzz.contracts.operators.products.attention import attention as attention
+from kfuzz.contracts.operators.products.attention_lse import (
+    attention_lse as attention_lse,
+)
+from kfuzz.contracts.operators.products.attention_paged import (
+    attention_paged as attention_paged,
+)
+from kfuzz.contracts.operators.products.attention_varlen import (
+    attention_varlen as attention_varlen,
+)
 from kfuzz.contracts.operators.products.bmm import bmm as bmm
 from kfuzz.contracts.operators.products.causal_conv1d import (
     causal_conv1d as causal_conv1d,
@@ -98,11 +107,31 @@ from kfuzz.contracts.operators.quantization.dequantize_fp8 import (
 from kfuzz.contracts.operators.quantization.dequantize_int8 import (
     dequantize_int8 as dequantize_int8,
 )
+from kfuzz.contracts.operators.quantization.gptq_matmul import (
+    gptq_matmul as gptq_matmul,
+)
+from kfuzz.contracts.operators.quantization.int4_matmul import (
+    int4_matmul as int4_matmul,
+)
+from kfuzz.contracts.operators.quantization.mx_matmul import mx_matmul as mx_matmul
 from kfuzz.contracts.operators.quantization.quantize_fp8 import (
     quantize_fp8 as quantize_fp8,
 )
 from kfuzz.contracts.operators.quantization.quantize_int8 import (
     quantize_int8 as quantize_int8,
+)
+from kfuzz.contracts.operators.quantization.scaled_matmul_blocks import (
+    scaled_matmul_blocks as scaled_matmul_blocks,
+)
+from kfuzz.contracts.operators.quantization.scaled_matmul_fp8 import (
+    scaled_matmul_fp8 as scaled_matmul_fp8,
+)
+from kfuzz.contracts.operators.quantization.scaled_matmul_int8 import (
+    scaled_matmul_int8 as scaled_matmul_int8,
+)
+from kfuzz.contracts.operators.recurrent.delta_rule import delta_rule as delta_rule
+from kfuzz.contracts.operators.recurrent.linear_attention import (
+    linear_attention as linear_attention,
 )
 from kfuzz.contracts.operators.reductions.amax import amax as amax
 from kfuzz.contracts.operators.reductions.amin import amin as amin
@@ -120,6 +149,14 @@ from kfuzz.contracts.operators.reductions.sort import sort as sort
 from kfuzz.contracts.operators.reductions.sum import sum as sum
 from kfuzz.contracts.operators.reductions.topk import topk as topk
 from kfuzz.contracts.operators.reductions.var import var as var
+from kfuzz.contracts.operators.routing.grouped_matmul import (
+    grouped_matmul as grouped_matmul,
+)
+from kfuzz.contracts.operators.routing.moe_combine import moe_combine as moe_combine
+from kfuzz.contracts.operators.routing.moe_permute import moe_permute as moe_permute
+from kfuzz.contracts.operators.routing.topk_routing import topk_routing as topk_routing
+from kfuzz.contracts.operators.sampling.top_k_filter import top_k_filter as top_k_filter
+from kfuzz.contracts.operators.sampling.top_p_filter import top_p_filter as top_p_filter
 from kfuzz.contracts.operators.training.adamw import adamw as adamw
 from kfuzz.contracts.operators.training.dropout import dropout as dropout
 from kfuzz.contracts.operators.training.sgd import sgd as sgd

@@ -16,7 +16,9 @@ from kfuzz.contracts.platform import (  # noqa: F401
     pointwise,
     products,
     quantization,
+    recurrent,
     reductions,
+    routing,
     training,
 )
 from kfuzz.contracts.platform.defects import DEFECTS

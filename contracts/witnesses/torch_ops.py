@@ -12,10 +12,12 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, Shape, witness
 
+SEQUENCE: Final = (2, 4, 2, 4)
+"""Few steps: products of many random decays leave the functional test's numbers."""
 _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     (LONG_ROWS,): (
         "softmax sum amax mean amin argmax var logsumexp cumsum log_softmax "
-        "l2_normalize layer_norm_plain rms_norm_plain"
+        "l2_normalize layer_norm_plain rms_norm_plain top_k_filter top_p_filter"
     ),
     (LONG_ROWS, (1024,), (1024,)): "layer_norm",
     (SQUARE,): (
@@ -47,7 +49,27 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     ((2, 8, 16), (8, 4), (8,), (2, 8, 3)): "causal_conv1d",
     ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16)): "attention",
     ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16)): (
-        "attention_masked attention_unfused"
+        "attention_masked attention_lse"
+    ),
+    ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16), (2,)): (
+        "attention_unfused"
+    ),
+    ((16, 32), (32, 16), (16,), (16,), (16,)): "scaled_matmul_int8 scaled_matmul_fp8",
+    ((16, 256), (256, 128), (16, 2), (2, 1)): "scaled_matmul_blocks",
+    ((16, 64), (64, 16), (16, 2), (2, 16)): "mx_matmul",
+    ((16, 64), (32, 16), (2, 16), (2, 16)): "int4_matmul",
+    ((16, 64), (8, 16), (2, 16), (2, 2)): "gptq_matmul",
+    ((64, 32),): "topk_routing",
+    ((64, 16), (1, 16, 32), (2,)): "grouped_matmul",
+    ((64, 16), (64, 2)): "moe_permute",
+    ((32, 2, 16), (32, 2, 16), (32, 2, 16), (4,), (4,)): "attention_varlen",
+    ((2, 2, 16), (8, 8, 2, 16), (8, 8, 2, 16), (2, 4), (2,)): "attention_paged",
+    ((64, 16), (32, 2), (32, 2)): "moe_combine",
+    (SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE[:3], SEQUENCE, (2, 2, 4, 4)): (
+        "linear_attention"
+    ),
+    (SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE[:3], SEQUENCE[:3], (2, 2, 4, 4)): (
+        "delta_rule"
     ),
     ((64, 256), (64, 32), (64, 32)): "scatter_add",
     ((512, 64), (128,), (128, 64)): "index_add",

@@ -61,7 +61,8 @@ class Base:
 
         shapes = self.shapes
         if self.operator.name == "attention":
-            shapes = (*shapes[:3], (shapes[0][2], shapes[1][2]))
+            # A mask, and sinks.
+            shapes = (*shapes[:3], (shapes[0][2], shapes[1][2]), (shapes[0][1],))
         return self.having(reference, claims={}, shapes=shapes)
 
 
@@ -118,8 +119,9 @@ def odd(x: Tensor) -> bool:
 
 
 def main(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the first floating argument of more than 8 bits."""
-    return next(x for x in tensors if x.is_floating_point() and x.element_size() > 1)
+    """Return the first floating argument of more than 8 bits, else of integers."""
+    floats = [x for x in tensors if x.is_floating_point() and x.element_size() > 1]
+    return next(x for x in (*floats, *tensors) if not x.is_floating_point() or floats)
 
 
 def editable(outputs: Sequence[Tensor]) -> int | None:
