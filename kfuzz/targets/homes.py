@@ -14,6 +14,8 @@ from kfuzz.core.finding import Target
 
 # What binds kernels, by its last name: kfuzz.kernel(…), kfuzz.monitor(…).
 _BINDERS: Final = frozenset({"kernel", "monitor"})
+ATEN: Final = "aten::"
+"""What stands before a module whose implementations of torch's overloads are bound."""
 GRADIENTS: Final = ".backward"
 """What follows a kernel's name in those of its gradients, which are bound with it; some
 have more behind it: ".backward_none"."""
@@ -34,6 +36,7 @@ def home_of(target: Target, root: Path) -> Path | None:
 
 def file_of_module(module: str, root: Path) -> Path | None:
     """Return a module's file, where it or its path is known; packages stay unloaded."""
+    module = module.removeprefix(ATEN)
     known = getattr(sys.modules.get(module), "__file__", None)
     if known:
         return Path(known).resolve()

@@ -36,7 +36,6 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
     "addcmul": lambda x, a, b, *, value=1: x + value * (a * b),
     "addcdiv": lambda x, a, b, *, value=1: x + value * (a / b),
     "masked_fill": lambda x, mask, value: torch.where(mask, value, x),
-    "logaddexp": lambda a, b: torch.maximum(a, b) + (-(a - b).abs()).exp().log1p(),
     # Squared differences: each, their mean or their sum.
     "mse_loss": lambda a, b, reduction=1: _reduced((a - b) * (a - b), reduction),
 }
