@@ -301,7 +301,7 @@ def _check_claims(
             where=where,
             fix=f"its algorithms: {listed}" if listed else "it has none to name",
         )
-    if not operator.indices:
+    if (not operator.straying and "out_of_bounds" in claims) or not operator.indices:
         for claim in ("out_of_bounds", "index_dtypes"):
             if claim in claims:
                 raise BindingError(
