@@ -132,6 +132,8 @@ def tensor_parameter(pattern: str) -> TensorParameter:
         return ks.indices(dims, below=below, optional=optional)
     if head == "bool":
         return ks.masks(dims, optional=optional)
+    if head.startswith(("[", "(")):
+        return ks.tensors(dims, optional=optional, within=head)
     if head in ("weight", "bias", "variance", "mask"):
         return ks.tensors(dims, role=head, optional=optional)
     return ks.tensors(dims, optional=optional, dtype=head if colon else "")

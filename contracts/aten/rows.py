@@ -35,7 +35,7 @@ Tensors = str | tuple[str, ...] | None
 
 Names of dimensions as of `kfuzz.strategies.tensors`, "* N". In front "bool:" for a mask,
 "int64:" and the like for another dtype, "below V:" for indices below a dimension,
-"weight:", "bias:", "variance:" for a role; "?" behind for an optional tensor. A tuple is
+"[0, 1]:" for an interval of values, "weight:", "bias:", "variance:" for a role; "?" behind for an optional tensor. A tuple is
 a list of tensors; None leaves an optional argument out.
 """
 

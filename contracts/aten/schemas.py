@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 
 from kfuzz.core.errors import BindingError, suggestion
-
-NAMESPACE = "aten::"
+from kfuzz.core.finding import ATEN as NAMESPACE
 
 
 def plain(name: str) -> str:

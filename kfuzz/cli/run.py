@@ -17,8 +17,8 @@ from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.cli.values import FRESH
 from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, Exited
+from kfuzz.core.finding import ATEN
 from kfuzz.engine.config import RunConfig
-from kfuzz.targets.homes import ATEN
 
 if TYPE_CHECKING:  # it loads the contracts
     from kfuzz.report.files import ReportFiles

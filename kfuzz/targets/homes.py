@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kfuzz.core.finding import Target
+from kfuzz.core.finding import ATEN, Target
 
 # What binds kernels, by its last name: kfuzz.kernel(…), kfuzz.monitor(…).
 _BINDERS: Final = frozenset({"kernel", "monitor"})
-ATEN: Final = "aten::"
-"""What stands before a module whose implementations of torch's overloads are bound."""
 GRADIENTS: Final = ".backward"
 """What follows a kernel's name in those of its gradients, which are bound with it; some
 have more behind it: ".backward_none"."""

@@ -27,10 +27,10 @@ from kfuzz.core.errors import (
     UsageError,
     suggestion,
 )
-from kfuzz.core.finding import Target, short_hash
+from kfuzz.core.finding import ATEN, Target, short_hash
 from kfuzz.execution.calls.compiling import import_compiler
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.targets.homes import ATEN, GRADIENTS
+from kfuzz.targets.homes import GRADIENTS
 
 # Folders that never hold targets.
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "venv"})

@@ -26,8 +26,8 @@ from kfuzz.contracts.aten.overloads import known
 from kfuzz.contracts.aten.schemas import lookup, plain
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.core.errors import BindingError
+from kfuzz.core.finding import ATEN
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.targets.homes import ATEN
 
 # Keys of registrations that compute no values.
 _VALUELESS: Final = ("Meta", "FakeTensor", "Functionalize")

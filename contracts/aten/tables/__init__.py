@@ -1,6 +1,7 @@
 """The rows, by kind; a new one is a line in the module of its kind."""
 
 from kfuzz.contracts.aten.tables import (
+    comparisons,
     elementwise,
     indexing,
     losses,
@@ -12,5 +13,5 @@ from kfuzz.contracts.aten.tables import (
 )
 
 TABLES = (
-    elementwise, indexing, losses, moves, pooling, products, reductions, suite,
+    comparisons, elementwise, indexing, losses, moves, pooling, products, reductions, suite,
 )  # fmt: skip

@@ -52,17 +52,12 @@ shadowed("softshrink", lambd=(0.5, 0.1))
 
 # Their gradients, at the forward's own argument or result.
 shadowed("sigmoid_backward tanh_backward silu_backward mish_backward")
-shadowed("hardsigmoid_backward hardswish_backward")
+shadowed("hardsigmoid_backward")
 shadowed("threshold_backward", threshold=(0.0, 0.5))
 shadowed("gelu_backward", approximate=("none", "tanh"))
-shadowed(
-    "leaky_relu_backward", negative_slope=(0.01, 0.25), self_is_result=False
-)
-shadowed("hardtanh_backward", min_val=(-1.0, 0.0), max_val=(1.0, 6.0))
+shadowed("leaky_relu_backward", negative_slope=(0.01, 0.25), self_is_result=False)
 shadowed("softplus_backward", beta=(1.0, 2.0), threshold=(20.0, 5.0))
-shadowed(
-    "elu_backward", alpha=(1.0, 0.5), scale=1, input_scale=1, is_result=False
-)
+shadowed("elu_backward", alpha=(1.0, 0.5), scale=1, input_scale=1, is_result=False)
 
 # Of constants: what an argument holds does not matter.
 shadowed("zeros_like ones_like zero")

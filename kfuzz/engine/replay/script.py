@@ -17,11 +17,10 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.finding import Finding, Target
+from kfuzz.core.finding import ATEN, Finding, Target
 from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
 from kfuzz.core.verdict import Kind
 from kfuzz.execution.device.backends import named
-from kfuzz.targets.homes import ATEN
 from kfuzz.targets.load import resolve_one
 
 if TYPE_CHECKING:

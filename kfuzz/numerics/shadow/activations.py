@@ -32,7 +32,6 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
     "mish": lambda x: x * functional.softplus(x).tanh(),
     "hardswish": lambda x: x * (x + 3).clamp(0, 6) / 6,
     "hardsigmoid": lambda x: (x + 3).clamp(0, 6) / 6,
-    "lerp": lambda a, b, weight: a + weight * (b - a),
     "addcmul": lambda x, a, b, *, value=1: x + value * (a * b),
     "addcdiv": lambda x, a, b, *, value=1: x + value * (a / b),
     "masked_fill": lambda x, mask, value: torch.where(mask, value, x),
@@ -140,7 +139,10 @@ def bce_with_logits(
     """(1 - y) x + log(1 + exp(-x)), stable."""
     if pos_weight is not None:
         raise NoRule("aten.binary_cross_entropy_with_logits")
-    made = x.clamp(min=0) - x * y + (-x.abs()).exp().log1p()
+    tail = (-x.abs()).exp().log1p()
+    made = x.clamp(min=0) - x * y + tail
+    # At an infinity torch's own form has other terms that cancel.
+    made = torch.where(x.isinf(), (1 - y) * x + (-x).clamp(min=0), made)
     return _reduced(made if weight is None else made * weight, reduction)
 
 

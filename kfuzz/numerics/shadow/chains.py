@@ -25,6 +25,7 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
     "nansum": lambda x, dim=None, keepdim=False, **_: torch.where(
         x.isnan(), torch.zeros_like(x), x
     ).sum(_all(x, dim), keepdim=keepdim),
+    "count_nonzero": lambda x, dim=None: (x != 0).sum(_all(x, dim)),
     "trace": lambda x: x.diagonal().sum(),
     "dist": lambda x, y, p=2: vector_norm(x - y, p),
     "special_xlog1py": lambda x, y: torch.where(
@@ -49,19 +50,11 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
     "threshold_backward": lambda g, x, least: torch.where(
         x <= least, torch.zeros_like(g), g
     ),
-    "hardtanh_backward": lambda g, x, low, high: torch.where(
-        (x <= low) | (x >= high), torch.zeros_like(g), g
-    ),
     "leaky_relu_backward": lambda g, x, slope, _: torch.where(x > 0, g, g * slope),
     "hardsigmoid_backward": lambda g, x: torch.where(
         (x > -3) & (x < 3), g / 6, torch.zeros_like(g)
     ),
 }
-CHAINS["hardswish_backward"] = lambda g, x: torch.where(
-    x <= -3,
-    torch.zeros_like(g),
-    torch.where(x < 3, g * (x / 3 + 0.5), g),
-)
 for _name, _chain in CHAINS.items():
     composite(_name)(_chain)
 
@@ -74,7 +67,9 @@ def _all(x: Tensor, dim: Any) -> list[int]:
 
 
 @composite("nan_to_num")
-def nan_to_num(x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
+def nan_to_num(
+    x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None
+) -> Tensor:
     """Numbers in the place of NaN and infinities; the format's own are not known."""
     if posinf is None or neginf is None:
         raise NoRule("aten.nan_to_num")
@@ -85,7 +80,7 @@ def nan_to_num(x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = Non
 
 @composite("logaddexp2")
 def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
-    """max + log2(1 + 2^-|a - b|); of equal infinities that one."""
+    """Max + log2(1 + 2^-|a - b|); of equal infinities that one."""
     tail = torch.exp2(-(a - b).abs()).log1p() / math.log(2)
     made = torch.maximum(a, b) + tail
     return torch.where((a == b) & a.isinf(), a, made)
@@ -93,9 +88,17 @@ def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
 
 @composite("logaddexp")
 def logaddexp(a: Tensor, b: Tensor) -> Tensor:
-    """max + log(1 + exp(-|a - b|)); of equal infinities that one."""
+    """Max + log(1 + exp(-|a - b|)); of equal infinities that one."""
     made = torch.maximum(a, b) + (-(a - b).abs()).exp().log1p()
     return torch.where((a == b) & a.isinf(), a, made)
+
+
+@composite("lerp")
+def lerp(a: Tensor, b: Tensor, weight: Any) -> Tensor:
+    """From the nearer end: a + w (b - a) below a half, b - (1 - w) (b - a) above."""
+    w = torch.as_tensor(weight, dtype=a.dtype, device=a.device)
+    from_b = b - (b - a) * (1 - w)
+    return torch.where(w.abs() < 0.5, a + w * (b - a), from_b)
 
 
 @composite("logit")
@@ -136,6 +139,19 @@ def elu_backward(
         raise NoRule("aten.elu_backward")
     below = g * (input_scale * alpha * scale) * (x * input_scale).exp()
     return torch.where(x <= 0, below, g * scale)
+
+
+@composite("binary_cross_entropy")
+def binary_cross_entropy(
+    x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """-(y log x + (1 - y) log(1 - x)), each logarithm at least -100."""
+    some, none = x.log().clamp(min=-100), (-x).log1p().clamp(min=-100)
+    made = (y - 1) * none - y * some
+    made = made if weight is None else made * weight
+    if not reduction:
+        return made
+    return made.mean() if reduction == 1 else made.sum()
 
 
 @composite("soft_margin_loss")

@@ -138,6 +138,8 @@ def _vanishing(x: Operand, steps: Steps) -> Tensor:
 def _mul(call: Call) -> Outcome:
     a, b, steps = call.operand("self"), call.operand("other"), call.steps
     error = a.value.abs() * b.error + b.value.abs() * a.error + a.error * b.error
+    if call.out.dtype is torch.bool:
+        return finished(call.out, error, True, any_of(a.shade.limited, b.shade.limited))
     exact = a.is_power_of_two or b.is_power_of_two
     made = steps.rounded(call.out, error, 0.0 if exact else 1.0)
     square = call.named["self"] is call.named["other"]

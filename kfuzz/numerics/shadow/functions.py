@@ -285,5 +285,3 @@ def _resampled(call: Call, rank: int) -> Outcome:
 for _rank, _name in ((1, "upsample_linear1d"), (2, "upsample_bilinear2d"),
                      (3, "upsample_trilinear3d")):  # fmt: skip
     rule(_name)(partial(_resampled, rank=_rank))
-
-

@@ -233,6 +233,6 @@ def _convolution(call: Call) -> Outcome:
     error = torch.where(wild > 0, float("inf"), error)
     positive, negative = (magnitude + value) / 2, (magnitude - value) / 2
     beyond = can_overflow(positive, negative, max(terms, 1), steps.acc)
-    reach = conv(a.read(steps), torch.ones_like(y)) + w.read(steps).amax()
+    reach = conv(a.read(steps), torch.ones_like(y)) + (w.read(steps) > 0).any()
     limited = any_of(beyond.to(torch.float64), (reach > 0).to(torch.float64))
     return finished(value, error, True, limited, terms=terms)
