@@ -11,6 +11,7 @@ from kfuzz.contracts.aten.rows import AXIS, USUAL, Judged, Named, Row, Tensors
 from kfuzz.contracts.aten.schemas import NAMESPACE, overload
 from kfuzz.contracts.operator import MOVES, Operator, Structure, Tolerance
 from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.strategies.parameters import DimParameter, Parameter, TensorParameter
 
@@ -214,10 +215,13 @@ def _derived(
     has_axis = any(isinstance(p, DimParameter) for p in inputs.values())
     name = f"{NAMESPACE}{row.name}"
     exact = row.judged is Judged.EXACT
+    defaults = MOVES if exact else Declaration()
+    if row.wraps:
+        defaults = replace(defaults, out_of_bounds="undefined")
     more: dict[str, Any] = {}
     if exact:
         model = _exactly(oracle, outputs, inputs)
-        more = {"defaults": MOVES, "error_model": model, "tolerance": EXACT}
+        more = {"error_model": model, "tolerance": EXACT}
     elif outputs == NAMED:
         first_of = next(iter(inputs))
         more = {
@@ -232,6 +236,7 @@ def _derived(
         integers=row.integers,
         shape_class=row.shape_class,
         ranks=row.ranks or range(1 if has_axis else 0, 5),
+        defaults=defaults,
         **{"tolerance": SHADOWED, **more},
     )
 

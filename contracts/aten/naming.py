@@ -1,4 +1,4 @@
-"""Results that come with the places they were taken from: any of equal ones may be named.
+"""Results with the places they come from: any of equal elements may be named.
 
 The values are judged by the shadow. An index must name an element that equals the value
 beside it.

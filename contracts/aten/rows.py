@@ -33,14 +33,15 @@ AXIS: Final = Special.AXIS
 Tensors = str | tuple[str, ...] | None
 """What one tensor argument looks like.
 
-Names of dimensions as of `kfuzz.strategies.tensors`, "* N". In front "bool:" for a mask,
-"int64:" and the like for another dtype, "below V:" for indices below a dimension,
-"[0, 1]:" for an interval of values, "weight:", "bias:", "variance:" for a role; "?" behind for an optional tensor. A tuple is
-a list of tensors; None leaves an optional argument out.
+Names of dimensions as of `kfuzz.strategies.tensors`, "* N". In front "bool:" for a
+mask, "int64:" and the like for another dtype, "below V:" for indices below a dimension,
+"[0, 1]:" for an interval of values, "weight:", "bias:", "variance:" for a role; "?"
+behind for an optional tensor. A tuple is a list of tensors; None leaves an optional
+argument out.
 """
 
-# What scalars of a name are mostly given, the default first. An argument that is none of
-# these, has no default and no value in its row is an error.
+# What scalars of a name are mostly given, the default first. An argument that is none
+# of these, has no default and no value in its row is an error.
 USUAL: Final[Mapping[str, Any]] = {
     "alpha": (1, 2, -0.5),
     "beta": (1, 0, 0.5),
@@ -73,6 +74,8 @@ class Row:
         integers: which of them hold integers.
         shape_class: what sizes and integer scalars must satisfy.
         ranks: ranks of "*" tensors; by default those from 0, from 1 with an axis.
+        wraps: whether negative indices count from the end: what is out of bounds is
+            not judged.
         may_alias: whether results may be, or share the memory of, an argument though
             the schema does not say so.
     """
@@ -87,6 +90,7 @@ class Row:
     shape_class: str = ""
     ranks: range | None = None
     may_alias: bool = False
+    wraps: bool = False
 
 
 ROWS: Final[dict[str, Row]] = {}
@@ -99,7 +103,7 @@ def _enter(row: Row) -> None:
     ROWS[row.name] = row
 
 
-_FIELDS: Final = ("shape_class", "ranks", "may_alias")
+_FIELDS: Final = ("shape_class", "ranks", "may_alias", "wraps")
 
 
 def _made(

@@ -96,7 +96,7 @@ def bind_overrides(module: str, import_module: Callable[[str], ModuleType]) -> s
 
 
 def _labelled(overrides: list[Override]) -> Iterator[tuple[str, Override]]:
-    """Yield a name for each implementation: that of the overload, if it is its only one.
+    """Yield a name for each implementation: its overload's, if it is the only one.
 
     Of several for one dispatch key the last counts, as for torch.
     """

@@ -3,10 +3,12 @@
     python -m tests.benchmarks.aten                      # 300 cases of every overload
     python -m tests.benchmarks.aten --cases 50 --only 'add*' 'softmax.int'
 
-Judges cases in processes that take overloads in turn. Prints a table: overload, cases,
-cases of which a value was decided, undecided ones, rejections and findings. Exits with 1
-on a finding that is not listed, with its reason, in `tests/benchmarks/aten_listed.py`, or
-where nothing was decided.
+Judges batches of ten items, each structure drawn as a search draws it, in processes
+that take overloads in turn; what an item shows is judged again as a case of its own.
+Prints a table: overload, cases, structures, cases in which a value was decided, cases
+outside the domain of torch's own overload, rejected ones, failing ones, and findings.
+Exits with 1 on a finding that `aten_listed.py` does not list with its reason, or where
+no value was decided.
 """
 
 import argparse
@@ -18,12 +20,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final
 
 CASES: Final = 300
+ITEMS: Final = 10
 ELEMENTS: Final = 1 << 10
+# Failing cases of one overload whose class is told, at a dozen calls each.
+EXPLAINED: Final = 4
 MODULE: Final = "tests.benchmarks.aten"
-VALUES: Final = frozenset({"K-VAL-01", "C-CMP-03", "C-PRC-01", "C-PRC-02", "C-EXC-01"})
+ROOT: Final = Path(__file__).resolve().parents[2]
+VALUES: Final = ("K-VAL-01", "C-CMP-03", "C-PRC-01", "C-PRC-02", "C-EXC-01")
+COLUMNS: Final = (
+    "cases", "structures", "decided", "outside", "rejected", "failing"
+)  # fmt: skip
 
 
 def searched(
@@ -37,65 +47,80 @@ def searched(
         given: the implementation; torch's own by default.
 
     Returns:
-        Counts, and per finding its class, kind and first message.
+        Counts, findings (class, kind, output and data type with a message) and errors.
     """
+    import torch
+
     from kfuzz.contracts.aten.binding import bound
     from kfuzz.contracts.aten.schemas import overload
     from kfuzz.contracts.classes import CLASSES
     from kfuzz.core.budget import Depth, SizeBudget
     from kfuzz.core.recipe import Case
     from kfuzz.core.verdict import CaseReport, Verdict
-    from kfuzz.engine.search.case_drawing import search_round, strategy_of
+    from kfuzz.engine.search.case_drawing import groups_of, search_round, strategy_of
     from kfuzz.evaluation.evaluator import Evaluator, setting_of
+    from kfuzz.evaluation.prefilter import Prefilter, member_case
     from tests.benchmarks.aten_listed import claims_of
 
     began = time.monotonic()
     kernel = bound(name, given or overload(name), name=name, **claims_of(name))
     budget = SizeBudget(ELEMENTS, ELEMENTS)
-    classes = set(CLASSES) - {"C-ORD-03", "C-CMP-02"}
+    classes = frozenset(CLASSES) - {"C-ORD-03", "C-CMP-02"}
     evaluator = Evaluator(kernel, setting_of("cpu", budget, classes))
+    prefilter = Prefilter(kernel, torch.device("cpu"), classes)
+    groups = groups_of(kernel)
     counts: Counter[str] = Counter()
     findings: dict[str, str] = {}
+    errors: dict[str, str] = {}
+
+    def alone(case: Case) -> None:
+        """Judge one case by itself."""
+        counts["cases"] += 1
+        report = evaluator.judge(case, Depth.BASE)
+        if report.failure is not None and counts["failing"] < EXPLAINED:
+            report = evaluator.judge(case, Depth.FULL)
+        if (found := report.failure) is not None:
+            counts["failing"] += 1
+            key = f"{found.contract} {found.kind} {found.output} {case.data.dtype}"
+            findings.setdefault(key, f"{found.message} | {_described(case)}")
+        values = [report.verdicts.get(c) for c in VALUES]
+        counts["decided"] += Verdict.CONFORMS in values or Verdict.VIOLATES in values
+        counts["rejected"] += report.refusal is not None
+        counts["outside"] += bool(report.oracle_raised)
+        if why := report.error or report.unsupported:
+            errors.setdefault("error", why)
 
     def take(case: Case) -> CaseReport | None:
         if counts["cases"] >= cases:
             return None
-        counts["cases"] += 1
-        report = evaluator.judge(case, Depth.BASE)
-        if report.failure is not None and counts["failing"] < 5:
-            report = evaluator.judge(case, Depth.FULL)
-        found = report.failure
-        if found is not None:
-            counts["failing"] += 1
-            key = f"{found.contract} {found.kind} {found.output} {case.data.dtype}"
-            findings.setdefault(key, f"{found.message} | {_described(case)}")
-        values = {report.verdicts.get(c) for c in VALUES}
-        decided = Verdict.CONFORMS in values or Verdict.VIOLATES in values
-        for what, holds in (
-            ("decided", decided),
-            ("rejected", report.refusal is not None),
-            ("outside", bool(report.oracle_raised)),
-            ("error", report.error is not None or report.unsupported is not None),
-        ):
-            counts[what] += holds
-        for note in report.notes:
-            counts[f"note: {note}"] += 1
-        if report.error:
-            findings.setdefault("error", report.error)
-        if report.oracle_raised:
-            findings.setdefault("outside", report.oracle_raised)
+        counts["structures"] += 1
+        items = min(ITEMS, cases - counts["cases"])
+        batch = groups.burst(case, items, counts["structures"])
+        screened = prefilter.screen(batch)
+        if screened.unsupported or screened.lost or screened.error:
+            alone(case)
+            return None
+        counts["cases"] += screened.passed
+        open_ones = max(screened.undecided.values(), default=0)
+        counts["decided"] += screened.passed - open_ones
+        for suspect in screened.suspects:
+            alone(member_case(kernel, batch, suspect.member))
         return None
 
     strategy = strategy_of(kernel, budget)
-    if strategy is not None:
-        search_round(strategy, take, cases=cases, seed_value=7)
+    if strategy is None:
+        errors["error"] = "no case can be drawn"
+    # What cannot be batched counts one case.
+    while strategy is not None and counts["cases"] < cases:
+        before = counts["structures"]
+        search_round(strategy, take, cases=cases // ITEMS + 1, seed_value=7 + before)
+        if counts["structures"] == before or time.monotonic() - began > 600:
+            break
+    seconds = round(time.monotonic() - began, 1)
     return {
-        "name": name,
-        **counts,
-        "findings": {k: v for k, v in findings.items() if " " in k},
-        "other": {k: v for k, v in findings.items() if " " not in k},
-        "seconds": round(time.monotonic() - began, 1),
-    }
+        "name": name, **counts, "findings": findings, "errors": errors,
+        "seconds": seconds,
+    }  # fmt: skip
 
 
 def _described(case: Any) -> str:
@@ -109,72 +134,91 @@ def _described(case: Any) -> str:
 
 
 def _row(made: dict[str, Any]) -> str:
-    columns = [made.get(k, 0) for k in ("cases", "decided", "outside", "rejected")]
-    text = " | ".join(str(c) for c in columns)
-    found = "; ".join(made["findings"]) or "-"
-    return f"| {made['name']} | {text} | {made.get('failing', 0)} | {found} |"
+    text = " | ".join(str(made.get(k, 0)) for k in COLUMNS)
+    found = "; ".join(made["findings"]) or "; ".join(made["errors"].values()) or "-"
+    return f"| {made['name']} | {text} | {found} |"
+
+
+def _slice(names: Sequence[str], cases: int) -> None:
+    """Judge overloads in this process; print a line of JSON for each."""
+    import torch
+
+    torch.set_num_threads(1)
+    for name in names:
+        try:
+            made = searched(name, cases)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            made = {"name": name, "findings": {}, "errors": {"error": why}}
+        print(json.dumps(made), flush=True)
+
+
+def _in_processes(
+    names: list[str], cases: int, done: Callable[[dict[str, Any]], None]
+) -> None:
+    """Judge overloads in a process, and the rest in another one where it dies."""
+    left = list(names)
+    while left:
+        command = [
+            sys.executable, "-m", MODULE, "--cases", str(cases), "--slice",
+            " ".join(left),
+        ]  # fmt: skip
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        assert process.stdout is not None
+        for line in process.stdout:
+            result = json.loads(line)
+            left.remove(result["name"])
+            done(result)
+        if process.wait() and left:
+            died = {f"K-LIV-01 crash {process.returncode}": ""}
+            done({"name": left.pop(0), "findings": died, "errors": {}})
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the benchmark."""
+    """Run the benchmark; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--only", nargs="*", default=["*"])
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json")
-    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--json", help="write counts and messages to this file")
+    parser.add_argument("--verbose", action="store_true", help="print messages too")
     parser.add_argument("--slice", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     if options.slice:
-        import torch
-
-        torch.set_num_threads(1)
-        for name in options.slice.split():
-            try:
-                made = searched(name, options.cases)
-            except Exception as error:
-                made = {"name": name, "findings": {}, "other": {
-                    "error": f"{type(error).__name__}: {error}"}}  # fmt: skip
-            print(json.dumps(made), flush=True)
+        _slice(options.slice.split(), options.cases)
         return 0
     from kfuzz.contracts.aten.overloads import names
+    from tests.benchmarks.aten_listed import unlisted
 
-    wanted = [
-        n for n in names() if any(fnmatch.fnmatchcase(n, g) for g in options.only)
-    ]
-    print("| overload | cases | decided | outside | rejected | failing | findings |")
-    print("|---|---|---|---|---|---|---|")
-    made: list[dict[str, Any]] = []
+    globs = options.only
+    wanted = [n for n in names() if any(fnmatch.fnmatchcase(n, g) for g in globs)]
+    print(f"| overload | {' | '.join(COLUMNS)} | findings |")
+    print("|---" * (len(COLUMNS) + 2) + "|")
+    every: list[dict[str, Any]] = []
+
+    def done(result: dict[str, Any]) -> None:
+        every.append(result)
+        print(_row(result), flush=True)
+        if options.verbose:
+            for key, text in result["findings"].items():
+                print(f"    {key}: {text}")
+        if options.json:
+            Path(options.json).write_text(json.dumps(every, indent=1))
+
     parts = [wanted[i :: options.jobs] for i in range(options.jobs)]
-
-    def run(part: list[str]) -> None:
-        left = list(part)
-        while left:
-            command = [sys.executable, "-m", MODULE, "--cases", str(options.cases),
-                       "--slice", " ".join(left)]  # fmt: skip
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            assert process.stdout is not None
-            for line in process.stdout:
-                result = json.loads(line)
-                left.remove(result["name"])
-                made.append(result)
-                print(_row(result), flush=True)
-                if options.verbose or result["other"].get("error"):
-                    for key, text in {**result["findings"], **result["other"]}.items():
-                        print(f"    {key}: {text}")
-            if process.wait() and left:
-                name = left.pop(0)
-                died = {"name": name, "findings": {f"crash {process.returncode}": ""},
-                        "other": {}}  # fmt: skip
-                made.append(died)
-                print(_row(died), flush=True)
-
     with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(run, [p for p in parts if p]))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(made, file, indent=1)
-    return 0
+        list(pool.map(lambda p: _in_processes(p, options.cases, done), parts))
+    bad = {r["name"]: unlisted(r["name"], r["findings"]) for r in every}
+    empty = [r["name"] for r in every if not r.get("decided")]
+    total = sum(r.get("cases", 0) for r in every)
+    decided = sum(r.get("decided", 0) for r in every)
+    print(f"{len(every)} overloads, {total} cases, a value decided in {decided}")
+    for name, keys in bad.items():
+        for key in keys:
+            print(f"not listed: {name}: {key}")
+    if empty:
+        print(f"nothing decided: {', '.join(empty)}")
+    return int(bool(empty) or any(bad.values()))
 
 
 if __name__ == "__main__":

@@ -13,5 +13,6 @@ from kfuzz.contracts.aten.tables import (
 )
 
 TABLES = (
-    comparisons, elementwise, indexing, losses, moves, pooling, products, reductions, suite,
+    comparisons, elementwise, indexing, losses, moves, pooling, products, reductions,
+    suite,
 )  # fmt: skip

@@ -86,4 +86,4 @@ moved("upsample_nearest2d", "N C H W", output_size=("5,7", "8,3"), scales_h=None
 moved("upsample_nearest3d", "N C D H W", output_size=("2,5,7", "3,8,3"),
       scales_d=None, scales_h=None, scales_w=None)  # fmt: skip
 moved("atleast_1d atleast_2d atleast_3d", may_alias=True)
-moved("meshgrid", ("A", "B"), outputs="first second")
+moved("meshgrid", ("A", "B"), outputs="first second", may_alias=True)

@@ -35,11 +35,13 @@ class Smooth:
         halves: its budget in halves of a unit in the last place.
         absolute: absolute error of the forms in use, in units of roundoff, at an
             argument and result.
+        factor: what the argument is multiplied by first, which may overflow.
     """
 
     slope: Callable[[Tensor, Tensor], Tensor]
     halves: float
     absolute: Callable[[Tensor, Tensor], Tensor] | None = None
+    factor: float = 1.0
 
 
 def _ends(
@@ -88,6 +90,7 @@ SMOOTH: Final = {
         lambda low, high: torch.full_like(low, 1.38),
         SPECIAL_ERROR,
         lambda x, out: 4 * torch.ones_like(out),
+        factor=math.pi,
     ),
     "lgamma": Smooth(
         lambda low, high: _ends(torch.digamma, low, high, low > 0),
@@ -131,7 +134,9 @@ def smooth(call: Call, made: Smooth) -> Outcome:
         absolute = torch.where(torch.isnan(absolute), math.inf, absolute)
     total = steps.rounded(out, moved, made.halves, absolute=absolute)
     certain = (~torch.isfinite(a.value) & known(a)) | (a.error == 0)
-    return finished(out, total, certain, a.read(steps))
+    size = made.factor * finite_or_zero(a.value).abs()
+    beyond = (size > steps.limit).to(torch.float64)
+    return finished(out, total, certain, any_of(a.read(steps), beyond))
 
 
 for _name, _smooth in SMOOTH.items():
