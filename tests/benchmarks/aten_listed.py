@@ -20,7 +20,7 @@ SINGLE: Final = {"dtypes": "float32"}
 # Overloads, what their kernels claim, and why.
 CLAIMS: Final[tuple[tuple[str, dict[str, Any], str], ...]] = (
     (
-        "addmv addbmm addr addmm binary_cross_entropy* chain_matmul linalg_multi_dot "
+        "addmv addr addmm binary_cross_entropy chain_matmul linalg_multi_dot "
         "cross diff div.Tensor_mode dist hinge_embedding_loss huber_loss ldexp.Tensor "
         "logit margin_ranking_loss nanmean poisson_nll_loss sigmoid_backward "
         "pairwise_distance pow.Tensor_Scalar rsqrt soft_margin_loss trapezoid.dx "
@@ -29,7 +29,8 @@ CLAIMS: Final[tuple[tuple[str, dict[str, Any], str], ...]] = (
         "several operators, or steps of one, each stored in the data's format",
     ),
     (
-        "conv_transpose* index_put nll_loss* cdist special_* avg_pool3d",
+        "addbmm binary_cross_entropy_with_logits conv_transpose* index_put nll_loss* "
+        "cdist special_* avg_pool3d",
         SINGLE,
         "16-bit formats are summed or evaluated in the format itself, or rejected",
     ),

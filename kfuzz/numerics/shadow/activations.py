@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from kfuzz.numerics.shadow.shade import NoRule, composite
+from kfuzz.numerics.shadow.shade import NoRule, Widened, composite
 
 # Chains of one line. At thresholds NaN stays.
 CHAINS: Final[dict[str, Callable[..., Any]]] = {
@@ -32,12 +32,28 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
     "mish": lambda x: x * functional.softplus(x).tanh(),
     "hardswish": lambda x: x * (x + 3).clamp(0, 6) / 6,
     "hardsigmoid": lambda x: (x + 3).clamp(0, 6) / 6,
-    "addcmul": lambda x, a, b, *, value=1: x + value * (a * b),
-    "addcdiv": lambda x, a, b, *, value=1: x + value * (a / b),
+    "addcmul": lambda x, a, b, *, value=1: _in_any_order(
+        x + value * (a * b), value * a, value * b
+    ),
+    "addcdiv": lambda x, a, b, *, value=1: _in_any_order(
+        x + value * (a / b), value * a
+    ),
     "masked_fill": lambda x, mask, value: torch.where(mask, value, x),
     # Squared differences: each, their mean or their sum.
     "mse_loss": lambda a, b, reduction=1: _reduced((a - b) * (a - b), reduction),
 }
+
+
+def _in_any_order(made: Tensor, *factors: Tensor) -> Widened:
+    """Return a result on whose way other factors may be multiplied first."""
+    reach = torch.zeros_like(made)
+    for x in factors:
+        size = torch.where(torch.isfinite(x), x.abs(), 0.0)
+        reach = torch.maximum(reach, size.expand(made.shape))
+    none = torch.zeros_like(made)
+    return Widened(made, none, none, reach)
+
+
 for _name, _chain in CHAINS.items():
     composite(_name)(_chain)
 

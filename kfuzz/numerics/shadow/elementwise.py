@@ -102,11 +102,15 @@ def _sum(call: Call, out: Tensor, a: Operand, b: Operand) -> Outcome:
                 inner = call.steps.acc.summation(one.shade.terms + 1) * size
                 error = error + torch.where(torch.isfinite(other.value), inner, 0.0)
     made = call.steps.rounded(out, error, halves)
+    # The product may leave the range that the sum keeps.
+    size = torch.where(torch.isfinite(b.value), scale * b.value.abs(), 0.0)
+    beyond = (size > call.steps.limit).to(torch.float64)
     signs = a.shade.nonnegative and b.shade.nonnegative and alpha >= 0
     plus = call.name.endswith(".add")
     # An infinite operand decides the class whatever the other's error is.
     return finished(
-        out, made, known(a, b), any_of(a.read(call.steps), b.read(call.steps)),
+        out, made, known(a, b),
+        any_of(a.read(call.steps), b.read(call.steps), beyond),
         nonnegative=signs and plus, terms=terms + 1 if terms else 0,
     )  # fmt: skip
 

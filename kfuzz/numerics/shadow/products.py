@@ -181,7 +181,16 @@ def _addmm(call: Call) -> Outcome:
     a, b, c = call.operand(names[0]), call.operand(names[1]), call.operand("self")
     if beta == 0:
         c = call.operand_of(0.0)
-    return _product(call, _scaled(call, a, alpha), b, _scaled(call, c, beta))
+    made = _product(call, _scaled(call, a, alpha), b, _scaled(call, c, beta))
+    if alpha == 1:
+        return made
+    # Kernels scale the product too, which may leave the range that the result keeps.
+    out, (shade,) = made
+    (plain,) = _product(call, a, b, None)[1]
+    assert shade is not None
+    assert plain is not None
+    limited = any_of(shade.limited, plain.limited)
+    return out, (replace(shade, limited=limited),)
 
 
 def _scaled(call: Call, x: Operand, scale: float) -> Operand:
