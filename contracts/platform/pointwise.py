@@ -131,7 +131,7 @@ def torch_rope_sections(
     sizes = (first, second, half - first - second)
 
     def joined(table: Tensor) -> Tensor:
-        parts = table.split(sizes, -1)
+        parts = table.split(sizes, -1)  # type: ignore[no-untyped-call]
         return torch.cat([part[i] for i, part in enumerate(parts)], -1)[:, :, None]
 
     a, b, c, s = x[..., :half], x[..., half:], joined(cos), joined(sin)

@@ -48,7 +48,7 @@ def torch_grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
 @product(ops.moe_combine)
 def torch_moe_combine(y: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
     """Select the rows and multiply by the weights in a batch of products."""
-    chosen = y.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+    chosen = y.index_select(0, rows.flatten()).unflatten(0, rows.shape)  # type: ignore[no-untyped-call]
     return torch.bmm(weights.unsqueeze(-2), chosen).squeeze(-2)
 
 

@@ -277,7 +277,7 @@ def undecided_at_infinities(
     aligned = [
         x.reshape(x.shape[0], *[1] * (dims - x.dim()), *x.shape[1:]) for x in every
     ]
-    beside = torch.stack(torch.broadcast_tensors(*aligned))
+    beside = torch.stack(torch.broadcast_tensors(*aligned))  # type: ignore[no-untyped-call]
     infinite, nan = torch.isinf(beside).any(0), beside.isnan().any(0)
     if infinite.shape != made.reference.shape:
         infinite, nan = (m.flatten(1).any(1) for m in (infinite, nan))

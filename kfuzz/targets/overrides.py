@@ -121,7 +121,7 @@ def recorded() -> Iterator[list[Override]]:
         self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any
     ) -> Any:
         if self.ns != "aten":
-            return impl(self, op_name, fn, dispatch_key, **options)
+            return impl(self, op_name, fn, dispatch_key, **options)  # type: ignore[no-untyped-call]
         key = dispatch_key or self.dispatch_key
         computes = callable(fn) and fn is not torch.library.fallthrough_kernel
         if computes and key not in _VALUELESS and not options.get("with_keyset"):

@@ -40,7 +40,7 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
             groups = problem.axis("groups")
             made = nm.widened(
                 problem, made,
-                x.unflatten(2, (groups, -1)), weight.unflatten(1, (groups, -1)),
+                x.unflatten(2, (groups, -1)), weight.unflatten(1, (groups, -1)),  # type: ignore[no-untyped-call]
                 padding=problem.axis("padding"),
             )  # fmt: skip
     return nm.merged(made).accepted(problem)

@@ -23,8 +23,8 @@ def by_taps(
     """Return a convolution of any dimensions, one product of channels for each tap."""
     dims = x.dim() - 2
     wide = functional.pad(x.float(), (padding,) * 2 * dims)
-    wide = wide.unflatten(1, (groups, -1))
-    filters = weight.float().unflatten(0, (groups, -1))
+    wide = wide.unflatten(1, (groups, -1))  # type: ignore[no-untyped-call]
+    filters = weight.float().unflatten(0, (groups, -1))  # type: ignore[no-untyped-call]
     taps = weight.shape[2:]
     places = [
         (n - dilation * (size - 1) - 1) // stride + 1
@@ -40,7 +40,7 @@ def by_taps(
         total = total + filters[(..., *tap)] @ met
     shape = (x.shape[0], weight.shape[0], *places)
     made = total.reshape(shape) + bias.float().reshape(-1, *[1] * dims)
-    return made.to(x.dtype)
+    return made.to(x.dtype)  # type: ignore[no-any-return]
 
 
 def scattered(
@@ -49,8 +49,8 @@ def scattered(
 ) -> Tensor:  # fmt: skip
     """Return a transposed convolution, each tap's products added where they fall."""
     dims, taps = x.dim() - 2, weight.shape[2:]
-    wide = x.float().unflatten(1, (groups, -1)).flatten(3)
-    filters = weight.float().unflatten(0, (groups, -1)).transpose(1, 2)
+    wide = x.float().unflatten(1, (groups, -1)).flatten(3)  # type: ignore[no-untyped-call]
+    filters = weight.float().unflatten(0, (groups, -1)).transpose(1, 2)  # type: ignore[no-untyped-call]
     sizes = [
         (n - 1) * stride + dilation * (size - 1) + 1 + output_padding
         for n, size in zip(x.shape[2:], taps, strict=True)
@@ -63,9 +63,9 @@ def scattered(
             for at, n in zip(tap, x.shape[2:], strict=True)
         )
         made = filters[(..., *tap)] @ wide
-        total[(..., *index)] += made.reshape(x.shape[0], channels, *x.shape[2:])
+        total[(..., *index)] += made.reshape(x.shape[0], channels, *x.shape[2:])  # type: ignore[index]
     kept = tuple(slice(padding, n - padding) for n in sizes)
-    cut = total[(..., *kept)] + bias.float().reshape(-1, *[1] * dims)
+    cut = total[(..., *kept)] + bias.float().reshape(-1, *[1] * dims)  # type: ignore[index]
     return cut.to(x.dtype)
 
 

@@ -202,7 +202,7 @@ def chunked_linear_cross_entropy(
     kept = target != ignore_index
     check_indices(target, weight.shape[0], ignored=ignore_index)
     rows = []
-    for part, wanted in zip(x.split(CHUNK), target.split(CHUNK), strict=True):
+    for part, wanted in zip(x.split(CHUNK), target.split(CHUNK), strict=True):  # type: ignore[no-untyped-call]
         logits = functional.linear(part.float(), weight.float(), bias.float())
         depth = logits - logits.amax(-1, keepdim=True)
         log_total = depth.exp().sum(-1).log()

@@ -57,7 +57,7 @@ def convolved(problem: Problem, *, transposed: bool = False) -> Dots:
 
     def columns(images: Tensor) -> Tensor:
         padded = torch.nn.functional.pad(images, (0, 1) * dims)
-        seen = padded[(..., *index)]
+        seen = padded[(..., *index)]  # type: ignore[index]
         return seen.flatten(-dims).flatten(3, 3 + dims)
 
     present = None

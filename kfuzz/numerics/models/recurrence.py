@@ -269,7 +269,7 @@ def _accepted(
     unsure = (column.unsqueeze(-2) | torch.isinf(q).any(-1, keepdim=True)) & ~nan
     y = torch.where(nan, math.nan, y)
     final = torch.where(ended, math.nan, state)
-    parts = torch.broadcast_tensors(y, error, high, unsure)
+    parts = torch.broadcast_tensors(y, error, high, unsure)  # type: ignore[no-untyped-call]
     ys = [x.transpose(2, 3) for x in parts]
     classes = torch.where(ys[0].isnan(), NAN, classes_of(ys[0])).to(torch.uint8)
     unknown = column.unsqueeze(-2) & ~ended

@@ -56,8 +56,8 @@ def powers(codes: Tensor) -> Tensor:
 def grouped(a: Tensor, b: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     """Return [..., M, K] and [..., K, N] as [..., G, M, K/G] and [..., G, K/G, N]."""
     width = a.shape[-1] // max(groups, 1)
-    left = a.unflatten(-1, (groups, width)).movedim(-2, -3)
-    return left, b.unflatten(-2, (groups, width))
+    left = a.unflatten(-1, (groups, width)).movedim(-2, -3)  # type: ignore[no-untyped-call]
+    return left, b.unflatten(-2, (groups, width))  # type: ignore[no-untyped-call]
 
 
 def spread(scale: Tensor, columns: int) -> Tensor:
