@@ -8,11 +8,12 @@ from kfuzz import strategies as ks
 from kfuzz.contracts.aten.arguments import NO_DEFAULT, Argument, packed
 from kfuzz.contracts.aten.naming import NAMED, accepting, naming
 from kfuzz.contracts.aten.rows import AXIS, USUAL, Judged, Named, Row, Tensors
-from kfuzz.contracts.aten.schemas import NAMESPACE, overload
+from kfuzz.contracts.aten.schemas import overload
 from kfuzz.contracts.operator import MOVES, Operator, Structure, Tolerance
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
+from kfuzz.core.finding import ATEN as NAMESPACE
 from kfuzz.strategies.parameters import DimParameter, Parameter, TensorParameter
 
 if TYPE_CHECKING:

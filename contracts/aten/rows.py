@@ -109,7 +109,9 @@ _FIELDS: Final = ("shape_class", "ranks", "may_alias", "wraps")
 def _made(
     names: str, judged: Judged, tensors: tuple[Tensors, ...], said: dict[str, Any]
 ) -> None:
-    more = {k: _words(said.pop(k)) for k in ("outputs", "integers") if k in said}
+    more: dict[str, Any] = {
+        k: _words(said.pop(k)) for k in ("outputs", "integers") if k in said
+    }
     more |= {k: said.pop(k) for k in _FIELDS if k in said}
     for name in names.split():
         _enter(Row(name, judged, tensors, said, **more))
