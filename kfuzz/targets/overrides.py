@@ -115,13 +115,13 @@ def _labelled(overrides: list[Override]) -> Iterator[tuple[str, Override]]:
 def recorded() -> Iterator[list[Override]]:
     """Record what a block registers for torch's operators, in place of doing so."""
     found: list[Override] = []
-    impl = torch.library.Library.impl
+    original: Callable[..., Any] = torch.library.Library.impl
 
     def record(
         self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any
     ) -> Any:
         if self.ns != "aten":
-            return impl(self, op_name, fn, dispatch_key, **options)  # type: ignore[no-untyped-call]
+            return original(self, op_name, fn, dispatch_key, **options)
         key = dispatch_key or self.dispatch_key
         computes = callable(fn) and fn is not torch.library.fallthrough_kernel
         if computes and key not in _VALUELESS and not options.get("with_keyset"):

@@ -22,7 +22,8 @@ CLAIMS: Final[tuple[tuple[str, dict[str, Any], str], ...]] = (
     (
         "addmv addr addmm binary_cross_entropy chain_matmul linalg_multi_dot "
         "cross diff div.Tensor_mode dist hinge_embedding_loss huber_loss ldexp.Tensor "
-        "l1_loss logit margin_ranking_loss nanmean poisson_nll_loss sigmoid_backward "
+        "l1_loss mse_loss "
+        "logit margin_ranking_loss nanmean poisson_nll_loss sigmoid_backward "
         "pairwise_distance pow.Tensor_Scalar rsqrt soft_margin_loss trapezoid.dx "
         "cosine_*",
         STORED,

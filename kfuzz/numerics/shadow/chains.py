@@ -175,4 +175,5 @@ def cdist(x: Tensor, y: Tensor, p: float, _: Any = None) -> Tensor:
     """Norms of all differences of two rows."""
     if p not in (1.0, 2.0, math.inf):
         raise NoRule("aten._cdist_forward")
-    return vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)  # type: ignore[no-any-return]
+    made: Tensor = vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+    return made
