@@ -135,6 +135,6 @@ def test_a_minimum_of_another_cause_says_so() -> None:
     finding = taken_to_minimum(runner, case, report)
     assert finding.explanation is not None
     assert finding.failure.contract == "C-CMP-03"
-    [line] = [t for t in finding.explanation.lines if "cause differs" in t]
-    assert "as first found C-PRC-01 (as " in line
-    assert "the minimum C-CMP-03 (passes at power-of-two shapes)" in line
+    [line] = [t for t in finding.explanation.lines if "shrinking changed" in t]
+    assert "found as C-PRC-01 (as " in line
+    assert "input shows C-CMP-03 (passes at power-of-two shapes)" in line
