@@ -8,7 +8,7 @@ from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 from tests.benchmarks.known_faults.bindings.released import call, first
 
-_ACTIVATIONS = ("modules.activations",)
+_ACTIVATIONS = ("modules.activations.ops", "modules.activations")
 _NORMS = ("modules.norm.layernorm", "modules.layernorm")
 _GATED = ("modules.norm.fused_norm_gate", "modules.fused_norm_gate")
 _PENALTY = 1e-4

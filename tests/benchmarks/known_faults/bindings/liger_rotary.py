@@ -31,7 +31,7 @@ rope_by_item = kfuzz.Operator(
         "sin": ks.tensors("B S E"),
     },
     oracle=lambda x, cos, sin: _rotate(x, cos.unsqueeze(1), sin.unsqueeze(1)),
-    shape_class="D % 2 == 0 and E == D // 2 and B >= 1 and H >= 1 and S >= 1 and D >= 2",
+    shape_class="E == D // 2 and D % 2 == 0 and D >= 2 and B >= 1 and H >= 1 and S > 0",
 )
 multimodal_rope = kfuzz.Operator(
     "multimodal_rope",

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.machinery
+import importlib.metadata
 import inspect
 import os
 import sys
@@ -41,7 +42,7 @@ def fla(name: str) -> types.ModuleType:
                 for folder in found.submodule_search_locations
             ]
             sys.modules[package] = empty
-        sys.modules["fla"].__dict__["__version__"] = "unknown"
+        sys.modules["fla"].__dict__["__version__"] = _version()
     return importlib.import_module(f"fla.{name}")
 
 
@@ -91,6 +92,15 @@ def only(result: Any) -> torch.Tensor:
     """Return the first of several results, or the only one."""
     chosen: torch.Tensor = result[0] if isinstance(result, tuple) else result
     return chosen
+
+
+def _version() -> str:
+    for package in ("fla-core", "flash-linear-attention"):
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "0"
 
 
 def _accept_unknown_autotune_keys() -> None:
