@@ -6,6 +6,7 @@ import mmap
 import os
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -28,12 +29,15 @@ from kfuzz.execution.calls.branches import Watch, watch
 from kfuzz.execution.calls.compiling import beat_while_compiling, clock
 from kfuzz.execution.calls.occupied import Holder, follow, tell
 from kfuzz.execution.calls.phases import Phases
+from kfuzz.execution.device import declared
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.facts import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
+from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
 from kfuzz.targets.load import Source, load
+from kfuzz.targets.triton_free import imports_none, is_triton_free
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
 # has the process, as a `Holder`, its third counts, modulo 256, what shows that an
@@ -139,9 +143,12 @@ class Worker:
             if (why := backend.ailment(device)) is not None:
                 return {"ailment": why}
             try:
-                loaded = load(_source(message), root=Path(message["root"]))
+                source = _source(message)
+                with declared.gpu() if _meets_gpu(source) else nullcontext():
+                    loaded = load(source, root=Path(message["root"]))
             except KfuzzError as error:
                 return {"problem": str(error)}
+            declared.meet(interpreting() and not is_triton_free(loaded[0].kernel))
             setting = setting_of(
                 message["device"],
                 SizeBudget(**message["budget"]),
@@ -163,7 +170,7 @@ class Worker:
                     tell(self._watch.occupied, role="branches")
         return {
             "device": backend.device_name(message["device"]),
-            "flags": backend.flags(),
+            "flags": backend.flags() + declared.described(),
             "unfenced": self._unfenced if message["fences"] else "",
         }
 
@@ -243,11 +250,17 @@ def prepare(message: dict[str, Any]) -> Reply:
     os.chdir(message["cwd"])
     torch.set_num_threads(1)  # a pool of threads would hang its children
     try:
-        with answered_apart():
-            load(_source(message), root=Path(message["root"]))
+        source = _source(message)
+        with declared.gpu() if _meets_gpu(source) else answered_apart():
+            load(source, root=Path(message["root"]))
     except KfuzzError as error:
         return {"problem": str(error)}
     return {"problem": ""}
+
+
+def _meets_gpu(source: Source) -> bool:
+    """Whether a file meets the interpreter's GPU as it is imported."""
+    return interpreting() and not imports_none(source.file)
 
 
 def _source(message: dict[str, Any]) -> Source:

@@ -48,6 +48,20 @@ def is_triton_free(kernel: BoundKernel) -> bool:
     return True
 
 
+def imports_none(file: Path | None) -> bool:
+    """Whether a file that is not imported yet imports nothing that may be Triton.
+
+    Its own imports are looked at, and not what these import in turn.
+    """
+    if file is None:
+        return False
+    try:
+        tree = _parsed(str(file), file.stat().st_mtime_ns)
+        return all(map(_is_plain, _named(tree, "")))
+    except (ImportError, OSError, SyntaxError, ValueError):
+        return False
+
+
 def _is_plain(name: str) -> bool:
     is_open = any(name == n or name.startswith(f"{n}.") for n in _OPEN)
     return name.partition(".")[0] in _PLAIN and not is_open

@@ -6,18 +6,16 @@ They surface as errors about something else; none is evidence against a kernel.
 from collections.abc import Iterator
 from typing import Final
 
+
+class NoForm(NotImplementedError):
+    """What a kernel uses has no form in Triton's interpreter.
+
+    Its text names it, and the way out.
+    """
+
+
 # Text that an error holds -> what happened and the way out.
 _TRAPS: Final = {
-    # The functions of triton.language.extra.libdevice are stubs that return None.
-    "cannot convert None of type": (
-        "a function called by the kernel has no interpreted form (libdevice's have "
-        "none); use triton.language's own, or run on a GPU"
-    ),
-    "extern_elementwise not supported": (
-        "libdevice functions have no interpreted form; use triton.language's own, or "
-        "run on a GPU"
-    ),
-    "inline_asm not supported": "inline assembly needs a GPU",
     "waits for a program that has yet to run": (
         "a program waits for one that comes after it, and here they run one after the "
         "other; run on a GPU"
@@ -28,14 +26,6 @@ _TRAPS: Final = {
         "a newer triton"
     ),
 }
-# The same, where the error comes from the interpreter itself.
-_INSIDE: Final = {
-    "'NoneType'": (
-        "an operand is None: libdevice functions give that, they have no interpreted "
-        "form; use triton.language's own, or run on a GPU"
-    ),
-}
-
 
 # Where nothing is interpreted, too: the kernel was defined for a GPU that is not there,
 # or asks its driver.
@@ -58,8 +48,9 @@ def explanation(error: BaseException, *, interpreted: bool = True) -> str:
     if any(_NO_DRIVER in str(e) for e in chain):
         return _UNINTERPRETED
     for seen in chain if interpreted else ():
-        inside = type(seen).__module__.startswith("triton.")
-        for sign, meaning in {**_TRAPS, **(_INSIDE if inside else {})}.items():
+        if isinstance(seen, NoForm):
+            return str(seen)
+        for sign, meaning in _TRAPS.items():
             if sign in str(seen):
                 return meaning
     return ""

@@ -24,8 +24,15 @@ from kfuzz.core.verdict import Access
 from kfuzz.execution.calls import autotuning, tuners
 from kfuzz.execution.calls.occupied import gets_on
 from kfuzz.execution.calls.patches import Again, Patches
+from kfuzz.execution.device import declared
+from kfuzz.execution.interpreter import (
+    inline_assembly,
+    language,
+    launches,
+    libdevice,
+    memory_hooks,
+)
 from kfuzz.execution.interpreter import low_precision_patches as low_precision
-from kfuzz.execution.interpreter import memory_hooks
 from kfuzz.execution.interpreter import tables as interpreter_tables
 from kfuzz.execution.interpreter.access_log import Program
 from kfuzz.execution.interpreter.addresses import AddressCheck
@@ -171,6 +178,8 @@ def watch(
                 session.enter_context(_session(_choose))
             elif _MODULE in sys.modules:
                 session.enter_context(np.errstate(all="ignore"))
+                if declared.is_met():
+                    session.enter_context(declared.gpu())
                 session.enter_context(_session(_install))
             yield _current
     finally:
@@ -242,8 +251,12 @@ def _hook(module: Any, corrected: frozenset[str], patches: Patches) -> None:
     _follow_launches(module, patches)
     if corrected:
         low_precision.install(module, _distrust, patches)
+    libdevice.install(module, patches)
+    inline_assembly.install(module, patches)
+    launches.install(module, patches)
     memory_hooks.install(module, lambda: _current.check, patches)
     interpreter_tables.install(module, patches)
+    language.install(module, patches)
 
 
 def _follow_launches(module: Any, patches: Patches) -> None:

@@ -1,0 +1,313 @@
+"""The GPU that files and kernels meet in Triton's interpreter.
+
+Libraries ask for a GPU where none is needed: for a number of processors to divide rows
+among, for a stream, for `x.is_cuda`; without one they raise, or take a path without the
+kernel. Here they are told of one, always the same, whatever this machine has: a seventh
+of an H100 (the instance profile 1g.10gb). That is a device that exists, and 16
+processors are few enough that a case of 64 rows gives each of them several. Tensors say
+that they are on it, and what asks for memory there gets the host's.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.device.facts import Device
+
+# Multi-Instance GPU User Guide, "H100 profiles"; CUDA C++ Programming Guide, "Compute
+# Capabilities", 9.0.
+GPU: Final = Device(
+    name="NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    capability=(9, 0),
+    properties={
+        "name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "major": 9,
+        "minor": 0,
+        "multi_processor_count": 16,
+        "total_memory": 10 << 30,
+        "warp_size": 32,
+        "max_threads_per_block": 1024,
+        "max_threads_per_multi_processor": 2048,
+        "regs_per_multiprocessor": 65536,
+        "shared_memory_per_block": 49152,
+        "shared_memory_per_block_optin": 232448,
+        "shared_memory_per_multiprocessor": 233472,
+        "L2_cache_size": 6553600,
+        "is_integrated": 0,
+        "is_multi_gpu_board": 0,
+    },
+    of_triton={
+        "max_shared_mem": 232448,
+        "max_num_regs": 65536,
+        "multiprocessor_count": 16,
+        "warpSize": 32,
+        "sm_clock_rate": 1980000,
+        "mem_clock_rate": 2619000,
+        "mem_bus_width": 5120,
+    },
+)
+
+_HERE: Final = torch.device("cuda", 0)
+_HOST: Final = torch.device("cpu")
+
+_met = False
+_present = False
+
+
+def meet(whether: bool) -> None:
+    """Have the kernels that this process calls meet the GPU, or not."""
+    global _met
+    _met = whether
+
+
+def is_met() -> bool:
+    """Whether kernels that this process calls meet the GPU."""
+    return _met
+
+
+def described() -> tuple[str, ...]:
+    """Return what a run's fingerprint says of it, nothing where it is not met."""
+    processors = GPU.properties["multi_processor_count"]
+    return (f"declared_gpu={GPU.name}, {processors} processors",) if _met else ()
+
+
+@contextmanager
+def gpu() -> Iterator[None]:
+    """Have torch and Triton find the GPU while the block runs; within another, nothing.
+
+    Tensors of the host say that they are on it, and whatever is asked for on a CUDA
+    device is made on the host.
+    """
+    global _present
+    if _present:
+        yield
+        return
+    patches = Patches()
+    _present = True
+    try:
+        for name, answer in _ANSWERS.items():
+            if hasattr(torch.cuda, name):
+                patches.set(torch.cuda, name, answer)
+        if torch.version.cuda is None:
+            patches.set(torch.version, "cuda", "12.8")
+        if (driver := _triton_driver()) is not None:
+            patches.set(driver, "_active", _Driver())
+        with _OnHost():
+            yield
+    finally:
+        patches.undo()
+        _present = False
+
+
+class _OnHost(TorchFunctionMode):
+    """A mode in which the host's memory passes for the GPU's."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = {} if kwargs is None else dict(kwargs)
+        if (told := _TOLD.get(func)) is not None and _is_here(args[0]):
+            return told
+        if func is Tensor.cuda:
+            return args[0]
+        if func is Tensor.cpu and _is_here(args[0]):
+            return args[0].clone()  # other memory than the GPU's
+        if func is Tensor.record_stream or func is Tensor.pin_memory:
+            return args[0]
+        if _is_cuda(kwargs.get("device")):
+            kwargs["device"] = _HOST
+        if func is Tensor.to and len(args) > 1 and _is_cuda(args[1]):
+            args = (args[0], _HOST, *args[2:])
+        return func(*args, **kwargs)
+
+
+def _is_here(value: object) -> bool:
+    return isinstance(value, Tensor) and value.device.type == "cpu"
+
+
+def _is_cuda(device: object) -> bool:
+    """Whether an argument names a CUDA device; a number is one, as for torch."""
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    if isinstance(device, str):
+        return device.partition(":")[0] == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def _getter(name: str) -> Any:
+    return getattr(Tensor, name).__get__
+
+
+# What a tensor says of its place.
+_TOLD: Final[dict[Any, object]] = {
+    _getter("device"): _HERE,
+    _getter("is_cuda"): True,
+    _getter("is_cpu"): False,
+    Tensor.get_device: 0,
+}
+
+
+class _Stream(nullcontext[None]):
+    """A stream: work is done when it is asked for."""
+
+    cuda_stream = 0
+    priority = 0
+    device = _HERE
+    device_index = 0
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__()
+
+    def synchronize(self) -> None:
+        """Wait for nothing."""
+
+    def wait_stream(self, stream: object) -> None:
+        """Wait for nothing."""
+
+    def wait_event(self, event: object) -> None:
+        """Wait for nothing."""
+
+    def query(self) -> bool:
+        """Whether all work is done."""
+        return True
+
+    def record_event(self, event: object = None) -> "_Event":
+        """Return an event that has happened."""
+        return _Event()
+
+
+class _Event:
+    """An event that has happened, at no time that means anything."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        pass
+
+    def record(self, stream: object = None) -> None:
+        """Happen."""
+
+    def wait(self, stream: object = None) -> None:
+        """Wait for nothing."""
+
+    def synchronize(self) -> None:
+        """Wait for nothing."""
+
+    def query(self) -> bool:
+        """Whether it has happened."""
+        return True
+
+    def elapsed_time(self, other: object) -> float:
+        """Return milliseconds, alike for all: nothing is measured here."""
+        return 1.0
+
+
+def _nothing(*arguments: object, **named: object) -> None:
+    return None
+
+
+def _context(*arguments: object, **named: object) -> nullcontext[None]:
+    return nullcontext()
+
+
+def _current(*arguments: object, **named: object) -> _Stream:
+    return _Stream()
+
+
+def _capability(device: object = None) -> tuple[int, int]:
+    return GPU.capability
+
+
+def _properties(device: object = None) -> SimpleNamespace:
+    return SimpleNamespace(**GPU.properties)
+
+
+# By their names in torch.cuda.
+_ANSWERS: Final[dict[str, object]] = {
+    "is_available": lambda: True,
+    "is_initialized": lambda: True,
+    "is_bf16_supported": lambda including_emulation=True: True,
+    "device_count": lambda: 1,
+    "current_device": lambda: 0,
+    "get_device_name": lambda device=None: GPU.name,
+    "get_device_capability": _capability,
+    "get_device_properties": _properties,
+    "get_arch_list": lambda: ["sm_90"],
+    "mem_get_info": lambda device=None: (10 << 30, 10 << 30),
+    "memory_allocated": lambda device=None: 0,
+    "max_memory_allocated": lambda device=None: 0,
+    "memory_reserved": lambda device=None: 0,
+    "max_memory_reserved": lambda device=None: 0,
+    "is_current_stream_capturing": lambda: False,
+    **dict.fromkeys(
+        (
+            "init", "_lazy_init", "set_device", "synchronize", "empty_cache",
+            "ipc_collect", "reset_peak_memory_stats", "set_stream",
+        ),
+        _nothing,
+    ),
+    **dict.fromkeys(("device", "device_of", "stream"), _context),
+    **dict.fromkeys(("current_stream", "default_stream"), _current),
+    "Stream": _Stream,
+    "Event": _Event,
+}  # fmt: skip
+
+
+class _Driver:
+    """Triton's driver for the GPU, as far as one is asked without a launch."""
+
+    def __init__(self) -> None:
+        properties = dict(GPU.of_triton or {})
+        self.utils = SimpleNamespace(
+            get_device_properties=lambda device=0: dict(properties)
+        )
+        self.get_device_capability = _capability
+
+    def get_current_target(self) -> object:
+        """Return what Triton would compile for."""
+        from triton.backends.compiler import GPUTarget
+
+        major, minor = GPU.capability
+        return GPUTarget("cuda", 10 * major + minor, 32)
+
+    def get_active_torch_device(self) -> torch.device:
+        """Return torch's name of the GPU."""
+        return _HERE
+
+    def get_device_interface(self) -> object:
+        """Return torch's module for such devices."""
+        return torch.cuda
+
+    def get_current_device(self) -> int:
+        """Return the number of the GPU."""
+        return 0
+
+    def set_current_device(self, device: object) -> None:
+        """Do nothing: there is one."""
+
+    def get_current_stream(self, device: object = None) -> int:
+        """Return the address of a stream, as of torch's default one."""
+        return 0
+
+    def get_benchmarker(self) -> object:
+        """Return what autotuners measure with."""
+        from triton.testing import do_bench
+
+        return do_bench
+
+
+def _triton_driver() -> Any:
+    """Return what has Triton's active driver, None where Triton is not there."""
+    try:
+        from triton.runtime.driver import driver
+    except ImportError:
+        return None
+    return driver if "_active" in vars(driver) else None

@@ -1,0 +1,232 @@
+"""What kernels see of Triton's language, by whatever name they have it.
+
+For a launch the interpreter replaces the functions of the modules `triton.language`
+and `triton.language.math`. A compiler goes by the object instead: a function that a
+file has under a name of its own (`exp = tl.exp`, `from triton.language import load`),
+those of libdevice and of `tl.extra`, loops whose index is a tensor, and values of an
+enclosing function are the same to it. Here they are replaced for the launch where a
+function that runs in it names them.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.interpreter import block_pointers
+from kfuzz.execution.interpreter.traps import NoForm
+
+_STUBS: Final = "triton.language.extra.libdevice"
+_DEVICE: Final = "triton.language.extra.cuda.libdevice"
+_PACKAGE: Final = "triton.language.extra."
+# Modules whose functions no launch replaces.
+_EXTRA: Final = (_STUBS, _DEVICE, "triton.language.extra.cuda")
+# What the interpreter replaces besides builtins.
+_REPLACED: Final = (
+    "range", "static_range", "static_assert", "static_print", "multiple_of",
+    "max_contiguous", "max_constancy", "reduce", "associative_scan",
+)  # fmt: skip
+_MOST: Final = {False: 1 << 31, True: 1 << 63}
+_ABSENT: Final = object()
+
+
+def install(module: Any, patches: Patches) -> None:
+    """Have launches see all names until the patches are undone.
+
+    Args:
+        module: `triton.runtime.interpreter`, with its own patches and kfuzz's tables
+            in place, and no launch running.
+        patches: takes what is replaced.
+    """
+    names = _Names(module)
+    patches.set(module, "_patch_lang", names.patch_lang(module._patch_lang))
+    patches.set(module.GridExecutor, "__call__", names.launching())
+    patches.set(module.InterpretedFunction, "rewrite", names.rewriting())
+    for owner, name in (
+        (module.ReduceOps, "generic_reduce"), (module.ScanOps, "generic_scan"),
+    ):  # fmt: skip
+        patches.set(owner, name, names.combining(getattr(owner, name)))
+
+
+class _Names:
+    """Replaces names of functions once in a launch, and restores them after it."""
+
+    def __init__(self, module: Any) -> None:
+        self._module, self._tl = module, module.tl
+        self._executor = module.GridExecutor.__call__
+        self._rewrite = module.InterpretedFunction.rewrite
+        self._known = dict(self._members())
+        # Of functions within functions: what they see of these, by their code.
+        self._enclosed: dict[CodeType, dict[str, Any]] = {}
+        # In a launch: the codes seen, and (names, name, what stood there).
+        self._seen: set[CodeType] | None = None
+        self._replaced: list[tuple[dict[str, Any], str, Any]] = []
+
+    def _members(self) -> Iterator[tuple[int, tuple[ModuleType, str]]]:
+        """Yield what a launch replaces in Triton's modules: its id, and where it is."""
+        for home in (self._tl.math, self._tl.core, self._tl):
+            for name, member in list(vars(home).items()):
+                if self._tl.core.is_builtin(member) or name in _REPLACED:
+                    yield id(member), (home, name)
+
+    def patch_lang(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return what is called for each function that runs in a launch."""
+
+        def patch_lang(fn: Any) -> Any:
+            scope = original(fn)
+            if not self._seen:
+                self._replace_in_language(scope)
+            self._see(fn)
+            return scope
+
+        return patch_lang
+
+    def launching(self) -> Callable[..., Any]:
+        """Return the launch of a grid, which restores all names after it."""
+
+        def launch(executor: Any, *arguments: Any, **named: Any) -> Any:
+            outer = self._seen, self._replaced
+            self._seen, self._replaced = set(), []
+            try:
+                return self._executor(executor, *arguments, **named)
+            finally:
+                for names, name, before in reversed(self._replaced):
+                    if before is _ABSENT:
+                        del names[name]
+                    else:
+                        names[name] = before
+                self._seen, self._replaced = outer
+
+        return launch
+
+    def rewriting(self) -> Callable[[Any], Any]:
+        """Return the rewriting of a function, which forgets what encloses it."""
+
+        def rewrite(function: Any) -> Any:
+            made = self._rewrite(function)
+            if function.fn.__closure__:
+                self._enclosed[made.__code__] = _enclosed(function.fn)
+            return made
+
+        return rewrite
+
+    def combining(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a reduction or scan that sees what its combining function names."""
+
+        def combine(operation: Any, *arguments: Any) -> Any:
+            self._see(operation.combine_fn.fn)
+            return original(operation, *arguments)
+
+        return combine
+
+    def _see(self, fn: Any) -> None:
+        """Replace what a function names, if that is still to do in this launch."""
+        code = fn.__code__
+        if self._seen is None or code in self._seen:
+            return
+        self._seen.add(code)
+        sees, extra = fn.__globals__, self._extra()
+        for name, value in (self._enclosed.get(code) or _enclosed(fn)).items():
+            self._put(sees, name, self._meant(value, value))
+        for name in code.co_names:
+            for home in extra:
+                member = home.get(name)
+                if member is not None:
+                    self._put(home, name, self._device_function(name, member))
+            value = sees.get(name)
+            if value is not None:
+                self._put(sees, name, self._meant(value, value))
+            elif name == "range":
+                self._put(sees, name, self._loop)
+
+    def _put(self, names: dict[str, Any], name: str, value: Any) -> None:
+        before = names.get(name, _ABSENT)
+        if before is not value:
+            self._replaced.append((names, name, before))
+            names[name] = value
+
+    def _meant(self, value: Any, otherwise: Any) -> Any:
+        """Return what an object of Triton's stands for in a launch."""
+        if isinstance(value, FunctionType):
+            if value.__module__.startswith(_PACKAGE):
+                return self._device_function(value.__name__, value)
+        elif not isinstance(value, type):
+            return otherwise
+        home, name = self._known.get(id(value), (None, ""))
+        return otherwise if home is None else getattr(home, name)
+
+    def _extra(self) -> list[dict[str, Any]]:
+        loaded = (sys.modules.get(name) for name in _EXTRA)
+        return [vars(home) for home in loaded if home is not None]
+
+    def _device_function(self, name: str, member: Any) -> Any:
+        """Return a function of libdevice or `tl.extra` that can be called here."""
+        if not isinstance(member, FunctionType):
+            return member
+        function: Any = member
+        if member.__module__ == _STUBS:  # compiled, the module of the target stands in
+            function = getattr(sys.modules.get(_DEVICE), name, None)
+        elif not self._tl.core.is_builtin(member):
+            return member
+        semantic = self._module.interpreter_semantic
+
+        def called(*arguments: Any, **named: Any) -> Any:
+            if function is None:
+                raise NoForm(f"libdevice has no {name} for NVIDIA's GPUs")
+            try:
+                return function(*arguments, **{**named, "_semantic": semantic})
+            except KeyError as error:  # none of its forms takes such operands
+                kinds = ", ".join(str(kind) for kind in error.args[0])
+                raise NoForm(f"Triton compiles no {name} of ({kinds})") from error
+
+        return called
+
+    def _loop(self, *bounds: Any, **named: Any) -> Iterator[Any]:
+        """Yield the indices of a loop, each a tensor as in compiled code.
+
+        Their type is the bounds': 32 bits unless one has 64 or needs them.
+        """
+        given = [named[key] for key in ("arg1", "arg2", "step") if key in named]
+        numbers, wide = [], False
+        for bound in (*bounds, *given):
+            if bound is None:
+                continue
+            value = getattr(bound, "value", bound)  # a constexpr's
+            handle = getattr(value, "handle", None)
+            if handle is not None:
+                wide = wide or handle.data.dtype.itemsize > 4
+            numbers.append(int(value))
+        if named.get("step") is not None and len(numbers) == 2:  # no arg2
+            numbers.insert(0, 0)
+        places = range(*numbers)
+        wide = wide or any(not -_MOST[False] <= n < _MOST[False] for n in numbers)
+        kind, tl = (np.int64 if wide else np.int32), self._tl
+        dtype = tl.int64 if wide else tl.int32
+        for place in places:
+            handle = self._module.TensorHandle(np.array([place], kind), dtype)
+            yield tl.tensor(handle, dtype)
+
+    def _replace_in_language(self, scope: Any) -> None:
+        """Replace names in Triton's own module, which the launch's scope restores."""
+        module, tl = self._module, self._tl
+        scope.set_attr(tl, "range", self._loop)
+        if hasattr(tl.core, "_block_ptr") or hasattr(module, "BlockPointerHandle"):
+            return
+        scope.set_attr(tl, "load", block_pointers.loaded(tl.load, module))
+        scope.set_attr(tl, "store", block_pointers.stored(tl.store, module))
+        scope.set_attr(tl, "make_block_ptr", block_pointers.made)
+        scope.set_attr(tl, "advance", block_pointers.BlockPointer.advance)
+
+
+def _enclosed(fn: Any) -> dict[str, Any]:
+    """Return what a function sees of the functions around it."""
+    found = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return found
