@@ -4,7 +4,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, Unpack, cast, overload
 
 from typing_extensions import ParamSpec, TypeVar
@@ -242,6 +242,8 @@ def fit(
         )
     where = f"kernel {label}"
     declaration = declared(operator, claims, where)
+    if operator.written and "nonfinite" in claims:
+        operator = replace(operator, written=declaration.nonfinite != "propagate")
     function = fitted(form, operator, declaration, where)
     return BoundKernel(
         function,
@@ -288,7 +290,7 @@ def _check_claims(
             where=where,
             fix=f"its algorithms: {listed}" if listed else "it has none to name",
         )
-    if not operator.indices:
+    if (not operator.straying and "out_of_bounds" in claims) or not operator.indices:
         for claim in ("out_of_bounds", "index_dtypes"):
             if claim in claims:
                 raise BindingError(

@@ -60,8 +60,9 @@ def friendly_shapes(
             family = _ordinary(operator, name, "randn")
             fill = Fill(family, seed=0xF00D + 31 * seed + n)
             tensors[name] = TensorSpec(
-                shape, axes, spec.dtype, fill=fill, below=spec.below
-            )
+                shape, axes, spec.dtype, fill=fill, below=spec.below,
+                domain=spec.domain,
+            )  # fmt: skip
         scalars = dict(case.scalars)
         if operator.dim is not None and operator.dim in scalars:
             scalars[operator.dim] = _last_dim(declaration)
@@ -102,8 +103,9 @@ def sized(
         shape = tuple(every[axis] for axis in spec.axes)
         fill = Fill(_ordinary(operator, name, family), seed=0x512E + 31 * seed)
         tensors[name] = TensorSpec(
-            shape, spec.axes, spec.dtype, fill=fill, below=spec.below
-        )
+            shape, spec.axes, spec.dtype, fill=fill, below=spec.below,
+            domain=spec.domain,
+        )  # fmt: skip
     layout = None if case.layout is None else CONTIGUOUS
     return replace(case, tensors=tensors, layout=layout, edge=None)
 
@@ -153,7 +155,7 @@ def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
 
     Indices that are not below their new bound are taken modulo it.
     """
-    values, sizes = {}, friendly.dims
+    values = {}
     for name, spec in friendly.tensors.items():
         grid = _as_grid(operator, failing.case, name, failing.values[name])
         for axis, n in enumerate(spec.shape):
@@ -163,10 +165,10 @@ def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
                 grid.index_select(axis, index) if have else grid.new_zeros(spec.shape)
             )
         if spec.below:
-            bound = max(sizes[spec.below], 1)
+            bound = max(friendly.bound(spec), 1)
             grid = torch.where(grid < bound, grid, grid % bound)
         values[name] = grid.contiguous()
-    return Derived(friendly, values)
+    return Derived(friendly, operator.fitted(friendly, values))
 
 
 def as_contiguous(failing: Derived) -> Derived | None:
@@ -201,7 +203,8 @@ def recentred(operator: Operator, failing: Derived) -> Derived | None:
     while top * scale > MODERATE:
         scale /= 2
     moderate = (centred * scale).to(failing.values[name].dtype)
-    return replace(failing, values={**failing.values, name: moderate.contiguous()})
+    made = {**failing.values, name: moderate.contiguous()}
+    return replace(failing, values=operator.fitted(failing.case, made))
 
 
 def moderated(operator: Operator, failing: Derived) -> Derived | None:
@@ -220,6 +223,7 @@ def moderated(operator: Operator, failing: Derived) -> Derived | None:
         top = float(wide.abs().max())
         if MODERATE < top < math.inf:
             made[name] = (wide * 2.0 ** -math.frexp(top)[1]).to(x.dtype)
+    made = operator.fitted(failing.case, made)
     same = all(torch.equal(made[n], failing.values[n]) for n in made)
     return None if same else replace(failing, values=made)
 

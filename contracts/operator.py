@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 from kfuzz.contracts.language import Structure as Structure
 from kfuzz.contracts.language import Tolerance as Tolerance
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import FLOAT8
+from kfuzz.core.domain import OFFSETS, parsed
+from kfuzz.core.dtypes import DTYPES, FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.shape_class import ShapeClass
+from kfuzz.numerics.domains import fitted, has_numbers, holds
+from kfuzz.numerics.formats import FORMATS, WHOLE
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
     IndexParameter,
     Parameter,
     ScalarParameter,
+    SizeParameter,
     TensorParameter,
 )
 
@@ -73,6 +77,9 @@ class Operator:
             two then commutes with the operator exactly. Only for operators that
             consist of sums, products and choices of arguments and constants.
         integers: outputs that hold integers; they keep their value.
+        results: the data types of outputs that do not have that of the data, by name:
+            {"loss": "float32"}; of integers and truth values where they are not those
+            that the oracle returns.
         workspaces: dimension names of tensors that the oracle allocates,
             e.g. "B H S T"; they count against the element budget, as arguments do.
         usual: sizes of some dimensions in functional tests; the others get powers
@@ -89,6 +96,8 @@ class Operator:
             one are drawn more often.
         out_of_bounds: policies for indices out of bounds that the error model
             knows; "clamp" and "zero" need one that reads the declaration.
+        written: whether a NaN that the oracle makes of infinities may be its manner of
+            writing: see `kfuzz.contracts.oracle.accept`.
         within: puts changed values, by argument, back into the domain where that is
             more than shapes and types can say; None where it is not.
         forward: the operator whose gradients this one computes; None for others.
@@ -109,6 +118,7 @@ class Operator:
     batch: str = ""
     homogeneous: Mapping[str, int] = field(default_factory=dict)
     integers: tuple[str, ...] = ()
+    results: Mapping[str, str] = field(default_factory=dict)
     workspaces: tuple[str, ...] = ()
     usual: Mapping[str, int] = field(default_factory=dict)
     defaults: Declaration = field(default_factory=Declaration)
@@ -119,6 +129,7 @@ class Operator:
     groups: str = ""
     subtracts_mean: bool = False
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
+    written: bool = False
     within: "Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None" = None
     forward: "Operator | None" = None
     tolerance: Tolerance = field(
@@ -160,27 +171,133 @@ class Operator:
             raise BindingError(
                 "no floating tensor parameter", where=f"operator {self.name}"
             )
-        for name, index in self.indices.items():
-            others = [p.names for n, p in self.tensors.items() if n != name]
-            if not any(index.below in names for names in others):
-                raise BindingError(
-                    f"{name}: below={index.below!r} is no dimension of another tensor",
-                    where=f"operator {self.name}",
-                )
-            if index.ignored and index.ignored not in self.scalars:
-                raise BindingError(
-                    f"{name}: ignored={index.ignored!r} is no scalar parameter",
-                    where=f"operator {self.name}",
-                )
+        self._check_parameters()
+        self._check_results()
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
         object.__setattr__(self, "usual", MappingProxyType(dict(self.usual)))
         self._check_homogeneity()
+        demands = [p.demands for p in self.indices.values()]
+        terms = [self.shape_class, *(d for d in demands if d not in self.shape_class)]
+        whole = " and ".join(term for term in terms if term)
+        object.__setattr__(self, "shape_class", whole)
         if self.shape_class:
-            ShapeClass.parse(self.shape_class, where=f"operator {self.name}")
+            self._check_relations()
         named = dict(self.algorithms)
         if self.error_model is None:
             named.setdefault("as_reference", "the very steps of the oracle")
         object.__setattr__(self, "algorithms", MappingProxyType(named))
+
+    def _check_parameters(self) -> None:
+        """Check what parameters say of one another, and their domains.
+
+        Raises:
+            BindingError: naming the parameter.
+        """
+        where = f"operator {self.name}"
+        whole = {n for n, p in self.scalars.items() if type(p.default) is int}
+        for name, index in self.indices.items():
+            others = [p.names for n, p in self.tensors.items() if n != name]
+            others.append(index.names if index.domain else ())
+            if not any(index.below in names for names in (*others, whole)):
+                raise BindingError(
+                    f"{name}: below={index.below!r} is no dimension of another tensor, "
+                    "and no integer scalar",
+                    where=where,
+                )
+            if index.ignored and index.ignored not in self.scalars:
+                raise BindingError(
+                    f"{name}: ignored={index.ignored!r} is no scalar parameter",
+                    where=where,
+                )
+        for name, size in self.inputs.items():
+            if isinstance(size, SizeParameter):
+                self._check_size(name, size)
+        for name, tensor in self.tensors.items():
+            self._check_domain(name, tensor)
+
+    def _check_results(self) -> None:
+        """Check the data types of results.
+
+        Raises:
+            BindingError: naming the output.
+        """
+        where = f"operator {self.name}: results"
+        made = {n: str(d).removeprefix("torch.") for n, d in self.results.items()}
+        for name, dtype in made.items():
+            if name not in self.outputs:
+                fix = suggestion(name, self.outputs)
+                raise BindingError(f"{name!r} is no output", where=where, fix=fix)
+            known = [d for d in DTYPES if d in (*FORMATS, *WHOLE)]
+            if dtype not in known:
+                raise BindingError(
+                    f"{name}: unknown dtype {dtype!r}",
+                    where=where,
+                    fix=suggestion(dtype, known),
+                )
+        whole = [n for n, d in made.items() if d in WHOLE and n not in self.integers]
+        object.__setattr__(self, "results", MappingProxyType(made))
+        object.__setattr__(self, "integers", (*self.integers, *whole))
+
+    def _check_size(self, name: str, size: SizeParameter) -> None:
+        where, index = f"operator {self.name}", self.indices.get(size.of)
+        if size.longest and (index is None or OFFSETS not in index.domain):
+            raise BindingError(
+                f"{name}: {size.of!r} is no parameter of offsets",
+                where=where,
+                fix='write for example cu_seqlens=ks.offsets("S", of="T"), '
+                'max_seqlen=ks.longest("cu_seqlens")',
+            )
+        if not size.longest and not any(
+            size.of in p.names for p in self.tensors.values()
+        ):
+            raise BindingError(
+                f"{name}: {size.of!r} is no dimension of a tensor", where=where
+            )
+
+    def _check_domain(self, name: str, tensor: TensorParameter) -> None:
+        domain, where = parsed(tensor.domain), f"operator {self.name}"
+        dtypes = (tensor.dtype,) if tensor.dtype else self.dtypes
+        if domain.axis and (tensor.kind != "float" or not tensor.dims):
+            raise BindingError(
+                f"{name}: probabilities are a floating tensor of one dimension or more",
+                where=where,
+            )
+        if domain.axis and not tensor.variadic and -domain.axis > len(tensor.names):
+            raise BindingError(
+                f"{name}: probabilities={domain.axis}, and it has "
+                f"{len(tensor.names)} dimensions",
+                where=where,
+            )
+        if domain.interval is None:
+            return
+        if tensor.kind == "bool":
+            raise BindingError(f"{name}: within= is for numbers", where=where)
+        for dtype in dtypes:
+            if domain.interval.is_empty or not has_numbers(domain.interval, dtype):
+                raise BindingError(
+                    f"{name}: no {dtype} number is in {domain.interval}",
+                    where=where,
+                    fix="mend within=, or declare other dtypes",
+                )
+
+    def _check_relations(self) -> None:
+        """Check that the shape class speaks of what there is.
+
+        Raises:
+            BindingError: if it does not parse, or names anything else.
+        """
+        where = f"operator {self.name}"
+        shape_class = ShapeClass.parse(self.shape_class, where=where)
+        known = {"N", "M", *(f"d{i}" for i in range(MAX_RANK))}
+        known |= {name for p in self.tensors.values() for name in p.names}
+        known |= {n for n, p in self.scalars.items() if isinstance(p, ScalarParameter)}
+        if unknown := sorted(shape_class.names - known):
+            raise BindingError(
+                f"shape_class {self.shape_class!r} names {unknown[0]!r}, which is "
+                "neither a dimension nor an integer scalar",
+                where=where,
+                fix=suggestion(unknown[0], sorted(known)),
+            )
 
     def _check_homogeneity(self) -> None:
         """Check what is said to be homogeneous, and which outputs are integers.
@@ -222,8 +339,13 @@ class Operator:
         return {n: p for n, p in items if isinstance(p, IndexParameter)}
 
     @property
-    def scalars(self) -> dict[str, ScalarParameter | DimParameter]:
-        """The scalar and dimension parameters, in order."""
+    def straying(self) -> dict[str, IndexParameter]:
+        """Those of the index parameters that may be out of bounds, in order."""
+        return {n: p for n, p in self.indices.items() if p.strays}
+
+    @property
+    def scalars(self) -> dict[str, ScalarParameter | SizeParameter | DimParameter]:
+        """The scalar, size and dimension parameters, in order."""
         items = self.inputs.items()
         return {n: p for n, p in items if not isinstance(p, TensorParameter)}
 
@@ -260,6 +382,43 @@ class Operator:
                 )
             inputs[name] = replace(parameter, default=value, domain=())
         return replace(self, inputs=inputs)
+
+    def fitted(self, case: Case, values: "Mapping[str, Tensor]") -> dict[str, Any]:
+        """Return changed values put back into the domain; those in it as they are.
+
+        Args:
+            case: with the shapes of the values.
+            values: by argument.
+        """
+        made = dict(values)
+        for name, x in values.items():
+            if domain := self.tensors[name].domain:
+                spec = case.tensors[name]
+                whole, rank = case.bound(spec), len(spec.shape)
+                if not holds(x, domain, whole, rank):
+                    made[name] = fitted(x, domain, whole, rank)
+        return made if self.within is None else self.within(made)
+
+    def following(
+        self, case: Case, values: "Mapping[str, Tensor]"
+    ) -> dict[str, Scalar]:
+        """Return the scalars that follow from sizes and values.
+
+        None for one whose parameter of offsets the case is without.
+
+        Args:
+            case: the structure.
+            values: elements of the offsets at least, of one item.
+        """
+        made: dict[str, Scalar] = {}
+        for name, p in self.inputs.items():
+            if not isinstance(p, SizeParameter):
+                continue
+            made[name] = case.dims.get(p.of)
+            if p.longest and p.of in values:
+                parts = values[p.of].diff()
+                made[name] = int(parts.max()) if parts.numel() else 0
+        return made
 
     def settled(self, sizes: Mapping[str, int], case: Case) -> dict[str, int]:
         """Return sizes of dimensions, those that the shape class computes settled."""
@@ -390,6 +549,8 @@ class Operator:
                 return False
             if spec.below != (index.below if index else ""):
                 return False
+            if spec.domain != parameter.domain:
+                return False
             if not _fits(parameter.dims, spec.axes):
                 return False
             if parameter.variadic and len(spec.shape) > MAX_RANK:
@@ -407,8 +568,11 @@ class Operator:
                 continue
             if case.scalars[name] not in scalar.values(declaration.dtypes):
                 return False
-        for spec in case.tensors.values():
-            if spec.below and spec.numel and not sizes.get(spec.below):
+        for name, index in self.indices.items():
+            spec = case.tensors.get(name)
+            if spec is None or (OFFSETS in index.domain):
+                continue
+            if spec.numel and case.bound(spec) < 1:
                 return False  # no index is valid
         rank = len(case.lead.shape)
         if self.dim is not None:

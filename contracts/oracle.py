@@ -12,21 +12,31 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.relation import related
 from kfuzz.contracts.unpromised import is_concerned, masked
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
-from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.acceptance import Acceptance, Problem, whole
 from kfuzz.numerics.float64 import in_float64
-from kfuzz.numerics.formats import FORMATS, is_subnormal
+from kfuzz.numerics.formats import FORMATS, WHOLE, is_subnormal
 from kfuzz.numerics.models.elementwise import Elementwise
 from kfuzz.numerics.run import Expected
 from kfuzz.numerics.shadow import shadowed
 
 
-def scalars_of(operator: Operator, case: Case) -> dict[str, Scalar]:
-    """Return all scalars of a case; `dim` as a negative number."""
+def scalars_of(
+    operator: Operator, case: Case, values: Mapping[str, Tensor]
+) -> dict[str, Scalar]:
+    """Return all scalars of a case; `dim` as a negative number.
+
+    Args:
+        operator: what is to be computed.
+        case: the recipe.
+        values: logical elements of one item.
+    """
     out: dict[str, Scalar] = {}
     for name in operator.scalars:
         out[name] = case.scalars.get(name, operator.default_of(name))
+    out.update(operator.following(case, values))
     if operator.dim is not None:
         axis = operator.reduced_axis(case)
         assert axis is not None
@@ -69,26 +79,25 @@ def pose_members(
         declaration: what the kernel claims.
     """
     dtype = operator.dtype_of(case)
-    indices = operator.indices
     seen = dict(values)
     if declaration.nonfinite == "mask":
         for name, x in values.items():
             if is_concerned(operator, name, x):
                 seen[name] = masked(x.to(torch.float64))
     return Problem(
-        tensors={n: _exact(v, index=n in indices) for n, v in seen.items()},
-        scalars=scalars_of(operator, case),
+        tensors={n: _exact(v) for n, v in seen.items()},
+        scalars=scalars_of(operator, case, {n: x[0] for n, x in values.items()}),
         format=FORMATS[dtype],
         output=FORMATS[dtype],
         declaration=declaration,
     )
 
 
-def _exact(values: Tensor, *, index: bool) -> Tensor:
-    """Return numbers as float64, indices as int64, and masks as they are."""
+def _exact(values: Tensor) -> Tensor:
+    """Return floating numbers as float64, integers as int64, and masks as they are."""
     if values.dtype is torch.bool:
         return values
-    return values.to(torch.int64 if index else torch.float64)
+    return values.to(torch.float64 if values.is_floating_point() else torch.int64)
 
 
 def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
@@ -96,6 +105,12 @@ def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
 
     Members do not depend on one another: each has what it has alone, up to the last
     bits of what torch sums or vectorises otherwise for a tensor of another shape.
+
+    Where the oracle of an operator that is `written` gives NaN, and a number once each
+    infinity that it was given is the greatest finite number instead, the NaN comes from
+    its manner of writing: 0 times infinity, or infinity less infinity, where another
+    form of the same function has a value. Such elements are not decided. A kernel that
+    declares nonfinite="propagate" is held to the oracle's NaN there too.
 
     Without an error model it is that of the running-error shadow. Where subnormal
     numbers are declared to be flushed, elementwise operators see 0 for them.
@@ -105,7 +120,57 @@ def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
         Exception: whatever the oracle raises outside its domain.
     """
     problem = _flushed(operator, problem)
-    return related(operator, problem, _accept(operator, problem))
+    accepted = _stored(operator, _accept(operator, problem))
+    if operator.written:
+        accepted = _without_own_nan(operator, problem, accepted)
+    return related(operator, problem, accepted)
+
+
+def _without_own_nan(
+    operator: Operator, problem: Problem, accepted: dict[str, Acceptance]
+) -> dict[str, Acceptance]:
+    """Return the acceptances undecided where only the oracle's form makes a NaN."""
+    if not any(bool(a.reference.isnan().any()) for a in accepted.values()):
+        return accepted
+    real = {n: x for n, x in problem.tensors.items() if x.is_floating_point()}
+    if not any(bool(x.isinf().any()) for x in real.values()):
+        return accepted
+    top = problem.format.max_finite
+    finite = {n: x.clamp(-top, top) for n, x in real.items()}
+    posed = replace(problem, tensors={**problem.tensors, **finite})
+    try:
+        results = _evaluated(operator, posed)
+    except Exception:  # it is not defined there
+        return accepted
+    made = dict(accepted)
+    for (name, a), y in zip(accepted.items(), results, strict=True):
+        own = a.reference.isnan() & ~y.to(torch.float64).isnan()
+        made[name] = replace(a, undecidable=a.undecidable | own)
+    return made
+
+
+def _stored(
+    operator: Operator, accepted: dict[str, Acceptance]
+) -> dict[str, Acceptance]:
+    """Return the acceptances with the data types that the operator declares.
+
+    Raises:
+        BindingError: if the oracle gives numbers of another kind.
+    """
+    for name, dtype in operator.results.items():
+        if name not in accepted:
+            continue
+        found, is_real = accepted[name], DTYPES[dtype].kind == "float"
+        if is_real == found.output.integral:
+            raise BindingError(
+                f"the oracle returns {'integers' if is_real else 'floating numbers'} "
+                f"for {name!r}, which is declared {dtype}",
+                where=f"operator {operator.name}",
+                fix="mend results=, or cast what the oracle returns",
+            )
+        output = FORMATS[dtype] if is_real else WHOLE[dtype]
+        accepted = {**accepted, name: replace(found, output=output)}
+    return accepted
 
 
 def _flushed(operator: Operator, problem: Problem) -> Problem:
@@ -137,13 +202,21 @@ def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     if isinstance(operator.error_model, Elementwise):
         results = _evaluated(operator, problem)
         return {
-            name: operator.error_model.around(problem, results[i])
-            for i, name in enumerate(operator.outputs)
+            name: operator.error_model.around(_for(operator, problem, name), y)
+            if y.is_floating_point()
+            else whole(problem, y)
+            for name, y in zip(operator.outputs, results, strict=True)
         }
     members = count(problem)
     if members == 1 or takes_members(operator.error_model):
         return _modelled(operator, problem)
     return joined([_modelled(operator, alone(problem, i)) for i in range(members)])
+
+
+def _for(operator: Operator, problem: Problem, output: str) -> Problem:
+    """Return the problem with the format in which one output is stored."""
+    dtype = operator.results.get(output, "")
+    return replace(problem, output=FORMATS[dtype]) if dtype in FORMATS else problem
 
 
 def _modelled(operator: Operator, problem: Problem) -> dict[str, Acceptance]:

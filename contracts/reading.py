@@ -191,6 +191,12 @@ def miss_at(
         elements=elements,
         of=made.outcomes.numel(),
     )
+    exact = wanted[output].exact
+    if exact is not None and miss.got == miss.expected:
+        # Float64 does not tell them apart.
+        got = int(evidence.runs[probe].outputs[output][index])
+        text = f"{got}, not {int(exact[at])}"
+        return replace(miss, expected=None, low=None, high=None, promise=text)
     if made.unrelated is None or not bool(made.unrelated[at]):
         return miss
     from kfuzz.contracts.relation import promise
@@ -205,14 +211,14 @@ def spacings_off(evidence: Evidence, miss: Miss) -> float:
     In distances between neighbours of its format at the greater magnitude of both,
     infinite where no finite number is held against another.
     """
-    from kfuzz.numerics.formats import FORMATS
+    from kfuzz.numerics.formats import FORMATS, WHOLE
 
     if miss.kind is not Kind.VALUE or miss.low is None or miss.high is None:
         return math.inf
     dtype = str(evidence.base.outputs[miss.output].dtype).removeprefix("torch.")
     far = max(miss.low - miss.got, miss.got - miss.high)
     greatest = max(abs(miss.got), abs(miss.low), abs(miss.high))
-    spacing = greatest * 2.0 ** (1 - FORMATS[dtype].precision)
+    spacing = greatest * 2.0 ** (1 - {**WHOLE, **FORMATS}[dtype].precision)
     return far / spacing if spacing else math.inf
 
 

@@ -111,10 +111,10 @@ def first_out_of_bounds(
 
     Elements equal to the scalar that the operator ignores are not.
     """
-    for name, parameter in operator.indices.items():
+    for name, parameter in operator.straying.items():
         if name not in problem.tensors:
             continue
-        index, bound = problem.tensors[name][0], case.dims[parameter.below]
+        index, bound = problem.tensors[name][0], case.bound(case.tensors[name])
         outside = out_of_bounds(index, bound)
         if parameter.ignored:
             outside = outside & (index != problem.axis(parameter.ignored))

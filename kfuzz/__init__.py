@@ -12,8 +12,8 @@ on the command line, or with `falsify` here.
     findings = kfuzz.falsify(my_softmax, max_cases=200)
 
 * Binding: `kernel`; `launch` for a bare Triton kernel, `cuda_source` for CUDA C++,
-  `module` for torch.nn.Module, `compiled` and `chain` for torch.compile; `Operator` for
-  an operator of your own.
+  `module` for torch.nn.Module, `compiled` for torch.compile; `reference` makes an
+  operator of any function in plain torch, an `Operator`.
 * Searching: `falsify`, `replay`, and `mark.falsify` for tests of pytest.
 * Live calls: `monitor`.
 * Error models: `numerics`.
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from kfuzz.api import replay as replay
     from kfuzz.contracts import Operator as Operator
     from kfuzz.contracts import kernel as kernel
+    from kfuzz.contracts.reference import reference as reference
     from kfuzz.monitor import monitor as monitor
-    from kfuzz.targets.compiled import chain as chain
     from kfuzz.targets.compiled import compiled as compiled
     from kfuzz.targets.cuda_source import cuda_source as cuda_source
     from kfuzz.targets.launching import launch as launch
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 _LAZY = {
     "Operator": "kfuzz.contracts",
     "kernel": "kfuzz.contracts",
+    "reference": "kfuzz.contracts.reference",
     "falsify": "kfuzz.api",
     "replay": "kfuzz.api",
-    "chain": "kfuzz.targets.compiled",
     "compiled": "kfuzz.targets.compiled",
     "cuda_source": "kfuzz.targets.cuda_source",
     "launch": "kfuzz.targets.launching",
@@ -54,7 +54,6 @@ _LAZY = {
 __all__ = [
     "Operator",
     "__version__",
-    "chain",
     "compiled",
     "cuda_source",
     "falsify",
@@ -64,6 +63,7 @@ __all__ = [
     "module",
     "monitor",
     "numerics",
+    "reference",
     "replay",
 ]
 

@@ -4,9 +4,22 @@ from kfuzz.strategies.parameters import (
     dim,
     dtype,
     indices,
+    longest,
     masks,
+    offsets,
     scalar,
+    size,
     tensors,
 )
 
-__all__ = ["dim", "dtype", "indices", "masks", "scalar", "tensors"]
+__all__ = [
+    "dim",
+    "dtype",
+    "indices",
+    "longest",
+    "masks",
+    "offsets",
+    "scalar",
+    "size",
+    "tensors",
+]

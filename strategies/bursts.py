@@ -138,13 +138,15 @@ class Groups:
             case "data":
                 assert spec.fill is not None
                 correlated = spec.fill.source in case.tensors
+                allowed = values.kept_to(parameter.domain, self._allowed)
                 return values.data_options(
-                    self._allowed, partner, correlated, self.subtracts_mean
+                    allowed, partner, correlated, self.subtracts_mean
                 )
             case "mask":
                 return values.MASK_OPTIONS
             case role:
-                return values.role_options(role, self._allowed)
+                allowed = values.kept_to(parameter.domain, self._allowed)
+                return values.role_options(role, allowed)
 
 
 def bursts(

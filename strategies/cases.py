@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.case_surroundings import with_surroundings
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.domain import OFFSETS, parsed
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
@@ -23,6 +24,7 @@ from kfuzz.strategies.parameters import (
     IndexParameter,
     Parameter,
     ScalarParameter,
+    SizeParameter,
     TensorParameter,
 )
 from kfuzz.strategies.shapes import Plan, plan, unsatisfiable
@@ -156,9 +158,11 @@ class _Domain:
         """The tensors that a case may be without."""
         needed = set(self.shape_class.names) if self.shape_class else set()
         needed |= {str(self.reduced), *(p.below for p in self.indices.values())}
+        sizes = (p for p in self.parameters.values() if isinstance(p, SizeParameter))
+        needed |= {p.of for p in sizes}
         needed |= {axis for dims in self.workspaces for axis in dims.split()}
         fixed = {*self.declaration.inplace, self.dim[1].of if self.dim else ""}
-        return removable(self.tensors, self.nullable - fixed, needed)
+        return removable(self.tensors, self.nullable - fixed - needed, needed)
 
     @cached_property
     def scalars(self) -> dict[str, Weighted[Scalar]]:
@@ -259,7 +263,8 @@ class _Domain:
         Those selected from, and the last named one of each tensor, two where
         nothing is selected; leading ones mostly cost a program each.
         """
-        found = [p.below for p in self.indices.values()]
+        every = {name for p in self.tensors.values() for name in p.names}
+        found = [p.below for p in self.indices.values() if p.below in every]
         named = 1 if self.indices else 2
         for parameter in self.tensors.values():
             found += parameter.names[-named:]
@@ -299,6 +304,9 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
             scalars[name] = choose(domain.scalars[name])
         elif isinstance(scalar, DimParameter):
             scalars[name] = dim
+    for picks in domain.indices.values():
+        if picks.below in domain.defaults:  # the values depend on it
+            scalars.setdefault(picks.below, domain.defaults[picks.below])
     choices: dict[str, _Choice] = {}
     absent = left_out(domain.removable, (seed, sizes))
     for name in domain.tensors:
@@ -313,12 +321,14 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
         axes = shapes.axes[name]
         axis = axes.index(shapes.large) - len(axes) if shapes.large in axes else -1
         own = seed | index << values.SEED_BITS
-        picks = domain.indices.get(name)
-        kind = index_dtype if picks else domain.tensors[name].dtype or dtype
-        spec = _spec(domain, chosen, axes, axis, kind, own)
-        if picks:
+        index = domain.indices.get(name)
+        kind = domain.tensors[name].dtype or (index_dtype if index else dtype)
+        if index and OFFSETS in index.domain:
+            axis = -1
+        spec = _spec(domain, name, chosen, axes, axis, kind, own)
+        if index:
             known = {**domain.defaults, **scalars}
-            spec = _as_indices(picks, spec, known.get(picks.ignored))
+            spec = _as_indices(index, spec, known.get(index.ignored))
         tensors[name] = spec
     return with_surroundings(Case(tensors, scalars), domain.declaration)
 
@@ -347,7 +357,7 @@ def _choice(
         families = values.truths
         plants = choose(values.plant_counts)
     elif isinstance(parameter, IndexParameter):
-        hostile = declaration.out_of_bounds != "undefined"
+        hostile = parameter.strays and declaration.out_of_bounds != "undefined"
         families = values.index_families(hostile=hostile)
     elif parameter.kind != "float":
         families = values.integers
@@ -360,7 +370,7 @@ def _choice(
         partner = None if source is None else before[source]
         both = partner is not None and len(shape) >= 2 and len(partner.shape) >= 2
         families = values.data_families(
-            domain.families,
+            values.kept_to(parameter.domain, domain.families),
             partner=None if partner is None else partner.family,
             correlated=both,
             subtracts_mean=domain.subtracts_mean,
@@ -369,7 +379,8 @@ def _choice(
     elif parameter.role == "mask":
         families = values.masks
     else:
-        families = values.role_families(parameter.role, domain.families)
+        allowed = values.kept_to(parameter.domain, domain.families)
+        families = values.role_families(parameter.role, allowed)
     family = choose(families)
     kinds = layouts.layouts(
         shape,
@@ -394,6 +405,7 @@ def _correlates(one: TensorParameter, other: TensorParameter) -> bool:
 
 def _spec(
     domain: _Domain,
+    name: str,
     chosen: _Choice,
     axes: tuple[str, ...],
     axis: int,
@@ -404,7 +416,10 @@ def _spec(
     strides, offset = layouts.build(
         chosen.layout, shape, seed, dtype, declaration, span=domain.span
     )
-    finite = declaration.nonfinite == "undefined"
+    kept = domain.tensors[name].domain
+    finite = declaration.nonfinite == "undefined" or (
+        bool(kept) and parsed(kept).is_finite
+    )
     return TensorSpec(
         shape,
         axes,
@@ -413,6 +428,7 @@ def _spec(
         offset,
         fill=Fill(chosen.family, seed, axis, chosen.source),
         plants=values.plants(shape, axis, dtype, chosen.plants, seed, finite=finite),
+        domain=kept,
     )
 
 

@@ -78,7 +78,7 @@ def _keeps_bounds(
     """Whether no index is out of bounds where nothing is declared for one."""
     if spec.values is None or declaration.out_of_bounds != "undefined":
         return True
-    bound = case.dims[spec.below]
+    bound = case.bound(spec)
     indices = set(unpack_numbers(spec.values, spec.dtype))
     return all(0 <= i < bound or i == ignored for i in indices)
 
@@ -93,7 +93,7 @@ def _keeps_finite(
     if spec.values is None or DTYPES[spec.dtype].kind != "float":
         return True
     if parameter.role == "data" and declaration.nonfinite != "undefined":
-        return True
+        return True  # a domain says more
     allowed = {-math.inf} if parameter.role == "mask" else set()
     values = unpack_numbers(spec.values, spec.dtype)
     return all(math.isfinite(v) or v in allowed for v in values)

@@ -4,12 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kfuzz.core.domain import (
+    DISTINCT,
+    MASKS,
+    OFFSETS,
+    RISING,
+    THROUGHOUT,
+    interval_text,
+    parsed,
+)
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Scalar, is_dtype
 
 ROLES: Final = ("data", "weight", "bias", "variance", "mask")
 INDEX_ROLE: Final = "index"
+# An interval, see `tensors`.
+Within = tuple[float | None, float | None] | str | None
 # How recipes spell the floats that JSON lacks.
 NUMBERS: Final = ("nan", "inf", "-inf")
 
@@ -29,6 +40,7 @@ class TensorParameter:
             floating ones that it declares.
         without: the parameter that selects an axis which this "*" tensor lacks,
             as the result of a sum lacks the one summed; "" for none.
+        domain: what its values have in common besides, see `kfuzz.core.domain`.
     """
 
     dims: str
@@ -36,6 +48,7 @@ class TensorParameter:
     optional: bool = False
     dtype: str = ""
     without: str = ""
+    domain: str = ""
 
     def __post_init__(self) -> None:
         """Check the dimension names and the role.
@@ -70,6 +83,7 @@ class TensorParameter:
                 f"dims {self.dims!r} lack no axis that a parameter selects",
                 fix='only "*" does',
             )
+        parsed(self.domain)
 
     @property
     def kind(self) -> str:
@@ -91,7 +105,15 @@ class TensorParameter:
         note = ", optional" if self.optional else ""
         dtype = f"{self.dtype} " if self.dtype else ""
         lack = f" without axis {self.without}" if self.without else ""
-        return f"{dtype}{self.role} tensor [{self.dims}]{lack}{note}"
+        return f"{dtype}{self.role} tensor [{self.dims}]{lack}{self.kept_to}{note}"
+
+    @property
+    def kept_to(self) -> str:
+        """The domain in words, "" where there is none."""
+        if not self.domain:
+            return ""
+        interval = parsed(self.domain).interval
+        return f" in {interval}" if interval is not None else f", {self.domain}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +121,8 @@ class IndexParameter(TensorParameter):
     """A tensor argument of integers that select along a named dimension.
 
     Attributes:
-        below: the dimension of another parameter that valid indices stay below.
+        below: the dimension of another parameter, or the integer scalar, that valid
+            indices stay below; of offsets the dimension of which they mark parts.
         ignored: scalar parameter whose value is admitted beside them; "" if none.
     """
 
@@ -125,11 +148,37 @@ class IndexParameter(TensorParameter):
         """Integers."""
         return "int"
 
+    @property
+    def selects(self) -> str:
+        """The dimension from which they select others; "" where they only cut it."""
+        cuts = OFFSETS in parsed(self.domain).words
+        return "" if cuts or self.below in self.names else self.below
+
+    @property
+    def strays(self) -> bool:
+        """Whether an index may be out of bounds where nothing forbids that."""
+        return not self.domain
+
+    @property
+    def demands(self) -> str:
+        """What its domain asks of sizes, as a shape class; "" for nothing."""
+        words = parsed(self.domain).words
+        if OFFSETS in words:
+            return f"{self.names[-1]} >= 2"
+        count = " * ".join(self.names if THROUGHOUT in words else self.names[-1:])
+        distinct = {DISTINCT, THROUGHOUT} & set(words)
+        return f"{count} <= {self.below}" if distinct and count != self.below else ""
+
     def describe(self) -> str:
         """Return the domain in words."""
         note = f" or {self.ignored}" if self.ignored else ""
         note += ", optional" if self.optional else ""
-        return f"index tensor [{self.dims}], 0 <= index < {self.below}{note}"
+        dtype = f"{self.dtype} " if self.dtype else ""
+        if OFFSETS in parsed(self.domain).words:
+            what = f"offsets of parts of {self.below}: 0, not falling, {self.below}"
+            return f"{dtype}index tensor [{self.dims}], {what}{note}"
+        within = f"0 <= index < {self.below}{self.kept_to}"
+        return f"{dtype}index tensor [{self.dims}], {within}{note}"
 
 
 @dataclass(frozen=True)
@@ -182,6 +231,30 @@ class DtypeParameter(ScalarParameter):
 
 
 @dataclass(frozen=True)
+class SizeParameter:
+    """An integer argument that follows from the others; it is never drawn.
+
+    Attributes:
+        of: the dimension, or the parameter of offsets.
+        longest: whether it is the longest of the parts that offsets mark.
+    """
+
+    of: str
+    longest: bool = False
+
+    @property
+    def default(self) -> None:
+        """There is no other value."""
+        return None
+
+    def describe(self) -> str:
+        """Return the domain in words."""
+        if self.longest:
+            return f"the length of the longest part of {self.of}"
+        return f"the size of {self.of}"
+
+
+@dataclass(frozen=True)
 class DimParameter:
     """An argument that selects an axis of a tensor, counted from either end.
 
@@ -198,11 +271,17 @@ class DimParameter:
         return f"an axis of {self.of}, of either sign, default {self.default}"
 
 
-Parameter = TensorParameter | ScalarParameter | DimParameter
+Parameter = TensorParameter | ScalarParameter | SizeParameter | DimParameter
 
 
 def tensors(
-    dims: str, *, role: str = "data", optional: bool = False, dtype: object = ""
+    dims: str,
+    *,
+    role: str = "data",
+    optional: bool = False,
+    dtype: object = "",
+    within: Within = None,
+    probabilities: int | None = None,
 ) -> TensorParameter:
     """Return a tensor parameter with named dimensions; see `TensorParameter`.
 
@@ -211,33 +290,142 @@ def tensors(
         role: what it is for.
         optional: whether an implementation may do without it.
         dtype: a name, or the `torch.dtype`.
+        within: what the values stay within: both ends, which belong to it, None for no
+            end: (0, 1), (None, 0); or a text, "(0, inf)", where a parenthesis leaves
+            its end out. Infinities are drawn where an end is one that belongs to it,
+            NaN never.
+        probabilities: the axis, counted from the end, along which the values are not
+            negative and sum to 1.
 
     Raises:
-        BindingError: on malformed dimension names, an unknown role or dtype.
+        BindingError: on malformed dimension names, an unknown role or dtype, or what
+            is no interval.
     """
-    return TensorParameter(dims, role, optional, _name_of(dtype))
+    domain = interval_text(within)
+    if probabilities is not None:
+        if domain or type(probabilities) is not int or probabilities >= 0:
+            raise BindingError(
+                f"probabilities={probabilities!r} is no axis counted from the end, or "
+                "stands beside within=",
+                fix="write for example probabilities=-1",
+            )
+        domain = f"probabilities along {probabilities}"
+    return TensorParameter(dims, role, optional, _name_of(dtype), domain=domain)
 
 
-def masks(dims: str, *, optional: bool = False) -> TensorParameter:
+def masks(dims: str, *, kind: str = "", optional: bool = False) -> TensorParameter:
     """Return a parameter of truth values: a bool tensor.
 
     A mask that is added to scores is `tensors(..., role="mask")`.
 
+    Args:
+        dims: as of `TensorParameter`, like optional.
+        kind: "causal": true up to the diagonal of the last two dimensions; "padding":
+            true elements in front of every row; "blocks": squares along that diagonal;
+            "" for any truth values, these among them.
+        optional: whether an implementation may do without it.
+
     Raises:
-        BindingError: on malformed dimension names.
+        BindingError: on malformed dimension names, or an unknown kind.
     """
-    return TensorParameter(dims, optional=optional, dtype="bool")
+    if kind and kind not in MASKS:
+        raise BindingError(f"unknown mask {kind!r}", fix=suggestion(kind, MASKS))
+    made = TensorParameter(dims, optional=optional, dtype="bool", domain=kind)
+    if kind not in ("", "padding") and len(made.names) < 2:
+        raise BindingError(
+            f"a mask that is {kind} has two named dimensions, {dims!r} has not",
+            fix='write for example ks.masks("B S T", kind="causal")',
+        )
+    return made
 
 
 def indices(
-    dims: str, below: str, *, ignored: str = "", optional: bool = False
+    dims: str,
+    below: str,
+    *,
+    ignored: str = "",
+    optional: bool = False,
+    dtype: object = "",
+    rising: bool = False,
+    distinct: bool | str = False,
 ) -> IndexParameter:
     """Return a parameter of indices into a dimension; see `IndexParameter`.
 
+    A permutation of N is `indices("N", below="N", distinct=True)`, a page table
+    `indices("B P", below="pages")`, or `distinct="throughout"` where no page is shared.
+
+    Args:
+        dims: as of `TensorParameter`, like optional.
+        below: the dimension of another parameter, or the integer scalar.
+        ignored: scalar parameter whose value is admitted beside them.
+        optional: whether an implementation may do without it.
+        dtype: of every case; by default what a kernel declares as `index_dtypes`.
+        rising: whether they never fall along the last dimension.
+        distinct: whether none stands twice along the last dimension, "throughout" for
+            the whole tensor. With either no index is out of bounds.
+
     Raises:
-        BindingError: on malformed dimension names.
+        BindingError: on malformed dimension names, or where distinct is neither.
     """
-    return IndexParameter(dims, optional=optional, below=below, ignored=ignored)
+    if distinct not in (False, True, "throughout"):
+        raise BindingError(f"distinct={distinct!r} is neither True nor 'throughout'")
+    words = [RISING] if rising else []
+    if distinct:
+        words.append(DISTINCT if distinct is True else THROUGHOUT)
+    own = _name_of(dtype)
+    made = IndexParameter(
+        dims, optional=optional, dtype=own, below=below, ignored=ignored,
+        domain=" and ".join(words),
+    )  # fmt: skip
+    if words and (made.variadic or not made.names or ignored):
+        raise BindingError(
+            f"indices that are {made.domain} need named dimensions only, and none that "
+            f"is ignored: {dims!r}"
+        )
+    return made
+
+
+def offsets(
+    dims: str, of: str, *, optional: bool = False, dtype: object = ""
+) -> IndexParameter:
+    """Return a parameter of offsets that cut a dimension into consecutive parts.
+
+    They never fall; the first is 0, the last the whole size: `cu_seqlens` of a ragged
+    batch. Some parts are empty. Where the number B of parts is another argument's size
+    as well, `shape_class="S == B + 1"` says so.
+
+    Args:
+        dims: "S", the number of offsets: one more than that of the parts.
+        of: the dimension that is cut.
+        optional: whether an implementation may do without it.
+        dtype: of every case; by default what a kernel declares as `index_dtypes`.
+
+    Raises:
+        BindingError: if dims is not one name.
+    """
+    made = IndexParameter(
+        dims, optional=optional, dtype=_name_of(dtype), below=of, domain=OFFSETS
+    )
+    if made.variadic or len(made.names) != 1:
+        raise BindingError(
+            f"offsets have one dimension, not {dims!r}",
+            fix='write for example ks.offsets("S", of="T")',
+        )
+    return made
+
+
+def size(of: str) -> SizeParameter:
+    """Return a parameter that is the size of a dimension, such as `num_experts`."""
+    return SizeParameter(of)
+
+
+def longest(of: str) -> SizeParameter:
+    """Return a parameter that is the length of the longest part, `max_seqlen`.
+
+    Args:
+        of: the parameter of offsets.
+    """
+    return SizeParameter(of, longest=True)
 
 
 def scalar(default: Scalar, domain: Sequence[Scalar] = ()) -> ScalarParameter:

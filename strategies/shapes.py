@@ -63,8 +63,8 @@ class Plan:
         ranges: sizes that the declaration admits, per dimension.
         limits: the budget.
         nonempty: dimensions that may not be 0.
-        bounds: per index parameter the dimension that it selects along; it is
-            not 0 where there are indices.
+        bounds: per index parameter the dimension that it selects along, if it does;
+            it is not 0 where there are indices.
         shape_class: the restriction, if any, of operator and declaration.
         scalars: defaults of the integer scalars that it may name.
         named_sizes: sizes to draw besides those at which kernels mostly go wrong.
@@ -320,7 +320,12 @@ def plan(
         next(iter(tensors)),
     )
     first = axes[lead]
-    bounds = {n: p.below for n, p in tensors.items() if isinstance(p, IndexParameter)}
+    named = {name for p in tensors.values() for name in p.names}
+    bounds = {
+        n: p.selects
+        for n, p in tensors.items()
+        if isinstance(p, IndexParameter) and p.selects in named
+    }
     if isinstance(reduced, int):
         reduced = first[reduced]
     for name, parameter in tensors.items():

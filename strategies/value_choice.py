@@ -8,6 +8,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from kfuzz.core.declaration import Declaration
+from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import number_to_bits, specials
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.random_streams import Purpose, generator
@@ -68,6 +69,16 @@ def allowed_families(
             "no value family is left", fix="the declaration excludes those asked for"
         )
     return found
+
+
+def kept_to(domain: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the families that are drawn for an argument of a domain.
+
+    All of those allowed, but none with NaN or infinities where it holds neither.
+    """
+    if not domain or not parsed(domain).is_finite:
+        return allowed
+    return tuple(n for n in allowed if FAMILIES[n].finite)
 
 
 def data_families(

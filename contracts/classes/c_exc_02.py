@@ -69,7 +69,7 @@ CLASS = ContractClass(
     judge=judge,
     decides=decides,
     applies=lambda operator, claims: (
-        bool(operator.indices) and claims.out_of_bounds != "undefined"
+        bool(operator.straying) and claims.out_of_bounds != "undefined"
     ),
     beyond_bounds=True,
 )

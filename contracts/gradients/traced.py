@@ -42,7 +42,7 @@ class TracedBound:
 
         claims = replace(problem.declaration, intermediates="output")
         wide = replace(problem, declaration=claims)
-        found = shadowed(run, wide, name=self.name)
+        found = shadowed(run, wide, name=self.name, kinks=True)
         pairs = zip(self.wanted, found, strict=True)
         return {f"d{name}": defined(problem, made) for name, made in pairs}
 

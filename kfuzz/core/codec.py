@@ -71,7 +71,7 @@ def encode_field(owner: Any, name: str) -> Any:
     """Return the JSON form of one field; MISSING where it is left out."""
     value = getattr(owner, name)
     if isinstance(owner, TensorSpec):
-        if value is None or (name == "plants" and not value):
+        if value is None or (name in ("plants", "domain") and not value):
             return MISSING
         if name == "values":
             return _encode_values(value, owner.dtype)

@@ -7,7 +7,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import BindingError
 
 LARGE_ELEMENTS: Final = 1 << 26
 """A tensor of more elements is never pinned, and judged in slices: sixteen times what
@@ -58,7 +60,10 @@ class TensorSpec:
         fill: the value family, or None where `values` pins them.
         plants: elements overwritten after the fill.
         values: raw little-endian elements in C order (a pinned tensor).
-        below: for indices the dimension whose size they stay below, else "".
+        below: for indices the dimension, or integer scalar, that they stay below,
+            else "".
+        domain: what else the values have in common, see `kfuzz.core.domain`; made
+            values are put into it, pinned ones are as they are.
     """
 
     shape: tuple[int, ...]
@@ -70,6 +75,7 @@ class TensorSpec:
     plants: tuple[Plant, ...] = ()
     values: bytes | None = field(default=None, repr=False)
     below: str = ""
+    domain: str = ""
 
     @property
     def numel(self) -> int:
@@ -115,6 +121,10 @@ class TensorSpec:
             return "negative stride (torch has none)"
         if (self.fill is None) == (self.values is None):
             return "exactly one of fill and values must be given"
+        try:
+            parsed(self.domain)
+        except BindingError as error:
+            return error.what
         if self.below and DTYPES[self.dtype].kind != "int":
             return f"indices below {self.below!r} are {self.dtype}, not integers"
         if self.values is not None:
@@ -253,6 +263,16 @@ class Case:
             for spec in self.tensors.values()
             for axis, n in zip(spec.axes, spec.shape, strict=True)
         }
+
+    def bound(self, spec: TensorSpec) -> int:
+        """Return what the indices of an argument stay below, 0 where there are none.
+
+        Of offsets it is the whole of which they mark parts.
+        """
+        if not spec.below:
+            return 0
+        size = self.dims.get(spec.below, self.scalars.get(spec.below))
+        return size if type(size) is int else 0
 
     @property
     def data(self) -> TensorSpec:

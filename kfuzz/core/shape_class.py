@@ -110,11 +110,14 @@ class ShapeClass:
             match term:
                 case ast.Compare(ast.Name(name), [ast.Eq()], [right]):
                     found.append((name, right))
+                case ast.Compare(left, [ast.Eq()], [ast.Name(name)]):
+                    if not isinstance(left, ast.Constant):
+                        found.append((name, left))
         return tuple(found)
 
     @property
     def computed(self) -> frozenset[str]:
-        """The names that stand alone on the left of an equality: "E == D // 2"."""
+        """The names that stand alone on a side of an equality: "E == D // 2"."""
         return frozenset(name for name, _ in self._equalities)
 
     @cached_property

@@ -8,7 +8,7 @@ dtype that is right, or, where none is declared, by few units that it is off.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -138,7 +138,7 @@ class Arithmetic:
 
     def _valued(self, case: Case) -> Derived:
         made = valued(case, self.derived)
-        return replace(made, values=self._within(dict(made.values)))
+        return self._within(made, made.values)
 
     def _scaled(self, given: Derived, scale: float) -> Derived:
         parameters = self.caller.kernel.operator.tensors
@@ -148,10 +148,11 @@ class Arithmetic:
             else x
             for n, x in given.values.items()
         }
-        return replace(given, values=self._within(values))
+        return self._within(given, values)
 
-    def _within(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        return (self.caller.kernel.operator.within or dict)(values)
+    def _within(self, given: Derived, values: Mapping[str, Tensor]) -> Derived:
+        fitted = self.caller.kernel.operator.fitted(given.case, values)
+        return replace(given, values=fitted)
 
     def _ran(self, derived: Derived) -> Iterator[_Run]:
         kernel = self.caller.kernel

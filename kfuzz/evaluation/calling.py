@@ -289,17 +289,26 @@ def invocation(
         expected,
         alignment=claims.alignment,
         around=poison_of(case),
-        scalars=keywords_of(kernel, case, config),
+        scalars=keywords_of(kernel, case, values, config),
         inplace=claims.inplace,
         destinations=destinations,
         config=config,
     )
 
 
-def keywords_of(kernel: BoundKernel, case: Case, config: int) -> dict[str, object]:
-    """Return the scalars that the kernel takes, and those of a configuration."""
-    named = kernel.arguments.scalars
-    scalars = {name: as_argument(case.scalars[name]) for name in named}
+def keywords_of(
+    kernel: BoundKernel, case: Case, values: Mapping[str, Tensor], config: int
+) -> dict[str, object]:
+    """Return the scalars that the kernel takes, and those of a configuration.
+
+    Args:
+        kernel: the bound kernel.
+        case: the structure.
+        values: logical elements of one item, from which some follow.
+        config: which autotune configuration runs, modulo their number.
+    """
+    known = {**case.scalars, **kernel.operator.following(case, values)}
+    scalars = {name: as_argument(known[name]) for name in kernel.arguments.scalars}
     return {**scalars, **kernel.declaration.config(config)}
 
 

@@ -99,7 +99,7 @@ def caller(
         for data in (values, negated) * (collectives.STEPS // 2)
     ]
     config = config_of(case)
-    keywords = keywords_of(kernel, case, config)
+    keywords = keywords_of(kernel, case, values, config)
     names = kernel.operator.outputs
 
     def call(number: int) -> dict[str, Tensor]:

@@ -48,6 +48,7 @@ from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.windows import is_sparse
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.values.fills import logical_values
+from kfuzz.execution.values.items import is_shared
 
 # Cases of one exception of which no limit of a size was why, before none is looked for.
 _TRIED_FOR_LIMITS: Final = 4
@@ -139,15 +140,17 @@ class Evaluator:
             data = raw.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
             pinned[name] = TensorSpec(
                 spec.shape, spec.axes, spec.dtype, spec.strides, spec.offset,
-                values=data, below=spec.below,
+                values=data, below=spec.below, domain=spec.domain,
             )  # fmt: skip
         operator, claims = self.kernel.operator, self.kernel.declaration
         whole = self.settled(case)
         # Where no page faults, what is drawn of pages is no part of a finding.
         beside = case.pinned or (self.setting.fences and whole.edge != NOWHERE)
+        following = operator.following(case, values)
         return replace(
             whole,
             tensors=pinned,
+            scalars={**whole.scalars, **following},
             edge=whole.edge if beside else None,
             destinations=given(operator, whole, values, claims, {}) or {},
         )
@@ -325,7 +328,7 @@ class Evaluator:
             return None
         probe, failure = found
         if probe is Probe.SECOND:
-            values = second_data(operator, calls.derived.values)
+            values = second_data(operator, calls.derived.case, calls.derived.values)
             derived = replace(calls.derived, values=values)
         else:
             part = shortened(operator, evidence.declaration, calls.plain)
@@ -342,12 +345,20 @@ class Evaluator:
         """Run a case of billions of elements once and judge it in slices."""
         made = LargeJudge(
             self.kernel, case, self.setting.device,
-            keywords=keywords_of(self.kernel, case, caller.config),
+            keywords=keywords_of(self.kernel, case, self._lengths(case), caller.config),
             step=caller.step, passes=diagnosis.passes,
         )  # fmt: skip
         report = made.report(self._classes)
         caller.lost = caller.lost or made.lost
         return report
+
+    def _lengths(self, case: Case) -> dict[str, Tensor]:
+        """Return the offsets of a case, without its gigabytes."""
+        return {
+            name: logical_values(case, name, self.setting.device)
+            for name, spec in case.tensors.items()
+            if is_shared(spec)
+        }
 
     def _is_due(self, case: Case) -> bool:
         """Whether a case is among those that get the sampled probes.

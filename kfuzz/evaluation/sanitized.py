@@ -55,16 +55,16 @@ def placed(spec: TensorSpec, values: Tensor | None, device: torch.device) -> Ten
 
 def call(kernel: BoundKernel, case: Case, device: torch.device) -> None:
     """Call the kernel once, and wait for it."""
+    values = {name: logical_values(case, name, _CPU) for name in case.tensors}
     arguments = [
-        placed(spec, logical_values(case, name, _CPU), device)
-        for name, spec in case.tensors.items()
+        placed(spec, values[name], device) for name, spec in case.tensors.items()
     ]
     if kernel.declaration.out:
         arguments += [
             placed(place.spec(), None, device) for place in case.destinations.values()
         ]
     config = config_of(case)
-    keywords = keywords_of(kernel, case, config)
+    keywords = keywords_of(kernel, case, values, config)
     backend_of(device).wait(device)
     with watch(config=config), seeded(device, SEED), torch.no_grad():
         choosing(kernel.taking(case.tensors), kernel)(*arguments, **keywords)

@@ -11,7 +11,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.elements import code, is_finite, zero
-from kfuzz.numerics.formats import FORMATS, Format
+from kfuzz.numerics.formats import FORMATS, WHOLE, Format
 
 # Classes of a value, as bits of `Acceptance.classes`.
 FINITE: Final = 1
@@ -105,6 +105,9 @@ class Acceptance:
         unknown: the oracle's operators for which there is no error rule.
         relation: judges all outputs together where the answer is not unique; one
             and the same for all of them.
+        exact: int64, the integers that results are, or truth values as 0 and 1: where
+            low and high are one number, no other bits are admitted. None for floating
+            results.
     """
 
     reference: Tensor
@@ -122,6 +125,7 @@ class Acceptance:
     safety: float = 1.0
     unknown: tuple[str, ...] = ()
     relation: Relation | None = None
+    exact: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -180,6 +184,18 @@ def around(
     )  # fmt: skip
 
 
+def whole(problem: Problem, values: Tensor) -> Acceptance:
+    """Return the acceptance of integers or truth values: every one is told apart.
+
+    Args:
+        problem: the inputs and the declaration.
+        values: the result, [members, *shape], of a data type of `WHOLE`.
+    """
+    output = WHOLE[str(values.dtype).removeprefix("torch.")]
+    made = around(problem, values.to(torch.float64), 0.0, output=output)
+    return replace(made, exact=values.to(torch.int64))
+
+
 def moved(problem: Problem, values: Tensor) -> Acceptance:
     """Return the acceptance of values that are only moved: every bit counts.
 
@@ -235,7 +251,5 @@ def between(
 
 def reshaped(acceptance: Acceptance, shape: Sequence[int]) -> Acceptance:
     """Return the acceptance with its tensors in another shape."""
-    names = ("reference", "low", "high", "classes", "undecidable", "ambiguous")
-    return replace(
-        acceptance, **{n: getattr(acceptance, n).reshape(shape) for n in names}
-    )
+    tensors = {n: x for n, x in vars(acceptance).items() if isinstance(x, Tensor)}
+    return replace(acceptance, **{n: x.reshape(shape) for n, x in tensors.items()})

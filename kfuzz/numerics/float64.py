@@ -6,8 +6,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
 
 from kfuzz.core.errors import BindingError
+from kfuzz.numerics.formats import WHOLE
 
 _NARROW: Final = frozenset(
     {
@@ -48,14 +50,19 @@ class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for a in args
         )
         out = func(*args, **kwargs)
-        # Constructors without a dtype take torch's default, float32.
-        if isinstance(out, Tensor) and out.dtype in _NARROW and not _holds(args):
-            out = out.to(torch.float64)
-        return out
+        if not isinstance(out, Tensor) or out.dtype not in _NARROW:
+            return out
+        given = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
+        if any(x.is_floating_point() for x in given):
+            return out
+        # Constructors and quotients of integers take torch's default, float32.
+        if not given:
+            return out.to(torch.float64)
+        return func(*tree_map(_widened, args), **tree_map(_widened, kwargs))
 
 
-def _holds(args: tuple[Any, ...]) -> bool:
-    return any(isinstance(a, Tensor) for a in args)
+def _widened(x: Any) -> Any:
+    return x.to(torch.float64) if isinstance(x, Tensor) else x
 
 
 def in_float64(
@@ -93,6 +100,13 @@ def results_of(returned: Any, *, name: str) -> tuple[Tensor, ...]:
             raise BindingError(
                 f"the oracle returns {type(result).__name__}, not a tensor",
                 where=f"operator {name}",
+            )
+        kind = str(result.dtype).removeprefix("torch.")
+        if not result.is_floating_point() and kind not in WHOLE:
+            raise BindingError(
+                f"the oracle returns {result.dtype}",
+                where=f"operator {name}",
+                fix=f"results are floating, or {', '.join(WHOLE)}",
             )
         if result.is_floating_point() and result.dtype is not torch.float64:
             raise BindingError(

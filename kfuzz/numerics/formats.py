@@ -82,6 +82,19 @@ INTEGERS: Final = {
     "int64": Format("int64", 53, 52, 2.0**53, has_inf=False),
     "int8": Format("int8", 7, 6, 127.0, has_inf=False),
 }
+# Results that a reference computes as integers or truth values: every one of the data
+# type is a number of these, and `Acceptance.exact` tells neighbours apart.
+WHOLE: Final = {
+    f.name: f
+    for f in (
+        Format("bool", 1, 0, 1.0, has_inf=False),
+        Format("uint8", 8, 7, 2.0**8 - 1, has_inf=False),
+        Format("int8", 7, 6, 2.0**7, has_inf=False),
+        Format("int16", 15, 14, 2.0**15, has_inf=False),
+        Format("int32", 31, 30, 2.0**31, has_inf=False),
+        Format("int64", 53, 52, 2.0**63, has_inf=False),
+    )
+}
 
 
 def format_of(dtype: torch.dtype) -> Format:

@@ -65,6 +65,7 @@ def _names_of(case: Case, label: str) -> Iterator[tuple[str, str]]:
     for name, spec in case.tensors.items():
         yield f"{label}.tensors", name
         yield f"{label}.tensors.below", spec.below
+        yield f"{label}.tensors.domain", spec.domain
         for axis in spec.axes:
             yield f"{label}.tensors.axes", axis
     for name in case.scalars:

@@ -1,4 +1,4 @@
-"""`kfuzz.compiled` and `kfuzz.chain`: torch.compile held against eager execution."""
+"""`kfuzz.compiled`: torch.compile held against eager execution."""
 
 import copy
 import functools
@@ -7,19 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
+from kfuzz.contracts.reference import lead_of, name_of
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.execution.calls.compiling import import_compiler
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.store.cache import cache_folder
-from kfuzz.strategies import scalar, tensors
-from kfuzz.strategies.parameters import Parameter
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Shapes, dtypes and layouts are many; each may be compiled anew.
 _RECOMPILATIONS: Final = 1 << 20
@@ -56,47 +50,6 @@ def compiled(function: Callable[..., Any], **options: Any) -> "Compiled":
     return Compiled(function, options)
 
 
-def chain(
-    function: Callable[..., Any],
-    inputs: Mapping[str, Parameter] | None = None,
-    *,
-    name: str = "",
-    **parts: Any,
-) -> Operator:
-    """Return the operator that a function or module in plain torch computes.
-
-    The function itself, run in float64, is the oracle. The running-error shadow bounds
-    how much a kernel of the same steps may differ. Eager execution stores each result,
-    so kernels start from `intermediates="output"`. A value that the steps could not
-    give violates C-CMP-01.
-
-    Args:
-        function: takes tensors by position, and scalars by keyword.
-        inputs: its parameters, as for `kfuzz.Operator`. By default every parameter
-            without a default is a tensor, all of one shape; parameters whose default is
-            a number or a text are scalars.
-        name: the operator's name; the function's own by default.
-        parts: further fields of `kfuzz.Operator`.
-
-    Raises:
-        BindingError: if the parameters cannot be inferred, or a part is no field.
-    """
-    import torch
-
-    label = name or _name_of(function)
-    is_module = isinstance(function, torch.nn.Module)
-    forward = function.forward if isinstance(function, torch.nn.Module) else function
-    signature = inspect.signature(forward)
-    given = _inputs_of(signature, label) if inputs is None else inputs
-    oracle = _Doubled(function) if is_module else function
-    eager = Declaration(intermediates="output")
-    own = {"chain": (f"{label} in eager mode",), "defaults": eager, **parts}
-    try:
-        return Operator(label, inputs=given, oracle=oracle, **own)
-    except TypeError as error:
-        raise BindingError(str(error), where=f"chain {label}") from None
-
-
 class Compiled:
     """A function under torch.compile, compiled on its first call in a process."""
 
@@ -113,7 +66,7 @@ class Compiled:
         forward = (
             function.forward if isinstance(function, torch.nn.Module) else function
         )
-        self.__name__ = _name_of(function)
+        self.__name__ = name_of(function)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__doc__ = function.__doc__
         self.__wrapped__ = forward
@@ -156,7 +109,7 @@ class Compiled:
     def _key(self, arguments: tuple[Any, ...]) -> object:
         if not self._is_module:
             return os.getpid()
-        lead = _lead(arguments)
+        lead = lead_of(arguments)
         return os.getpid(), *((lead.device, lead.dtype) if lead is not None else ())
 
     def _compiled(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
@@ -166,65 +119,13 @@ class Compiled:
         if isinstance(function, torch.nn.Module):
             from torch.utils._python_dispatch import _disable_current_modes
 
-            lead = _lead(arguments)
+            lead = lead_of(arguments)
             with _disable_current_modes():  # its weights are no allocation of a call
                 function = copy.deepcopy(function)
                 if lead is not None:
                     function.to(lead.device, lead.dtype)
         made: Callable[..., Any] = torch.compile(function, **self._options)
         return made
-
-
-class _Doubled:
-    """A module in float64, as an oracle."""
-
-    def __init__(self, function: Any) -> None:
-        self._module = function
-        self._made: dict[object, Any] = {}
-        self.__doc__ = f"{type(function).__name__}, a module in plain torch."
-
-    def __call__(self, *arguments: "Tensor", **keywords: Any) -> Any:
-        lead = _lead(arguments)
-        device = "cpu" if lead is None else lead.device
-        key = os.getpid(), device
-        if key not in self._made:
-            from torch.utils._python_dispatch import _disable_current_modes
-
-            with _disable_current_modes():
-                self._made[key] = copy.deepcopy(self._module).to(device).double()
-        return self._made[key](*arguments, **keywords)
-
-
-def _lead(arguments: tuple[Any, ...]) -> Any:
-    """Return the first floating tensor."""
-    import torch
-
-    floats = (a for a in arguments if isinstance(a, torch.Tensor))
-    return next((a for a in floats if a.is_floating_point()), None)
-
-
-def _name_of(function: Any) -> str:
-    name = getattr(function, "__name__", "") or type(function).__name__
-    return "chain" if name == "<lambda>" else str(name)
-
-
-def _inputs_of(signature: inspect.Signature, label: str) -> dict[str, Parameter]:
-    """Return the parameters of an elementwise function.
-
-    Raises:
-        BindingError: if one is neither a tensor nor a plain scalar.
-    """
-    made: dict[str, Parameter] = {}
-    for p in signature.parameters.values():
-        value: Any = p.default
-        plain = value is p.empty or isinstance(value, bool | int | float | str)
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or not plain:
-            raise BindingError(
-                f"what {p} stands for is not known", where=f"chain {label}",
-                fix="give inputs=dict(...), as of kfuzz.Operator",
-            )  # fmt: skip
-        made[p.name] = tensors("*") if value is p.empty else scalar(value)
-    return made
 
 
 _lock = threading.RLock()

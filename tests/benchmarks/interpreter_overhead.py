@@ -55,7 +55,7 @@ def seconds(kernel: BoundKernel, case: Case, way: str) -> float:
         case.tensors, values, device="cpu", alignment=16, poison=Poison.NAN,
         arena=Arena("cpu"),
     )  # fmt: skip
-    keywords = keywords_of(kernel, case, config_of(case))
+    keywords = keywords_of(kernel, case, values, config_of(case))
     with ExitStack() as stack:
         enter = stack.enter_context
         enter(torch.no_grad())

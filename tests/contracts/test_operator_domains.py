@@ -137,7 +137,7 @@ def test_a_fixed_scalar_has_one_value_given_or_not() -> None:
         kernel = kernel_of(turned, omit=omit)
         for case in drawn(kernel, 20):
             assert case.scalars.get("interleaved", True) is True
-            assert scalars_of(turned, case)["interleaved"] is True
+            assert scalars_of(turned, case, {})["interleaved"] is True
     assert ops.rope.default_of("interleaved") is False
     for wrong in ({"x": 1}, {"heads": 1}, {"interleaved": 3}):
         with pytest.raises(BindingError, match="operator rope"):

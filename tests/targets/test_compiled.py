@@ -23,7 +23,7 @@ def gated(x: Tensor, gate: Tensor, *, scale: float = 0.5) -> Tensor:
     return nn.functional.silu(gate) * x * scale
 
 
-GATED = kfuzz.chain(gated)
+GATED = kfuzz.reference(gated, eager=True)
 
 
 def case(shape: tuple[int, ...], dtype: str = "float32", **scalars: Any) -> Case:
@@ -127,8 +127,10 @@ def test_more_shapes_than_torch_compiles_by_default_are_compiled() -> None:
 def test_a_module_is_compiled_and_judged_in_the_dtype_of_the_case() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 5), nn.ReLU())
-    operator = kfuzz.chain(module, inputs={"input": ks.tensors("M K")}, name="layer",
-                           shape_class="K == 8")  # fmt: skip
+    operator = kfuzz.reference(
+        module, {"input": ks.tensors("M K")}, name="layer", shape_class="K == 8",
+        eager=True,
+    )  # fmt: skip
     made = kfuzz.compiled(module, backend=right)
     for dtype in ("float32", "bfloat16"):
         x = spec("randn", (4, 8), dtype, axes=("M", "K"))
@@ -137,12 +139,12 @@ def test_a_module_is_compiled_and_judged_in_the_dtype_of_the_case() -> None:
         assert found.verdicts["C-CMP-01"] == "conforms"
 
 
-def test_parameters_of_a_chain_are_told_or_asked_for() -> None:
+def test_parameters_of_a_reference_are_told_or_asked_for() -> None:
     assert GATED.domain_text().startswith("x: data tensor [*]; gate: data tensor [*]")
     assert GATED.default_of("scale") == 0.5
     assert GATED.defaults.intermediates == "output"
     with pytest.raises(BindingError, match=r"what \*xs stands for is not known"):
-        kfuzz.chain(lambda *xs: xs[0])
+        kfuzz.reference(lambda *xs: xs[0])
     with pytest.raises(BindingError, match="is not callable"):
         kfuzz.compiled(5)  # type: ignore[arg-type]
 

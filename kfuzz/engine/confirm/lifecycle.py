@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Explanation, Finding, Reduction
@@ -16,8 +17,11 @@ from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.confirm.offsets import offset_lines
 from kfuzz.engine.reduce.reducer import reduce_case
+from kfuzz.engine.reduce.slices import kept
 from kfuzz.engine.workers.faults import is_beside_page, is_fault, is_flush
 from kfuzz.engine.workers.runner import ENDS_CHILD, Runner
+from kfuzz.execution.values.fills import HOST, in_domain, pinned, refitted
+from kfuzz.execution.values.items import is_shared
 from kfuzz.store.life import enter
 from kfuzz.strategies.membership import may_be_drawn
 
@@ -301,7 +305,11 @@ def _minimise(
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
     admits = _domain(runner, finding.case)
     minimum, reduction = reduce_case(
-        finding.case, shown.first, admits, deadline=deadline
+        finding.case,
+        shown.first,
+        admits,
+        deadline=deadline,
+        fitted=partial(_fitted, kernel.operator),
     )
     is_reduced = minimum != finding.case or finding.reduction is not None
     if minimum.destinations:
@@ -373,7 +381,21 @@ def _domain(runner: Runner, found: Case) -> Callable[[Case], bool]:
     drawn = partial(may_be_drawn, kernel.operator.inputs, kernel.declaration)
     if not drawn(found):
         return runner.admits
-    return lambda case: runner.admits(case) and drawn(case)
+    return lambda case: (
+        runner.admits(case)
+        and drawn(case)
+        and all(in_domain(case, name) for name in case.tensors)
+    )
+
+
+def _fitted(operator: Operator, case: Case) -> Case:
+    """Return a case made smaller with what follows from its sizes made smaller too."""
+    for axis, n in operator.settled(case.dims, case).items():
+        if 0 < n < case.dims[axis]:
+            case = kept(case, axis, range(n))
+    case = refitted(case)
+    values = {n: pinned(s, HOST) for n, s in case.tensors.items() if is_shared(s)}
+    return replace(case, scalars={**case.scalars, **operator.following(case, values)})
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ SECONDS_TOGETHER: Final = 0.5
 FirstFailing = Callable[[Sequence[Case]], int | None]
 """Judges cases in order; the place of the first that shows the symptom, or None."""
 Admits = Callable[[Case], bool]
+Fitted = Callable[[Case], Case]
 
 _Item = TypeVar("_Item")
 
@@ -44,13 +45,19 @@ class Descent:
     """
 
     def __init__(
-        self, case: Case, first_failing: FirstFailing, admits: Admits, deadline: float
+        self,
+        case: Case,
+        first_failing: FirstFailing,
+        admits: Admits,
+        deadline: float,
+        fitted: Fitted = lambda case: case,
     ) -> None:
         self.best = case
         self.evaluations = 0
         self._first_failing = first_failing
         self._admits = admits
         self._deadline = deadline
+        self._fitted = fitted
         # Digests: the recipe of a large pinned case is megabytes of text.
         self._tried = {_digest(case)}
         self._seconds = 0.0
@@ -129,7 +136,8 @@ class Descent:
             most = min(most, max(int(SECONDS_TOGETHER / self._seconds), 1))
         batch: list[tuple[int, Case, str]] = []
         elements = 0
-        for number, case in offered:
+        for number, made in offered:
+            case = self._fitted(made)
             digest = _digest(case)
             known = digest in self._tried or any(digest == d for _, _, d in batch)
             if known or not self._admits(case):

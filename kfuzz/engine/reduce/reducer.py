@@ -21,7 +21,7 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.finding import Reduction
 from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides
-from kfuzz.engine.reduce.descent import Admits, Descent, FirstFailing, Spent
+from kfuzz.engine.reduce.descent import Admits, Descent, FirstFailing, Fitted, Spent
 from kfuzz.engine.reduce.dims import (
     merge_dims,
     scan_sizes,
@@ -39,7 +39,12 @@ _GAPS: Final = (0, 1, 8)
 
 
 def reduce_case(
-    case: Case, first_failing: FirstFailing, admits: Admits, *, deadline: float
+    case: Case,
+    first_failing: FirstFailing,
+    admits: Admits,
+    *,
+    deadline: float,
+    fitted: Fitted = lambda case: case,
 ) -> tuple[Case, Reduction]:
     """Return the smallest failing case found, and how it was reached.
 
@@ -49,8 +54,10 @@ def reduce_case(
             symptom, and returns its place.
         admits: whether a case lies in the kernel's domain.
         deadline: `time.monotonic()` at which to stop.
+        fitted: puts the values of a candidate back into their domains: offsets follow
+            the size that they cut.
     """
-    descent = Descent(case, first_failing, admits, deadline)
+    descent = Descent(case, first_failing, admits, deadline, fitted)
     passes = (
         _drop_edge,
         _drop_layout,
@@ -102,7 +109,7 @@ def _lower_indices(descent: Descent) -> None:
     """Try the bound for indices beyond it: what it does, it does at every size."""
     for name, spec in descent.best.tensors.items():
         if spec.below:
-            bound = descent.best.dims[spec.below]
+            bound = descent.best.bound(spec)
             patterns = [
                 number_to_bits(bound, spec.dtype)
                 if bits_to_number(bits, spec.dtype) > bound

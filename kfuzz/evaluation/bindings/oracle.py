@@ -265,7 +265,7 @@ def _check_within(kernel: BoundKernel, cases: Sequence[Case]) -> None:
     for case in every:
         values = {name: logical_values(case, name, _HOST) for name in case.tensors}
         try:
-            made: Any = second_data(operator, values)
+            made: Any = second_data(operator, case, values)
         except Exception as error:
             errors.append(error)
             continue

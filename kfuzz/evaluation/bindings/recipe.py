@@ -73,7 +73,7 @@ def _problem(kernel: BoundKernel, launch: Launch, case: Case) -> str:
     rest = {n: named[n] for n in (*takes.tensors, *takes.destinations) if n in named}
     try:
         passed, grid = launch.planned(
-            *positional, **rest, **keywords_of(kernel, case, 0)
+            *positional, **rest, **keywords_of(kernel, case, values, 0)
         )
     except Exception as error:
         on_device = any(word in str(error).lower() for word in ("cuda", "device"))

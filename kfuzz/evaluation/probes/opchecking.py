@@ -164,7 +164,7 @@ def with_opcheck(evidence: Evidence, calls: CaseCalls) -> Evidence:
         caller.step()
         return opcheck(
             operator, given,
-            keywords_of(kernel, derived.case, caller.config),
+            keywords_of(kernel, derived.case, derived.values, caller.config),
             {name: expected[name] for name in kernel.arguments.destinations},
             caller.memory.device,
         )  # fmt: skip

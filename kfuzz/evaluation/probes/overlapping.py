@@ -9,7 +9,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.reading import agree, conforms
 from kfuzz.evaluation.case_calls import CaseCalls, Step
-from kfuzz.evaluation.probes.second_call import turned
+from kfuzz.evaluation.probes.second_call import second_data
 from kfuzz.execution.calls.overlap import in_threads, on_side_stream
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.host_fences import NoAddressSpace
@@ -34,7 +34,9 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """
     calls.caller.step()
     derived, common = calls.plain, calls.overlapping(evidence)
-    other = replace(derived, values=turned(evidence.operator, derived.values))
+    other = replace(
+        derived, values=second_data(evidence.operator, derived.case, derived.values)
+    )
     wanted = calls.accepted(other)
     if wanted is None or evidence.acceptance is None:
         return evidence

@@ -12,7 +12,7 @@ from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.reading import miss_of
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.evaluation.case_calls import CaseCalls, Step
-from kfuzz.evaluation.probes.second_call import turned
+from kfuzz.evaluation.probes.second_call import second_data
 from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.device import graphs
 from kfuzz.numerics.run import Run
@@ -27,7 +27,9 @@ def with_replays(evidence: Evidence, calls: CaseCalls) -> Evidence:
     admitted, or where a miss does not come again.
     """
     derived, common = calls.plain, calls.overlapping(evidence)
-    other = replace(derived, values=turned(evidence.operator, derived.values))
+    other = replace(
+        derived, values=second_data(evidence.operator, derived.case, derived.values)
+    )
     wanted = evidence.others.get(Probe.SECOND) or calls.accepted(other)
     if wanted is None or evidence.acceptance is None:
         return evidence

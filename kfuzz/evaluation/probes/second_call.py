@@ -6,6 +6,7 @@ Most cases do without: it costs two calls and an oracle more.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import torch
@@ -51,9 +52,11 @@ def turned(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor
     return out
 
 
-def second_data(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def second_data(
+    operator: Operator, case: Case, values: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """Return the data of the second call: turned, and put back into the domain."""
-    return (operator.within or dict)(turned(operator, values))
+    return operator.fitted(case, turned(operator, values))
 
 
 def partly_turned(
@@ -98,8 +101,8 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with what calls after the first one leave."""
     derived, data = calls.derived, calls.derived.values
     runs, others = dict(evidence.runs), dict(evidence.others)
-    within = evidence.operator.within or dict
-    second = second_data(evidence.operator, data)
+    within = partial(evidence.operator.fitted, derived.case)
+    second = second_data(evidence.operator, derived.case, data)
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
         runs[probe] = calls.held(values, evidence, seed, apart=False)

@@ -38,7 +38,8 @@ def with_shorter(evidence: Evidence, calls: CaseCalls) -> Evidence:
     wanted = None if part is None else calls.accepted(part)
     if part is None or wanted is None:
         return evidence
-    second = replace(derived, values=second_data(evidence.operator, derived.values))
+    turned = second_data(evidence.operator, derived.case, derived.values)
+    second = replace(derived, values=turned)
 
     def after(evidence: Evidence, before: Derived, probe: Probe) -> Evidence:
         # What is admitted of the second data has the same form.
@@ -75,7 +76,8 @@ def shortened(
             if sizes[axis] == n - less:  # it does not follow from another one
                 part = _cut(derived, sizes)
                 if part is not None and operator.admits(part.case, claims):
-                    return part
+                    fitted = operator.fitted(part.case, part.values)
+                    return replace(part, values=fitted)
             less *= 2
     return None
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.burst import Burst
+from kfuzz.core.domain import OFFSETS, parsed
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import KfuzzError, suggestion
 from kfuzz.core.recipe import Case, Fill, TensorSpec
@@ -21,17 +22,20 @@ from kfuzz.execution.values.generator import INTEGERS, Grid, Streams, as_signed
 from kfuzz.execution.values.items import (
     Overwrites,
     Run,
+    is_shared,
     item_seeds,
     overwrites_of,
     repeated_axes,
     runs_of,
 )
 from kfuzz.numerics.comparator.summary import is_fused
+from kfuzz.numerics.domains import fitted, holds
 from kfuzz.numerics.formats import FORMATS, round_to
 
 # The most that a grid of a kernel has of its second dimension.
 _MOST_FUSED: Final = 1 << 16
 _MASK64: Final = (1 << 64) - 1
+HOST: Final = torch.device("cpu")
 
 
 def logical_values(case: Case, name: str, device: torch.device) -> Tensor:
@@ -125,6 +129,10 @@ class _Making:
         for axis in repeated_axes(spec):
             self.finish()
             values = values.narrow(axis + 1, 0, 1).expand(shape)
+        if spec.domain and spec.fill is not None:
+            self.finish()
+            whole = batch.case.bound(spec)
+            values = fitted(values, spec.domain, whole, len(spec.shape))
         self.made[name] = values.contiguous()
         return self.made[name]
 
@@ -145,7 +153,10 @@ class _Making:
         if not spec.numel:
             return False
         left = self._copied(name, spec, fill, values, runs, seen)
-        streams = Streams(item_seeds(fill.seed, 0, self._batch.members), self._device)
+        seeds = item_seeds(fill.seed, 0, self._batch.members)
+        if is_shared(spec):
+            seeds[:] = seeds[0]
+        streams = Streams(seeds, self._device)
         if not self._is_fused(values, spec):
             bound = bound_of(self._batch.case, name, spec)
             for run in left:
@@ -287,17 +298,42 @@ def pinned(spec: TensorSpec, device: torch.device) -> Tensor:
 def bound_of(case: Case, name: str, spec: TensorSpec) -> int:
     """Return the size that the indices of an argument stay below; 0 for no indices.
 
+    Offsets reach it.
+
     Raises:
         KfuzzError: if there is no index below it.
     """
     if not spec.below:
         return 0
-    bound = case.dims.get(spec.below, 0)
+    bound = case.bound(spec)
+    if OFFSETS in parsed(spec.domain).words:
+        return max(bound, 1)
     if bound < 1:
         raise KfuzzError(
             f"no index lies below dimension {spec.below!r} of size {bound}", where=name
         )
     return bound
+
+
+def in_domain(case: Case, name: str) -> bool:
+    """Whether the pinned values of an argument lie in its domain."""
+    spec = case.tensors[name]
+    if not spec.domain or spec.values is None:
+        return True
+    whole, rank = case.bound(spec), len(spec.shape)
+    return holds(pinned(spec, HOST), spec.domain, whole, rank)
+
+
+def refitted(case: Case) -> Case:
+    """Return a case with every pinned argument put into its domain."""
+    tensors = dict(case.tensors)
+    for name, spec in case.tensors.items():
+        if spec.problem() is None and not in_domain(case, name):
+            whole, rank = case.bound(spec), len(spec.shape)
+            made = fitted(pinned(spec, HOST), spec.domain, whole, rank).contiguous()
+            data = made.view(-1).view(torch.uint8).numpy().tobytes()
+            tensors[name] = replace(spec, values=data)
+    return replace(case, tensors=tensors)
 
 
 def transposed(source: Tensor, spec: TensorSpec, dtype: torch.dtype) -> Tensor | None:
@@ -343,6 +379,7 @@ def can_stretch(spec: TensorSpec) -> bool:
         and spec.fill.axis == -1
         and spec.dtype in FORMATS
         and not spec.below
+        and not spec.domain
         and spec.is_contiguous
         and spec.offset == 0
     )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kfuzz.core.burst import Burst
+from kfuzz.core.domain import OFFSETS, parsed
 from kfuzz.core.dtypes import DTYPES, specials
 from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec, contiguous_strides
@@ -80,6 +81,8 @@ def item(batch: Burst, number: int) -> Case:
 def _spec(batch: Burst, name: str, spec: TensorSpec, number: int) -> TensorSpec:
     if spec.fill is None:
         return spec
+    if is_shared(spec):
+        return spec
     family = _family(batch, name, spec, spec.fill, batch.group(number), number)
     seeds = item_seeds(spec.fill.seed, number, number + 1)
     plants = spec.plants
@@ -106,8 +109,8 @@ def _family(
 
 def runs_of(batch: Burst, name: str, spec: TensorSpec, fill: Fill) -> list[Run]:
     """Return the items of an argument by their family, consecutive ones together."""
-    if batch.members == 1:
-        return [(0, 1, fill.family)]
+    if batch.members == 1 or is_shared(spec):
+        return [(0, batch.members, fill.family)]
     groups = 1 + len(batch.families)
     # Item 0 may have a family of its own.
     starts = {0, 1, *(-(-batch.members * g // groups) for g in range(groups))}
@@ -120,6 +123,11 @@ def runs_of(batch: Burst, name: str, spec: TensorSpec, fill: Fill) -> list[Run]:
             begun = start
         current = family
     return [*made, (begun, batch.members, current)]
+
+
+def is_shared(spec: TensorSpec) -> bool:
+    """Whether all items have the same values: offsets are sizes, as shapes are."""
+    return OFFSETS in parsed(spec.domain).words
 
 
 def repeated_axes(spec: TensorSpec) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.judge.kernelbench.structures import (
+from kfuzz.numerics.structures import (
     DEFINITE,
     PERMUTATION,
     SYMMETRIC,

@@ -19,6 +19,7 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Scalar, TensorSpec
 from kfuzz.core.verdict import CaseReport
+from kfuzz.execution.values.fills import in_domain
 from kfuzz.monitor.seen import Call, Seen
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.strategies.parameters import IndexParameter, ScalarParameter
@@ -175,7 +176,9 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def spec_of(copy: TensorCopy, axes: tuple[str, ...], *, below: str = "") -> TensorSpec:
+def spec_of(
+    copy: TensorCopy, axes: tuple[str, ...], *, below: str = "", domain: str = ""
+) -> TensorSpec:
     """Return the recipe of a tensor with its values."""
     data = raw(copy.values).numpy().tobytes()
     contiguous = TensorSpec(copy.shape, axes, "uint8", copy.strides).is_contiguous
@@ -187,6 +190,7 @@ def spec_of(copy: TensorCopy, axes: tuple[str, ...], *, below: str = "") -> Tens
         copy.offset,
         values=data,
         below=below,
+        domain=domain,
     )
 
 
@@ -230,7 +234,7 @@ def case_of(
             raise Outside(f"{name} has rank {len(copy.shape)}: {parameter.describe()}")
         leading = [f"n{n}" if by_size else f"d{i}" for i, n in enumerate(copy.shape)]
         axes = (*leading[:count], *parameter.names)
-        specs[name] = spec_of(copy, axes, below=below)
+        specs[name] = spec_of(copy, axes, below=below, domain=parameter.domain)
     case = Case(specs, dict(scalars))
     for name in late:
         lead = case.lead.axes
@@ -271,6 +275,9 @@ def outside(operator: Operator, claims: Declaration, case: Case) -> str:
             return f"{name}={value!r} is not {scalar.describe()}"
         if isinstance(value, float) and not math.isfinite(value):
             return f"{name}={value} is no number"
+    for name in case.tensors:
+        if not in_domain(case, name):
+            return f"{name} is not {operator.tensors[name].describe()}"
     if not operator.admits(case, claims):
         shapes = ", ".join(
             f"{n} {s.dtype}{list(s.shape)}" for n, s in case.tensors.items()

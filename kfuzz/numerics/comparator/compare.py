@@ -135,6 +135,8 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
         zeros = (value == 0.0) & (a.reference == 0.0)
         flipped = torch.signbit(value) != torch.signbit(a.reference)
         inside = inside & ~(zeros & flipped)
+    if a.exact is not None:
+        inside = inside & exact_mask(y, a)
     is_finite = y_class == FINITE
     ok = torch.where(is_finite, inside, (y_class & admitted) != 0)
 
@@ -172,6 +174,29 @@ def compare_members(
             made[name], outcomes=missed.to(torch.uint8), unrelated=unrelated
         )
     return made
+
+
+def exact_mask(y: Tensor, a: Acceptance) -> Tensor:
+    """Return where whole numbers are the very ones, or several are admitted."""
+    assert a.exact is not None
+    return (y.to(torch.int64) == a.exact) | (a.low < a.high)
+
+
+def masks_besides(
+    outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
+) -> dict[str, Tensor]:
+    """Return where outputs are admitted by what float64 intervals do not say.
+
+    Args:
+        outputs: stored results by name, [members, *shape].
+        accepted: of the same names and shapes.
+    """
+    masks = dict(related_masks(outputs, accepted))
+    for name, a in accepted.items():
+        if a.exact is not None:
+            mask = exact_mask(outputs[name], a)
+            masks[name] = masks[name] & mask if name in masks else mask
+    return masks
 
 
 def related_masks(

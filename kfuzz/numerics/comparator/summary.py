@@ -14,7 +14,7 @@ from kfuzz.numerics.comparator.compare import (
     Comparison,
     Outcome,
     compare_members,
-    related_masks,
+    masks_besides,
 )
 
 
@@ -73,7 +73,7 @@ def summarise(
         if outputs[name].shape != a.reference.shape:
             shape = tuple(outputs[name].shape)
             raise ValueError(f"output {shape}, acceptance {a.reference.shape}")
-    masks = related_masks(outputs, accepted)
+    masks = masks_besides(outputs, accepted)
     return {n: fused(outputs[n], a, masks.get(n)) for n, a in accepted.items()}
 
 

@@ -191,7 +191,8 @@ def dequantized(problem: Problem) -> Acceptance:
     Codes of 8 bits times 24 are exact in float64, and rounded once before the store.
     """
     stored = problem.format_of("dtype")
-    q, scale = problem.tensors["q"], problem.tensors["scale"].unsqueeze(-1)
+    q = problem.tensors["q"].to(torch.float64)
+    scale = problem.tensors["scale"].unsqueeze(-1)
     s = scale.expand_as(q)
     posed = replace(
         problem, tensors={"q": q, "s": s}, format=FORMATS["float32"], output=stored

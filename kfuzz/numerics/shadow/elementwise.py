@@ -102,6 +102,8 @@ def _sum(call: Call, out: Tensor, a: Operand, b: Operand) -> Outcome:
                 inner = call.steps.acc.summation(one.shade.terms + 1) * size
                 error = error + torch.where(torch.isfinite(other.value), inner, 0.0)
     made = call.steps.rounded(out, error, halves)
+    if scale == 1 and not terms:
+        made = call.steps.exact(made, (out == 0) & (a.error == 0) & (b.error == 0))
     signs = a.shade.nonnegative and b.shade.nonnegative and alpha >= 0
     plus = call.name.endswith(".add")
     # An infinite operand decides the class whatever the other's error is.
@@ -123,9 +125,13 @@ def _rsub(call: Call) -> Outcome:
 
 def _sure_sign(x: Operand) -> Tensor:
     """Return where every kernel's value has the sign of x, or is 0 with it."""
-    zero = (x.value == 0) & (x.error == 0)
-    sure = zero | (x.value.abs() > x.error) | ~torch.isfinite(x.value)
+    sure = _nothing(x) | (x.value.abs() > x.error) | ~torch.isfinite(x.value)
     return sure & known(x)
+
+
+def _nothing(x: Operand) -> Tensor:
+    """Return where an operand is 0 in every kernel."""
+    return (x.value == 0) & (x.error == 0)
 
 
 def _vanishing(x: Operand, steps: Steps) -> Tensor:
@@ -140,6 +146,8 @@ def _mul(call: Call) -> Outcome:
     error = a.value.abs() * b.error + b.value.abs() * a.error + a.error * b.error
     exact = a.is_power_of_two or b.is_power_of_two
     made = steps.rounded(call.out, error, 0.0 if exact else 1.0)
+    none = (_nothing(a) | _nothing(b)) & known(a, b)
+    made = steps.exact(made, none & (call.out == 0))
     square = call.named["self"] is call.named["other"]
     limited = any_of(a.read(steps), b.read(steps))
     if a.number is None and b.number is None and not steps.own:

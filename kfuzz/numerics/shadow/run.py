@@ -10,7 +10,7 @@ from torch import Tensor
 from kfuzz.core.recipe import Scalar
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.float64 import results_of
-from kfuzz.numerics.formats import INTEGERS
+from kfuzz.numerics.formats import WHOLE
 from kfuzz.numerics.shadow.mode import Shadow
 from kfuzz.numerics.shadow.steps import Steps
 
@@ -45,6 +45,7 @@ def shadowed(
     *,
     name: str,
     tf32: frozenset[str] = frozenset(),
+    kinks: bool = False,
 ) -> tuple[Acceptance, ...]:
     """Return the acceptance of each of an oracle's results.
 
@@ -53,12 +54,13 @@ def shadowed(
         problem: inputs and declaration.
         name: the operator's name, for error messages.
         tf32: kinds of products that may take TF32 operands; see `Steps`.
+        kinks: whether any value between the one-sided ones is right; see `Steps`.
 
     Raises:
-        BindingError: if a result is no tensor, or neither float64 nor int64.
+        BindingError: if a result is no tensor, or a floating one not float64.
         Exception: whatever the oracle raises outside its domain.
     """
-    steps = Steps.declared(problem, tf32=tf32)
+    steps = Steps.declared(problem, tf32=tf32, kinks=kinks)
     members = next(iter(problem.tensors.values())).shape[0]
     found = None
     if members > 1:
@@ -82,13 +84,16 @@ def _accepted(
     if problem.attribution:
         # What a narrower arithmetic leaves open is not explained by it.
         vague, limited = torch.zeros_like(vague), torch.zeros_like(limited)
-    output = None if made.value.is_floating_point() else INTEGERS["int64"]
+    output, exact = None, None
+    if not made.value.is_floating_point():
+        output = WHOLE[str(made.value.dtype).removeprefix("torch.")]
+        exact = made.value.to(torch.int64)
     accepted = around(
         problem, reference, width, ambiguous=limited & ~vague, undecidable=vague,
         output=output,
     )  # fmt: skip
     named = unknown if unknown and bool(vague.any()) else ()
-    return replace(accepted, safety=factor, unknown=named)
+    return replace(accepted, safety=factor, unknown=named, exact=exact)
 
 
 def _member(problem: Problem, i: int) -> list[Tensor]:
@@ -154,7 +159,8 @@ def _batched(
         if all_of.value.shape[1:] != one.value.shape:
             return None
         for part in ("value", "error", "limited"):
-            first, wanted = getattr(all_of, part)[0], getattr(one, part)
+            first = getattr(all_of, part)[0].to(torch.float64)
+            wanted = getattr(one, part).to(torch.float64)
             if not torch.allclose(first, wanted, 1e-9, 0.0, equal_nan=True):
                 return None
     return made

@@ -129,9 +129,12 @@ class Call:
         """Return any tensor or number as an operand."""
         if isinstance(given, Tensor):
             shade = self.shade_of(given)
+            value = given.to(torch.float64)
             if given.dtype is torch.bool:
                 shade = replace(shade, filled=True)
-            return Operand(given.to(torch.float64), shade)
+            elif not given.is_floating_point():  # as a number it is rounded
+                shade = replace(shade, error=shade.error + self.steps.given(value))
+            return Operand(value, shade)
         if not isinstance(given, int | float):
             raise NoRule(self.name)
         value = torch.tensor(float(given), dtype=torch.float64)

@@ -29,6 +29,8 @@ class Steps:
         own: whether the steps are the reference's own and no other form's.
         tf32: kinds of products ("matmul", "convolution") that may take TF32 operands
             though nothing is declared.
+        kinks: whether any value between the one-sided ones is right at a kink: a
+            difference that is exactly 0 then has an error, and so either sign.
     """
 
     compute: Format
@@ -39,16 +41,22 @@ class Steps:
     fast: bool = False
     own: bool = False
     tf32: frozenset[str] = frozenset()
+    kinks: bool = False
 
     @classmethod
     def declared(
-        cls, problem: Problem, *, tf32: frozenset[str] = frozenset()
+        cls,
+        problem: Problem,
+        *,
+        tf32: frozenset[str] = frozenset(),
+        kinks: bool = False,
     ) -> "Steps":
         """Return the arithmetic that a problem's declaration names.
 
         Args:
             problem: inputs and declaration.
-            tf32: as the attribute.
+            tf32: as the attribute, like kinks.
+            kinks: as the attribute.
         """
         claims: Declaration = problem.declaration
         compute = FORMATS["float32"]
@@ -65,6 +73,7 @@ class Steps:
             fast=claims.approx,
             own=claims.algorithm == AS_REFERENCE,
             tf32=tf32,
+            kinks=kinks,
         )
 
     def multiplying(self, kind: str) -> "Steps":
@@ -118,6 +127,18 @@ class Steps:
         made = error + local * (out.abs() + error) + absolute
         made = made + self.lost(self.compute, halves)
         return self.kept(out, made)
+
+    def exact(self, error: Tensor, where: Tensor) -> Tensor:
+        """Return the error with 0 where a result is one and the same in any format.
+
+        Such are a difference of equal numbers and a product with 0: neither rounds, and
+        no underflow makes another number of 0.
+
+        Args:
+            error: of a result.
+            where: where it is so.
+        """
+        return error if self.kinks else torch.where(where, 0.0, error)
 
     def kept(self, out: Tensor, error: Tensor) -> Tensor:
         """Return the error after rounding to the stored format, if there is one."""

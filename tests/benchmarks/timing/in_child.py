@@ -247,7 +247,9 @@ class Measuring:
             [placed(x[i], case.tensors[name]) for name, x in values.items()]
             for i in range(members)
         ]
-        keywords = keywords_of(self._kernel, case, config_of(case))
+        keywords = keywords_of(
+            self._kernel, case, {n: x[0] for n, x in values.items()}, config_of(case)
+        )
 
         def run() -> None:
             for given in tensors:

@@ -28,7 +28,7 @@ def wrong_fusion(module: Any, inputs: list[Any]) -> Callable[..., Any]:
     return compile_fx(module, inputs)
 
 
-GATED = kfuzz.chain(gated)
+GATED = kfuzz.reference(gated, eager=True)
 inductor = kfuzz.kernel(GATED, name="inductor")(kfuzz.compiled(gated))
 fused_wrong = kfuzz.kernel(GATED, name="fused_wrong")(
     kfuzz.compiled(gated, backend=wrong_fusion)
