@@ -210,16 +210,16 @@ class _Event:
         return 1.0
 
 
-def _nothing(*arguments: object, **named: object) -> None:
-    return None
+def _returning(make: Callable[[], object]) -> Callable[..., object]:
+    """Return a function of any arguments.
 
+    Each is another object: torch's compiler tells functions of torch by identity.
+    """
 
-def _context(*arguments: object, **named: object) -> nullcontext[None]:
-    return nullcontext()
+    def answer(*arguments: object, **named: object) -> object:
+        return make()
 
-
-def _current(*arguments: object, **named: object) -> _Stream:
-    return _Stream()
+    return answer
 
 
 def _capability(device: object = None) -> tuple[int, int]:
@@ -247,15 +247,15 @@ _ANSWERS: Final[dict[str, object]] = {
     "memory_reserved": lambda device=None: 0,
     "max_memory_reserved": lambda device=None: 0,
     "is_current_stream_capturing": lambda: False,
-    **dict.fromkeys(
-        (
+    **{
+        name: _returning(lambda: None)
+        for name in (
             "init", "_lazy_init", "set_device", "synchronize", "empty_cache",
             "ipc_collect", "reset_peak_memory_stats", "set_stream",
-        ),
-        _nothing,
-    ),
-    **dict.fromkeys(("device", "device_of", "stream"), _context),
-    **dict.fromkeys(("current_stream", "default_stream"), _current),
+        )
+    },
+    **{name: _returning(nullcontext) for name in ("device", "device_of", "stream")},
+    **{name: _returning(_Stream) for name in ("current_stream", "default_stream")},
     "Stream": _Stream,
     "Event": _Event,
 }  # fmt: skip

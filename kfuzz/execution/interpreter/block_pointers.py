@@ -104,10 +104,11 @@ def _numbers(values: Any) -> tuple[int, ...]:
     values = getattr(values, "value", values)
     if not isinstance(values, Sequence) and not hasattr(values, "values"):
         values = (values,)
-    return tuple(_number(value) for value in values)
+    return tuple(number(value) for value in values)
 
 
-def _number(value: Any) -> int:
+def number(value: Any) -> int:
+    """Return the number that a tensor of one element or a constant stands for."""
     value = getattr(value, "value", value)  # a constexpr's
     handle = getattr(value, "handle", None)
     return int(value) if handle is None else int(np.asarray(handle.data).squeeze())

@@ -17,6 +17,7 @@ import numpy as np
 
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter import block_pointers
+from kfuzz.execution.interpreter.block_pointers import number
 from kfuzz.execution.interpreter.traps import NoForm
 
 _STUBS: Final = "triton.language.extra.libdevice"
@@ -194,11 +195,9 @@ class _Names:
         for bound in (*bounds, *given):
             if bound is None:
                 continue
-            value = getattr(bound, "value", bound)  # a constexpr's
-            handle = getattr(value, "handle", None)
-            if handle is not None:
+            if (handle := getattr(bound, "handle", None)) is not None:
                 wide = wide or handle.data.dtype.itemsize > 4
-            numbers.append(int(value))
+            numbers.append(number(bound))
         if named.get("step") is not None and len(numbers) == 2:  # no arg2
             numbers.insert(0, 0)
         places = range(*numbers)
@@ -213,6 +212,8 @@ class _Names:
         """Replace names in Triton's own module, which the launch's scope restores."""
         module, tl = self._module, self._tl
         scope.set_attr(tl, "range", self._loop)
+        # Triton 3.6 makes an index of an array, which NumPy 2.4 refuses.
+        scope.set_attr(tl.tensor, "__index__", number)
         if hasattr(tl.core, "_block_ptr") or hasattr(module, "BlockPointerHandle"):
             return
         scope.set_attr(tl, "load", block_pointers.loaded(tl.load, module))

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
+
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter.addresses import AddressCheck
 
@@ -42,6 +44,7 @@ def install(module: Any, current: Current, patches: Patches) -> None:
             if original is not None:
                 patches.set(owner, name, wrapper(original))
 
+    wrap(builder, ("binary_op",), lambda original: _bits(original, module.tl.int1))
     wrap(builder, _CARRIERS, lambda original: _carrier(original, handle))
     wrap(builder, _CASTS, lambda original: _cast(original, handle, current))
     for names, atomic in ((_ATOMICS, True), (_PLAIN, False)):
@@ -93,6 +96,21 @@ class _CheckedMemory:
         result = check.atomic_cas(self._native, pointers, cmp, value, sem)
         check.polled(pointers, result)
         return result
+
+
+def _bits(original: Any, int1: Any) -> Any:
+    """Give a comparison the type of bits, which the interpreter calls its operands'.
+
+    Of a number it would become a block of numbers, which is no mask.
+    """
+
+    def binary_op(builder: Any, lhs: Any, rhs: Any, op: Any) -> Any:
+        made = original(builder, lhs, rhs, op)
+        if made.data.dtype == np.bool_:
+            made.dtype = int1
+        return made
+
+    return binary_op
 
 
 def _origin(operands: tuple[Any, ...], handle: Any) -> Any:

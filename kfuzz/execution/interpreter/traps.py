@@ -20,11 +20,6 @@ _TRAPS: Final = {
         "a program waits for one that comes after it, and here they run one after the "
         "other; run on a GPU"
     ),
-    # Triton 3.6 turns arrays of one element into loop bounds; NumPy 2.4 refuses.
-    "only 0-dimensional arrays can be converted": (
-        "triton 3.6's interpreter needs numpy older than 2.4; install 'numpy<2.4' or "
-        "a newer triton"
-    ),
 }
 
 # Where nothing is interpreted, too: the kernel was defined for a GPU that is not there,

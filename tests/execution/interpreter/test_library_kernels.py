@@ -120,6 +120,20 @@ def exp_in_loops(x, y, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def exp_of_rows(x, y, n, m, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    mask = (at < m) & (row < n)
+    tl.store(y + row * m + at, tl.exp(tl.load(x + row * m + at, mask=mask)), mask=mask)
+
+
+@triton.jit
+def exp_of_rows_and_more(x, y, n, m, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    mask = (at < m) & (row <= n)
+    tl.store(y + row * m + at, tl.exp(tl.load(x + row * m + at, mask=mask)), mask=mask)
+
+
+@triton.jit
 def exp_in_loops_but_one(x, y, n, BLOCK: tl.constexpr):
     for start in range(0, n, BLOCK):
         for part in static_range(1):
@@ -231,6 +245,13 @@ def in_one_program(made: Any, x: Tensor) -> Tensor:
     return y
 
 
+def in_rows(made: Any, x: Tensor) -> Tensor:
+    y, m = torch.empty_like(x), x.shape[-1]
+    n = x.numel() // m
+    made[(n + 1,)](x.contiguous(), y, n, m, BLOCK=8)
+    return y
+
+
 def with_scalar(more: object) -> Launch:
     def launch(made: Any, x: Tensor) -> Tensor:
         y, n = torch.empty_like(x), x.numel()
@@ -252,6 +273,9 @@ FEATURES: dict[str, tuple[Any, tuple[Launch, Any], tuple[Launch, Any]]] = {
     ),
     "scalars": (
         torch.exp, (with_scalar(0.0), adds_scalar), (with_scalar(0.5), adds_scalar)
+    ),
+    "masks of a number": (
+        torch.exp, (in_rows, exp_of_rows), (in_rows, exp_of_rows_and_more)
     ),
     "flags": (
         torch.exp, (with_scalar(False), adds_scalar), (with_scalar(True), adds_scalar)
@@ -297,6 +321,7 @@ def report(oracle: Any, launch: Launch, made: Any) -> CaseReport:
     return Evaluator(bound, setting).judge(case, Depth.SEARCH)
 
 
+@pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
 @pytest.mark.parametrize("feature", FEATURES)
 def test_correct_kernels_pass_and_faulty_ones_are_found(feature: str) -> None:
     oracle, right, wrong = FEATURES[feature]
