@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, Unpack, cast, overload
 from typing_extensions import ParamSpec, TypeVar
 
 from kfuzz.contracts.forms import Form, fitted, form_of
+from kfuzz.contracts.lists import gathering
 from kfuzz.contracts.operator import Operator, padded
 from kfuzz.core.declaration import Claims, Declaration
 from kfuzz.core.errors import BindingError
@@ -245,6 +246,7 @@ def fit(
     if operator.written and "nonfinite" in claims:
         operator = replace(operator, written=declaration.nonfinite != "propagate")
     function = fitted(form, operator, declaration, where)
+    function = gathering(function, tuple(operator.tensors), operator.lists)
     return BoundKernel(
         function,
         name=label,
@@ -315,13 +317,16 @@ def _check_claims(
                 f"{operator.signature_text()}",
                 where=where,
             )
-    if len(declaration.inplace) > 1 or (
-        declaration.inplace and len(operator.outputs) > 1
-    ):
-        raise BindingError(
-            "inplace can name one parameter of an operator with one output",
-            where=where,
-        )
+    several = max(len(declaration.inplace), len(operator.outputs)) > 1
+    for parameter in declaration.inplace if several else ():
+        if parameter not in operator.outputs:
+            raise BindingError(
+                f"inplace names {parameter!r}, and no output of {operator.name} is "
+                "called so",
+                where=where,
+                fix="of several results those that are written in place have the names "
+                "of their parameters: outputs=('y', 'state'), inplace=('state',)",
+            )
     _check_out(operator, declaration, where)
     if isinstance(declaration.shape_class, ShapeClass):
         known = {"N", "M", *(f"d{i}" for i in range(4))}
@@ -346,15 +351,16 @@ def _check_claims(
 def _check_out(operator: Operator, declaration: Declaration, where: str) -> None:
     if not declaration.out:
         return
-    listed = ", ".join(map(repr, operator.outputs))
-    if sorted(declaration.out) != sorted(operator.outputs):
+    if declaration.inplace and len(operator.outputs) == 1:
+        raise BindingError("a kernel is either inplace or has an out", where=where)
+    left = [n for n in operator.outputs if n not in declaration.inplace]
+    listed = ", ".join(map(repr, left))
+    if sorted(declaration.out) != sorted(left):
         raise BindingError(
             f"out={declaration.out!r} is not what {operator.name} gives",
             where=where,
             fix=f"name every output: out=({listed},)",
         )
-    if declaration.inplace:
-        raise BindingError("a kernel is either inplace or has an out", where=where)
     clash = [name for name in declaration.out if name in operator.inputs]
     if clash:
         raise BindingError(

@@ -84,7 +84,8 @@ def given_optionals(case: Case, operator: Operator) -> tuple[str, ...]:
     They are of the core domain where the kernel has a parameter for them.
     """
     tensors = operator.tensors
-    return tuple(f"{GIVEN}{name}" for name in case.tensors if tensors[name].optional)
+    given = (n for n in case.tensors if tensors[n].optional)
+    return tuple(f"{GIVEN}{name}" for name in given if name not in operator.listed)
 
 
 def is_friendly(case: Case) -> bool:

@@ -69,7 +69,8 @@ def given(
     known = expected or _metadata(operator, case, values, declaration)
     if known is None:
         return None
-    return destinations(layout_of(case, declaration), known, declaration)
+    wanted = {n: known[n] for n in known if n in declaration.out}
+    return destinations(layout_of(case, declaration), wanted, declaration)
 
 
 def _metadata(

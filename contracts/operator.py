@@ -7,18 +7,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.language import Structure as Structure
 from kfuzz.contracts.language import Tolerance as Tolerance
+from kfuzz.contracts.lists import expanded, gathering
+from kfuzz.contracts.operator_checks import MAX_RANK as MAX_RANK
+from kfuzz.contracts.operator_checks import (
+    check_homogeneity,
+    check_parameters,
+    check_relations,
+    check_results,
+)
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.domain import OFFSETS, parsed
-from kfuzz.core.dtypes import DTYPES, FLOAT8
+from kfuzz.core.domain import OFFSETS
+from kfuzz.core.dtypes import FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.numerics.domains import fitted, has_numbers, holds
-from kfuzz.numerics.formats import FORMATS, WHOLE
+from kfuzz.numerics.domains import fitted, holds
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
     IndexParameter,
+    ListParameter,
     Parameter,
     ScalarParameter,
     SizeParameter,
@@ -38,8 +46,6 @@ RelationFunction = Callable[["Problem", "Mapping[str, Tensor]"], "Mapping[str, T
 # What operators that only move or select elements start from, and hold for.
 MOVES: Final = Declaration(subnormals="preserve")
 EVERY_DTYPE: Final = ("float64", "float32", "float16", "bfloat16", *FLOAT8)
-# No operator that people write kernels for takes tensors of higher rank here.
-MAX_RANK: Final = 4
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ class Operator:
             one are drawn more often.
         out_of_bounds: policies for indices out of bounds that the error model
             knows; "clamp" and "zero" need one that reads the declaration.
+        lists: names of the tensors of each list among the parameters; made from these.
         written: whether a NaN that the oracle makes of infinities may be its manner of
             writing: see `kfuzz.contracts.oracle.accept`.
         within: puts changed values, by argument, back into the domain where that is
@@ -129,6 +136,7 @@ class Operator:
     groups: str = ""
     subtracts_mean: bool = False
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     written: bool = False
     within: "Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None" = None
     forward: "Operator | None" = None
@@ -150,6 +158,7 @@ class Operator:
                 names what is not there; if there is no output, or what is to be
                 called cannot be.
         """
+        self._expand_lists()
         if not self.outputs:
             raise BindingError("no output", where=f"operator {self.name}")
         for part in ("oracle", "relation"):
@@ -171,151 +180,30 @@ class Operator:
             raise BindingError(
                 "no floating tensor parameter", where=f"operator {self.name}"
             )
-        self._check_parameters()
-        self._check_results()
+        check_parameters(self)
+        check_results(self)
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
         object.__setattr__(self, "usual", MappingProxyType(dict(self.usual)))
-        self._check_homogeneity()
+        check_homogeneity(self)
         demands = [p.demands for p in self.indices.values()]
         terms = [self.shape_class, *(d for d in demands if d not in self.shape_class)]
         whole = " and ".join(term for term in terms if term)
         object.__setattr__(self, "shape_class", whole)
         if self.shape_class:
-            self._check_relations()
+            check_relations(self)
         named = dict(self.algorithms)
         if self.error_model is None:
             named.setdefault("as_reference", "the very steps of the oracle")
         object.__setattr__(self, "algorithms", MappingProxyType(named))
 
-    def _check_parameters(self) -> None:
-        """Check what parameters say of one another, and their domains.
-
-        Raises:
-            BindingError: naming the parameter.
-        """
-        where = f"operator {self.name}"
-        whole = {n for n, p in self.scalars.items() if type(p.default) is int}
-        for name, index in self.indices.items():
-            others = [p.names for n, p in self.tensors.items() if n != name]
-            others.append(index.names if index.domain else ())
-            if not any(index.below in names for names in (*others, whole)):
-                raise BindingError(
-                    f"{name}: below={index.below!r} is no dimension of another tensor, "
-                    "and no integer scalar",
-                    where=where,
-                )
-            if index.ignored and index.ignored not in self.scalars:
-                raise BindingError(
-                    f"{name}: ignored={index.ignored!r} is no scalar parameter",
-                    where=where,
-                )
-        for name, size in self.inputs.items():
-            if isinstance(size, SizeParameter):
-                self._check_size(name, size)
-        for name, tensor in self.tensors.items():
-            self._check_domain(name, tensor)
-
-    def _check_results(self) -> None:
-        """Check the data types of results.
-
-        Raises:
-            BindingError: naming the output.
-        """
-        where = f"operator {self.name}: results"
-        made = {n: str(d).removeprefix("torch.") for n, d in self.results.items()}
-        for name, dtype in made.items():
-            if name not in self.outputs:
-                fix = suggestion(name, self.outputs)
-                raise BindingError(f"{name!r} is no output", where=where, fix=fix)
-            known = [d for d in DTYPES if d in (*FORMATS, *WHOLE)]
-            if dtype not in known:
-                raise BindingError(
-                    f"{name}: unknown dtype {dtype!r}",
-                    where=where,
-                    fix=suggestion(dtype, known),
-                )
-        whole = [n for n, d in made.items() if d in WHOLE and n not in self.integers]
-        object.__setattr__(self, "results", MappingProxyType(made))
-        object.__setattr__(self, "integers", (*self.integers, *whole))
-
-    def _check_size(self, name: str, size: SizeParameter) -> None:
-        where, index = f"operator {self.name}", self.indices.get(size.of)
-        if size.longest and (index is None or OFFSETS not in index.domain):
-            raise BindingError(
-                f"{name}: {size.of!r} is no parameter of offsets",
-                where=where,
-                fix='write for example cu_seqlens=ks.offsets("S", of="T"), '
-                'max_seqlen=ks.longest("cu_seqlens")',
-            )
-        if not size.longest and not any(
-            size.of in p.names for p in self.tensors.values()
-        ):
-            raise BindingError(
-                f"{name}: {size.of!r} is no dimension of a tensor", where=where
-            )
-
-    def _check_domain(self, name: str, tensor: TensorParameter) -> None:
-        domain, where = parsed(tensor.domain), f"operator {self.name}"
-        dtypes = (tensor.dtype,) if tensor.dtype else self.dtypes
-        if domain.axis and (tensor.kind != "float" or not tensor.dims):
-            raise BindingError(
-                f"{name}: probabilities are a floating tensor of one dimension or more",
-                where=where,
-            )
-        if domain.axis and not tensor.variadic and -domain.axis > len(tensor.names):
-            raise BindingError(
-                f"{name}: probabilities={domain.axis}, and it has "
-                f"{len(tensor.names)} dimensions",
-                where=where,
-            )
-        if domain.interval is None:
-            return
-        if tensor.kind == "bool":
-            raise BindingError(f"{name}: within= is for numbers", where=where)
-        for dtype in dtypes:
-            if domain.interval.is_empty or not has_numbers(domain.interval, dtype):
-                raise BindingError(
-                    f"{name}: no {dtype} number is in {domain.interval}",
-                    where=where,
-                    fix="mend within=, or declare other dtypes",
-                )
-
-    def _check_relations(self) -> None:
-        """Check that the shape class speaks of what there is.
-
-        Raises:
-            BindingError: if it does not parse, or names anything else.
-        """
-        where = f"operator {self.name}"
-        shape_class = ShapeClass.parse(self.shape_class, where=where)
-        known = {"N", "M", *(f"d{i}" for i in range(MAX_RANK))}
-        known |= {name for p in self.tensors.values() for name in p.names}
-        known |= {n for n, p in self.scalars.items() if isinstance(p, ScalarParameter)}
-        if unknown := sorted(shape_class.names - known):
-            raise BindingError(
-                f"shape_class {self.shape_class!r} names {unknown[0]!r}, which is "
-                "neither a dimension nor an integer scalar",
-                where=where,
-                fix=suggestion(unknown[0], sorted(known)),
-            )
-
-    def _check_homogeneity(self) -> None:
-        """Check what is said to be homogeneous, and which outputs are integers.
-
-        Raises:
-            BindingError: if one is no floating argument, or no output.
-        """
-        kinds = {n: p.kind for n, p in self.tensors.items()}
-        named = [name for group in self.homogeneous for name in group.split()]
-        wrong = [n for n in named if kinds.get(n) != "float"]
-        wrong += [n for n in self.integers if n not in self.outputs]
-        if wrong:
-            raise BindingError(
-                f"{wrong[0]!r} is no floating argument, or no output",
-                where=f"operator {self.name}: homogeneous, integers",
-            )
-        made = MappingProxyType(dict(self.homogeneous))
-        object.__setattr__(self, "homogeneous", made)
+    def _expand_lists(self) -> None:
+        """Have the tensors of lists as parameters, and an oracle that gathers them."""
+        inputs, found = expanded(self.inputs, f"operator {self.name}")
+        if found and callable(self.oracle):
+            tensors = [n for n, p in inputs.items() if isinstance(p, TensorParameter)]
+            object.__setattr__(self, "inputs", inputs)
+            object.__setattr__(self, "lists", {**self.lists, **found})
+            object.__setattr__(self, "oracle", gathering(self.oracle, tensors, found))
 
     @property
     def name_in_contracts(self) -> str:
@@ -339,6 +227,11 @@ class Operator:
         return {n: p for n, p in items if isinstance(p, IndexParameter)}
 
     @property
+    def listed(self) -> frozenset[str]:
+        """The tensors that belong to lists."""
+        return frozenset(name for items in self.lists.values() for name in items)
+
+    @property
     def straying(self) -> dict[str, IndexParameter]:
         """Those of the index parameters that may be out of bounds, in order."""
         return {n: p for n, p in self.indices.items() if p.strays}
@@ -347,7 +240,8 @@ class Operator:
     def scalars(self) -> dict[str, ScalarParameter | SizeParameter | DimParameter]:
         """The scalar, size and dimension parameters, in order."""
         items = self.inputs.items()
-        return {n: p for n, p in items if not isinstance(p, TensorParameter)}
+        others = (TensorParameter, ListParameter)
+        return {n: p for n, p in items if not isinstance(p, others)}
 
     @property
     def dim(self) -> str | None:
@@ -382,6 +276,21 @@ class Operator:
                 )
             inputs[name] = replace(parameter, default=value, domain=())
         return replace(self, inputs=inputs)
+
+    def unfolded(self, **dims: str) -> "Operator":
+        """Return the operator at another rank: `ops.group_norm.unfolded(L="H W")`.
+
+        See `kfuzz.contracts.unfolded`.
+
+        Args:
+            dims: by dimension the names that stand for it, "" for none.
+
+        Raises:
+            BindingError: where a dimension cannot be replaced.
+        """
+        from kfuzz.contracts.unfolded import unfolded
+
+        return unfolded(self, dims)
 
     def fitted(self, case: Case, values: "Mapping[str, Tensor]") -> dict[str, Any]:
         """Return changed values put back into the domain; those in it as they are.
@@ -499,7 +408,8 @@ class Operator:
         selects by indices, those of the indices.
         """
         axes = self._remaining_axes(case)
-        indices = [s.axes for s in case.tensors.values() if s.below]
+        every = case.tensors.values()
+        indices = [s.axes for s in every if s.below and not s.domain]
         if indices and self.reduced_size(case) is None:
             return {axis: case.dims[axis] for axis in indices[0]}
         if len(axes) == len(case.lead.axes) > 1:
@@ -535,6 +445,10 @@ class Operator:
         """Whether a case lies in the operator's and the kernel's domain."""
         if tuple(case.tensors) != tuple(n for n in self.tensors if n in case.tensors):
             return False
+        for items in self.lists.values():
+            given = [name in case.tensors for name in items]
+            if given != sorted(given, reverse=True):
+                return False
         sizes: dict[str, int] = {}
         widest = self.widest(case)
         for name, spec in case.tensors.items():
@@ -569,10 +483,10 @@ class Operator:
             if case.scalars[name] not in scalar.values(declaration.dtypes):
                 return False
         for name, index in self.indices.items():
-            spec = case.tensors.get(name)
-            if spec is None or (OFFSETS in index.domain):
+            held = case.tensors.get(name)
+            if held is None or OFFSETS in index.domain:
                 continue
-            if spec.numel and case.bound(spec) < 1:
+            if held.numel and case.bound(held) < 1:
                 return False  # no index is valid
         rank = len(case.lead.shape)
         if self.dim is not None:

@@ -13,7 +13,7 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.strategies import scalar, tensors
-from kfuzz.strategies.parameters import Parameter, TensorParameter
+from kfuzz.strategies.parameters import ListParameter, Parameter, TensorParameter
 
 
 @overload
@@ -157,7 +157,8 @@ def _check_names(
     parameters = signature.parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return
-    scalars = [n for n, p in given.items() if not isinstance(p, TensorParameter)]
+    tensors = (TensorParameter, ListParameter)
+    scalars = [n for n, p in given.items() if not isinstance(p, tensors)]
     for name in scalars:
         if name not in signature.parameters:
             raise BindingError(

@@ -129,7 +129,7 @@ class Groups:
         case: Case,
     ) -> tuple[str, ...]:  # fmt: skip
         if isinstance(parameter, IndexParameter):
-            return values.INDEX_OPTIONS
+            return values.index_options(parameter.domain)
         if parameter.kind == "bool":
             return values.TRUTH_OPTIONS
         if parameter.kind != "float":

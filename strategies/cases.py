@@ -17,7 +17,7 @@ from kfuzz.core.shape_class import ShapeClass
 from kfuzz.core.value_families import is_hostile
 from kfuzz.strategies import layouts
 from kfuzz.strategies import value_choice as values
-from kfuzz.strategies.optional import left_out, removable
+from kfuzz.strategies.optional import left_out, removable, shortened
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
@@ -50,6 +50,7 @@ def cases(
     subtracts_mean: bool = False,
     omitted: frozenset[str] = frozenset(),
     nullable: frozenset[str] = frozenset(),
+    lists: Mapping[str, tuple[str, ...]] | None = None,
     named_sizes: Sequence[int] = (),
 ) -> st.SearchStrategy[Case]:
     """Return a strategy for the inputs of a kernel, as recipes.
@@ -76,6 +77,8 @@ def cases(
             take; they are absent from the cases and stay at their defaults.
         nullable: optional tensors that it takes and can do without: they are absent
             from some cases, each alone and together.
+        lists: names of the tensors of each list: the first is never absent, the others
+            are from some cases.
         named_sizes: sizes to draw besides those at which kernels mostly go wrong.
 
     Raises:
@@ -103,6 +106,7 @@ def cases(
         families=values.allowed_families(declaration, families),
         subtracts_mean=subtracts_mean,
         nullable=nullable,
+        lists=tuple((lists or {}).values()),
         named_sizes=tuple(named_sizes),
     )
     if domain.frames is None:
@@ -132,6 +136,7 @@ class _Domain:
     families: tuple[str, ...]
     subtracts_mean: bool
     nullable: frozenset[str] = frozenset()
+    lists: tuple[tuple[str, ...], ...] = ()
     named_sizes: tuple[int, ...] = ()
 
     @cached_property
@@ -162,7 +167,9 @@ class _Domain:
         needed |= {p.of for p in sizes}
         needed |= {axis for dims in self.workspaces for axis in dims.split()}
         fixed = {*self.declaration.inplace, self.dim[1].of if self.dim else ""}
-        return removable(self.tensors, self.nullable - fixed - needed, needed)
+        listed = {name for items in self.lists for name in items}
+        free = self.nullable - fixed - needed - listed
+        return removable(self.tensors, free, needed)
 
     @cached_property
     def scalars(self) -> dict[str, Weighted[Scalar]]:
@@ -309,6 +316,7 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
             scalars.setdefault(picks.below, domain.defaults[picks.below])
     choices: dict[str, _Choice] = {}
     absent = left_out(domain.removable, (seed, sizes))
+    absent |= shortened(domain.lists, (seed, sizes))
     for name in domain.tensors:
         if name in absent:
             continue
@@ -321,14 +329,14 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
         axes = shapes.axes[name]
         axis = axes.index(shapes.large) - len(axes) if shapes.large in axes else -1
         own = seed | index << values.SEED_BITS
-        index = domain.indices.get(name)
-        kind = domain.tensors[name].dtype or (index_dtype if index else dtype)
-        if index and OFFSETS in index.domain:
+        chooses = domain.indices.get(name)
+        kind = domain.tensors[name].dtype or (index_dtype if chooses else dtype)
+        if chooses and OFFSETS in chooses.domain:
             axis = -1
         spec = _spec(domain, name, chosen, axes, axis, kind, own)
-        if index:
+        if chooses:
             known = {**domain.defaults, **scalars}
-            spec = _as_indices(index, spec, known.get(index.ignored))
+            spec = _as_indices(chooses, spec, known.get(chooses.ignored))
         tensors[name] = spec
     return with_surroundings(Case(tensors, scalars), domain.declaration)
 
@@ -358,7 +366,7 @@ def _choice(
         plants = choose(values.plant_counts)
     elif isinstance(parameter, IndexParameter):
         hostile = parameter.strays and declaration.out_of_bounds != "undefined"
-        families = values.index_families(hostile=hostile)
+        families = values.index_families(parameter.domain, hostile=hostile)
     elif parameter.kind != "float":
         families = values.integers
         plants = choose(values.plant_counts)

@@ -271,7 +271,26 @@ class DimParameter:
         return f"an axis of {self.of}, of either sign, default {self.default}"
 
 
-Parameter = TensorParameter | ScalarParameter | SizeParameter | DimParameter
+@dataclass(frozen=True)
+class ListParameter:
+    """A list of tensors of one declared kind.
+
+    Attributes:
+        of: the kind; dimensions that no other parameter has are each tensor's own.
+        most: how many there are at most; at least one.
+    """
+
+    of: TensorParameter
+    most: int = 4
+
+    def describe(self) -> str:
+        """Return the domain in words."""
+        return f"a list of 1 to {self.most} of: {self.of.describe()}"
+
+
+Parameter = (
+    TensorParameter | ScalarParameter | SizeParameter | DimParameter | ListParameter
+)
 
 
 def tensors(
@@ -322,7 +341,7 @@ def masks(dims: str, *, kind: str = "", optional: bool = False) -> TensorParamet
         dims: as of `TensorParameter`, like optional.
         kind: "causal": true up to the diagonal of the last two dimensions; "padding":
             true elements in front of every row; "blocks": squares along that diagonal;
-            "" for any truth values, these among them.
+            "" for any truth values.
         optional: whether an implementation may do without it.
 
     Raises:
@@ -412,6 +431,22 @@ def offsets(
             fix='write for example ks.offsets("S", of="T")',
         )
     return made
+
+
+def lists(of: TensorParameter, most: int = 4) -> ListParameter:
+    """Return a parameter that is a list of tensors; see `ListParameter`.
+
+    Raises:
+        BindingError: if what is to be listed is no tensor parameter, or most is no
+            number from 1 up.
+    """
+    if not isinstance(of, TensorParameter) or of.without:
+        raise BindingError(
+            f"a list of {of!r:.60}", fix='write for example ks.lists(ks.tensors("N"))'
+        )
+    if type(most) is not int or most < 1:
+        raise BindingError(f"a list of at most {most!r} tensors")
+    return ListParameter(of, most)
 
 
 def size(of: str) -> SizeParameter:

@@ -351,7 +351,10 @@ def plan(
         if bounds:
             limits.append(Limit(budget.elements, dict.fromkeys(result, 1)))
         sides = {name: 1 for name in result if name != widest}
-    limits.append(Limit(budget.rows, sides))
+    # What is computed from others is counted with these.
+    computed = shape_class.computed if shape_class is not None else frozenset()
+    counted = {name: side for name, side in sides.items() if name not in computed}
+    limits.append(Limit(budget.rows, counted))
     ranges = {name: Range() for name in every}
     others = [name for name in first if name != long]
     if shape_class is not None:

@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.domain import parsed
+from kfuzz.core.domain import DISTINCT, THROUGHOUT, parsed
 from kfuzz.core.dtypes import number_to_bits, specials
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.random_streams import Purpose, generator
@@ -170,6 +170,9 @@ INTEGER_OPTIONS: Final = tuple(
 TRUTH_OPTIONS: Final = tuple(BOOL_FAMILIES)
 # What indices hold where all are below their bound.
 INDEX_OPTIONS: Final = tuple(n for n in INDEX_FAMILIES if not is_hostile(n))
+_APART: Final = (
+    "index_uniform", "index_permuted", "index_reversed", "index_sorted",
+)  # fmt: skip
 masks: Final = weighted(MASK_OPTIONS)
 integers: Final = weighted(INTEGER_OPTIONS)
 truths: Final = weighted(TRUTH_OPTIONS)
@@ -214,15 +217,26 @@ def plants(
     return tuple(found)
 
 
-@lru_cache(maxsize=8)
-def index_families(*, hostile: bool) -> Weighted[str]:
+@lru_cache(maxsize=32)
+def index_families(domain: str, *, hostile: bool) -> Weighted[str]:
     """Return a strategy for the family of an index argument.
 
     Args:
+        domain: of the argument.
         hostile: whether some draws hold indices that are not below the bound.
     """
     others = [n for n in INDEX_FAMILIES if is_hostile(n)]
-    return weighted((*INDEX_OPTIONS * _VALID_WEIGHT, *(others if hostile else ())))
+    options = index_options(domain)
+    return weighted((*options * _VALID_WEIGHT, *(others if hostile else ())))
+
+
+def index_options(domain: str) -> tuple[str, ...]:
+    """Return the families for indices of a domain, each as often as it is drawn.
+
+    Where none may stand twice, equal ones would be put in a row.
+    """
+    distinct = {DISTINCT, THROUGHOUT} & set(parsed(domain).words)
+    return _APART if distinct else INDEX_OPTIONS
 
 
 def ignored(

@@ -107,9 +107,10 @@ class Declaration:
             first key, or the last query all keys.
         ties: which of equal elements an index names: "any" of them, or the
             "first", and where several are named each in its turn.
-        inplace: parameters that the kernel overwrites with its result.
+        inplace: parameters that the kernel overwrites with its result; where there
+            are several results, those that have the names of outputs.
         out: outputs whose memory the caller gives, each where the implementation
-            has a parameter of that name; all outputs or none.
+            has a parameter of that name; none, or all that are not written in place.
         own_kernels_only: whether none of torch's operators has a part in the
             result.
         out_of_bounds: what an index that is not below its bound does: "raise"

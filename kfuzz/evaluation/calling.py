@@ -165,7 +165,11 @@ class Caller:
             acceptance=accepted,
             runs={Probe.BASE: base},
             explicit=self.kernel.explicit,
-            lacking=self.kernel.arguments.lacking(derived.case.tensors),
+            lacking=tuple(
+                name
+                for name in self.kernel.arguments.lacking(derived.case.tensors)
+                if name not in operator.listed
+            ),
             out_of_bounds=asked.out_of_bounds,
             nonfinite=asked.nonfinite,
             oracle_raised=raised(asked.refused) if asked.refused else "",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -251,5 +251,9 @@ def between(
 
 def reshaped(acceptance: Acceptance, shape: Sequence[int]) -> Acceptance:
     """Return the acceptance with its tensors in another shape."""
-    tensors = {n: x for n, x in vars(acceptance).items() if isinstance(x, Tensor)}
-    return replace(acceptance, **{n: x.reshape(shape) for n, x in tensors.items()})
+    made: dict[str, Any] = {
+        name: x.reshape(shape)
+        for name, x in vars(acceptance).items()
+        if isinstance(x, Tensor)
+    }
+    return replace(acceptance, **made)

@@ -4,6 +4,7 @@ Only exact operations, or such as IEEE 754 rounds in one way: comparisons, selec
 integers, sorting, one division. What lies in the domain stays as it is.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -49,7 +50,7 @@ def fitted(x: Tensor, domain: str, bound: int, rank: int) -> Tensor:
     for word in parts.words:
         if word == THROUGHOUT:
             flat = x.reshape(*x.shape[: x.dim() - rank], -1)
-            x = _distinct(flat, bound).reshape(x.shape)
+            x = distinct_below(flat, bound).reshape(x.shape)
         else:
             x = _BY_WORD[word](x, bound)
     return x
@@ -106,6 +107,14 @@ def folded(x: Tensor, low: float, high: float, top: float) -> Tensor:
     if high < top:
         return torch.where(x > high, high - (x - high), x)
     return x
+
+
+def mirrored(x: Tensor, low: float | None, high: float | None) -> Tensor:
+    """Return numbers mirrored at ends that belong to what is left, NaN as it is."""
+    least = -math.inf if low is None else low
+    most = math.inf if high is None else high
+    made = folded(x.to(torch.float64), least, most, math.inf)
+    return made.to(x.dtype).clamp(low, high)
 
 
 def ends_of(interval: Interval, dtype: str) -> tuple[float, float]:
@@ -184,7 +193,8 @@ def is_shares(x: Tensor, axis: int) -> bool:
     return bool((wide >= 0).all()) and bool(near.all())
 
 
-def _distinct(x: Tensor, bound: int) -> Tensor:
+def distinct_below(x: Tensor, bound: int) -> Tensor:
+    """Return integers of which none stands twice along the last axis, all below."""
     n = x.shape[-1]
     order = x.argsort(dim=-1, stable=True)
     step = torch.arange(n, device=x.device)
@@ -223,7 +233,7 @@ def _blocks(x: Tensor, bound: int) -> Tensor:
 
 _BY_WORD: Final[dict[str, Callable[[Tensor, int], Tensor]]] = {
     RISING: lambda x, bound: x.sort(-1).values,
-    DISTINCT: _distinct,
+    DISTINCT: distinct_below,
     OFFSETS: _offsets,
     "causal": _causal,
     "padding": _padding,

@@ -12,7 +12,7 @@ from kfuzz.judge.kernelbench.inputs import inputs_of
 from kfuzz.judge.kernelbench.problem import Form
 from kfuzz.judge.kernelbench.shapes import shapes_of
 from kfuzz.judge.kernelbench.structure_search import structures_of
-from kfuzz.numerics.structures import Structure
+from kfuzz.judge.kernelbench.structures import Structure
 
 Draw = Callable[[], Tensor]
 

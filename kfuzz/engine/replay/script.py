@@ -354,10 +354,15 @@ def _change(finding: Finding) -> _Check | None:
 
 def _taken(finding: Finding) -> str:
     """Return code that takes the result concerned, wherever the kernel left it."""
-    if finding.declaration.inplace:
-        names = list(finding.case.tensors)
-        place = names.index(finding.declaration.inplace[0])
+    inplace, names = finding.declaration.inplace, list(finding.case.tensors)
+    if finding.failure.output in inplace:
+        return f"result = arguments[{names.index(finding.failure.output)}]"
+    if inplace and finding.failure.place is None:
+        place = names.index(inplace[0])
         return f"result = arguments[{place}] if result is None else result"
+    if inplace:
+        taken = f"result[{finding.failure.place}]"
+        return f"result = {taken} if isinstance(result, tuple) else result"
     return _picked(finding) or "result = arguments[0] if result is None else result"
 
 

@@ -130,6 +130,7 @@ def strategy_of(
             subtracts_mean=operator.subtracts_mean,
             omitted=frozenset(n for n in operator.inputs if n not in named),
             nullable=passed.nullable,
+            lists=operator.lists,
             named_sizes=tuple(sizes),
         )
 

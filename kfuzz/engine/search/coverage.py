@@ -10,7 +10,7 @@ from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.strata import families_of, stratum_of
 from kfuzz.strategies.layouts import build, layout_name, layout_options
-from kfuzz.strategies.value_choice import allowed_families, data_options
+from kfuzz.strategies.value_choice import allowed_families, data_options, kept_to
 
 DUE: Final = 20.0
 """How often something should have come, by the odds of drawing, before its absence is
@@ -129,7 +129,7 @@ class Coverage:
         parameter = kernel.operator.tensors.get(name)
         if parameter is None or parameter.role != "data":
             return {}  # weights and masks are mostly tame
-        allowed = allowed_families(kernel.declaration)
+        allowed = kept_to(parameter.domain, allowed_families(kernel.declaration))
         options = data_options(allowed, None, False, kernel.operator.subtracts_mean)
         times = Counter(options)
         return {f: self.cases * n / len(options) for f, n in times.items()}

@@ -107,6 +107,10 @@ class BatchResults:
         """
         if not self.outputs:
             return []  # values are not judged
+        if self._asked.inplace and len(self.outputs) > 1:
+            for number, what in returned.items():
+                self.take(number, what)
+            return []
         if self._in_arguments:
             known = (self._placement.rows,)
         columns = [

@@ -1,6 +1,6 @@
 """What a kernel returned, read in the form that its contract demands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -80,23 +80,55 @@ def read_results(
         returned: what the kernel returned.
         expected: metadata of each output, in order.
         device: where results have to lie.
-        inplace: arguments whose bytes become the result.
+        inplace: arguments whose bytes become results: the only one, or those of their
+            names.
         memory: the destinations as the call found them, by output.
         copy: whether to clone them; else they are as the kernel returned them.
     """
     problem = None
-    for name, given in list(inplace.items())[:1]:
-        problem = _other_tensor(returned, name, given)
-        returned = given
-    if memory:
-        places = list(memory.values())
+    own = {**memory, **inplace} if len(expected) > 1 else dict(memory)
+    rest = [name for name in expected if name not in own]
+    if own and rest:
+        whole = _completed(returned, expected, own)
+        if whole is None:
+            what = f"returns {_described(returned)}, expected {', '.join(rest)}"
+            what += f", with {', '.join(own)} written where the kernel was given them"
+            problem = Metadata(Kind.WRONG_TYPE, "", what)
+        returned = whole
+    elif own:
+        places = [own[name] for name in expected or own]
         if not handed_back(returned, places):
             what = f"returns {_described(returned)} other than its destination "
-            problem = Metadata(Kind.WRONG_TYPE, "", what + ", ".join(memory))
+            problem = Metadata(Kind.WRONG_TYPE, "", what + ", ".join(own))
         returned = places if len(places) > 1 else places[0]
+    else:
+        for name, given in list(inplace.items())[:1]:
+            problem = _other_tensor(returned, name, given)
+            returned = given
     if problem is not None:
         return Reading(problem=problem)
     return Reading(*read_outputs(returned, expected, device, copy=copy))
+
+
+def _completed(
+    returned: object, names: Collection[str], own: Mapping[str, Tensor]
+) -> list[object] | None:
+    """Return all results where some lie in memory that the kernel was given.
+
+    It returns the others alone, or all of them, these in their memory; None for
+    anything else.
+    """
+    items = list(returned) if isinstance(returned, tuple | list) else [returned]
+    rest = [name for name in names if name not in own]
+    if len(items) == len(names):
+        handed = dict(zip(names, items, strict=True))
+        if any(not handed_back(handed[n], [own[n]]) for n in names if n in own):
+            return None
+    elif len(items) == len(rest):
+        handed = dict(zip(rest, items, strict=True))
+    else:
+        return None
+    return [own.get(name, handed.get(name)) for name in names]
 
 
 def _other_tensor(returned: object, name: str, given: Tensor) -> Metadata | None:

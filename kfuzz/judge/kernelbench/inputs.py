@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kfuzz.judge.kernelbench.problem import SEED, Form, Sample
 from kfuzz.judge.kernelbench.structure_search import structures_of
-from kfuzz.numerics.structures import Structure, interval
+from kfuzz.judge.kernelbench.structures import Structure, interval
 
 Slot = tuple[int, int]
 """A tensor, counted among the tensors, and one of its axes."""

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.structures import (
+from kfuzz.judge.kernelbench.structures import (
     DEFINITE,
     PERMUTATION,
     SYMMETRIC,

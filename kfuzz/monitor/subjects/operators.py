@@ -93,9 +93,14 @@ class OperatorSubject(Subject):
         scalars = {n: given[n] for n in operator.scalars if n in given}
         written: dict[str, Tensor] = {}
         if claims.inplace:
-            written = {operator.outputs[0]: tensors[claims.inplace[0]]}
-        elif claims.out:
+            several = len(operator.outputs) > 1
+            places = claims.inplace if several else operator.outputs
+            taken = [tensors[name] for name in claims.inplace]
+            written = dict(zip(places, taken, strict=True))
+        if claims.out:
             for name in operator.outputs:
+                if name in written:
+                    continue
                 if not isinstance(given.get(name), Tensor) or not can_copy(given[name]):
                     raise Outside(f"no tensor for {name}")
                 written[name] = given[name]

@@ -11,6 +11,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from kfuzz.numerics.domains import distinct_below, mirrored
+
 # What rounding may leave between an element and its mirror image, times the largest.
 _NEARLY: Final = 1e-5
 
@@ -244,7 +246,7 @@ def _is_permutation(x: Tensor) -> bool:
 
 PERMUTATION: Final = Structure(
     "a permutation of 0 to n-1 along its last dimension",
-    lambda x: x.argsort(dim=-1, stable=True).to(x.dtype),
+    lambda x: distinct_below(x, x.shape[-1]),
     _is_permutation, discrete=True,
 )  # fmt: skip
 
@@ -306,5 +308,5 @@ def interval(least: float | None, greatest: float | None, *, nan: bool) -> Struc
 
     return Structure(
         f"kept{low}{high}, since the reference does not take others",
-        lambda x: x.clamp(least, greatest), has, needed=True, nan=nan,
+        lambda x: mirrored(x, least, greatest), has, needed=True, nan=nan,
     )  # fmt: skip

@@ -1,0 +1,158 @@
+"""What an operator says of its parameters and results, checked."""
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from kfuzz.core.domain import OFFSETS, parsed
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.core.shape_class import ShapeClass
+from kfuzz.numerics.domains import has_numbers
+from kfuzz.numerics.formats import FORMATS, WHOLE
+from kfuzz.strategies.parameters import (
+    ScalarParameter,
+    SizeParameter,
+    TensorParameter,
+)
+
+if TYPE_CHECKING:
+    from kfuzz.contracts.operator import Operator
+
+# No operator that people write kernels for takes tensors of higher rank here.
+MAX_RANK: Final = 4
+
+
+def check_parameters(operator: "Operator") -> None:
+    """Check what parameters say of one another, and their domains.
+
+    Raises:
+        BindingError: naming the parameter.
+    """
+    where = f"operator {operator.name}"
+    whole = {n for n, p in operator.scalars.items() if type(p.default) is int}
+    for name, index in operator.indices.items():
+        others = [p.names for n, p in operator.tensors.items() if n != name]
+        others.append(index.names if index.domain else ())
+        if not any(index.below in names for names in (*others, whole)):
+            raise BindingError(
+                f"{name}: below={index.below!r} is no dimension of another tensor, "
+                "and no integer scalar",
+                where=where,
+            )
+        if index.ignored and index.ignored not in operator.scalars:
+            raise BindingError(
+                f"{name}: ignored={index.ignored!r} is no scalar parameter",
+                where=where,
+            )
+    for name, size in operator.inputs.items():
+        if isinstance(size, SizeParameter):
+            _check_size(operator, name, size)
+    for name, tensor in operator.tensors.items():
+        _check_domain(operator, name, tensor)
+
+
+def check_results(operator: "Operator") -> None:
+    """Check the data types of results.
+
+    Raises:
+        BindingError: naming the output.
+    """
+    where = f"operator {operator.name}: results"
+    made = {n: str(d).removeprefix("torch.") for n, d in operator.results.items()}
+    for name, dtype in made.items():
+        if name not in operator.outputs:
+            fix = suggestion(name, operator.outputs)
+            raise BindingError(f"{name!r} is no output", where=where, fix=fix)
+        known = [d for d in DTYPES if d in (*FORMATS, *WHOLE)]
+        if dtype not in known:
+            raise BindingError(
+                f"{name}: unknown dtype {dtype!r}",
+                where=where,
+                fix=suggestion(dtype, known),
+            )
+    whole = [n for n, d in made.items() if d in WHOLE and n not in operator.integers]
+    object.__setattr__(operator, "results", MappingProxyType(made))
+    object.__setattr__(operator, "integers", (*operator.integers, *whole))
+
+
+def _check_size(operator: "Operator", name: str, size: SizeParameter) -> None:
+    where, index = f"operator {operator.name}", operator.indices.get(size.of)
+    if size.longest and (index is None or OFFSETS not in index.domain):
+        raise BindingError(
+            f"{name}: {size.of!r} is no parameter of offsets",
+            where=where,
+            fix='write for example cu_seqlens=ks.offsets("S", of="T"), '
+            'max_seqlen=ks.longest("cu_seqlens")',
+        )
+    if not size.longest and not any(
+        size.of in p.names for p in operator.tensors.values()
+    ):
+        raise BindingError(
+            f"{name}: {size.of!r} is no dimension of a tensor", where=where
+        )
+
+
+def _check_domain(operator: "Operator", name: str, tensor: TensorParameter) -> None:
+    domain, where = parsed(tensor.domain), f"operator {operator.name}"
+    dtypes = (tensor.dtype,) if tensor.dtype else operator.dtypes
+    if domain.axis and (tensor.kind != "float" or not tensor.dims):
+        raise BindingError(
+            f"{name}: probabilities are a floating tensor of one dimension or more",
+            where=where,
+        )
+    if domain.axis and not tensor.variadic and -domain.axis > len(tensor.names):
+        raise BindingError(
+            f"{name}: probabilities={domain.axis}, and it has "
+            f"{len(tensor.names)} dimensions",
+            where=where,
+        )
+    if domain.interval is None:
+        return
+    if tensor.kind == "bool":
+        raise BindingError(f"{name}: within= is for numbers", where=where)
+    for dtype in dtypes:
+        if domain.interval.is_empty or not has_numbers(domain.interval, dtype):
+            raise BindingError(
+                f"{name}: no {dtype} number is in {domain.interval}",
+                where=where,
+                fix="mend within=, or declare other dtypes",
+            )
+
+
+def check_relations(operator: "Operator") -> None:
+    """Check that the shape class speaks of what there is.
+
+    Raises:
+        BindingError: if it does not parse, or names anything else.
+    """
+    where = f"operator {operator.name}"
+    shape_class = ShapeClass.parse(operator.shape_class, where=where)
+    known = {"N", "M", *(f"d{i}" for i in range(MAX_RANK))}
+    known |= {name for p in operator.tensors.values() for name in p.names}
+    known |= {n for n, p in operator.scalars.items() if isinstance(p, ScalarParameter)}
+    if unknown := sorted(shape_class.names - known):
+        raise BindingError(
+            f"shape_class {operator.shape_class!r} names {unknown[0]!r}, which is "
+            "neither a dimension nor an integer scalar",
+            where=where,
+            fix=suggestion(unknown[0], sorted(known)),
+        )
+
+
+def check_homogeneity(operator: "Operator") -> None:
+    """Check what is said to be homogeneous, and which outputs are integers.
+
+    Raises:
+        BindingError: if one is no floating argument, or no output.
+    """
+    kinds = {n: p.kind for n, p in operator.tensors.items()}
+    named = [name for group in operator.homogeneous for name in group.split()]
+    wrong = [n for n in named if kinds.get(n) != "float"]
+    wrong += [n for n in operator.integers if n not in operator.outputs]
+    if wrong:
+        raise BindingError(
+            f"{wrong[0]!r} is no floating argument, or no output",
+            where=f"operator {operator.name}: homogeneous, integers",
+        )
+    made = MappingProxyType(dict(operator.homogeneous))
+    object.__setattr__(operator, "homogeneous", made)

@@ -1,0 +1,532 @@
+"""`kfuzz.reference` with what real kernels take: each kind, right and wrong."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import kfuzz
+from kfuzz import strategies as ks
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import accept
+from kfuzz.core.budget import Depth
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case
+from kfuzz.execution.values.fills import in_domain, logical_values
+from kfuzz.numerics.acceptance import Problem
+from kfuzz.numerics.comparator.compare import compare_members
+from kfuzz.numerics.formats import FORMATS
+from tests.helpers.in_process import InProcess, drawn, first_failing, taken_to_minimum
+
+HOST = torch.device("cpu")
+PAGE = Path(__file__).parents[2] / "contracts" / "operators" / "BINDING.md"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of argument: an operator that has one, a right kernel and a wrong one."""
+
+    operator: Operator
+    right: Callable[..., Any]
+    wrong: Callable[..., Any]
+    claims: dict[str, Any]
+    least: dict[str, int]
+
+    def bound(self, function: Callable[..., Any], name: str) -> BoundKernel:
+        return kfuzz.kernel(self.operator, name=name, **self.claims)(function)
+
+
+# Offsets ---------------------------------------------------------------------------
+
+
+def _ragged_sums(x: Tensor, cu: Tensor, *, longest: int) -> Tensor:
+    """The sum of each part."""
+    ends = zip(cu[:-1].tolist(), cu[1:].tolist(), strict=True)
+    return torch.stack([x[a:b].sum(0) for a, b in ends])
+
+
+def _ragged_right(x: Tensor, cu: Tensor, longest: int) -> Tensor:
+    number = torch.repeat_interleave(torch.arange(len(cu) - 1), cu.diff().long())
+    assert longest == int(cu.diff().max())
+    y = torch.zeros(len(cu) - 1, x.shape[1])
+    return y.index_add_(0, number, x.float()).to(x.dtype)
+
+
+def _ragged_wrong(x: Tensor, cu: Tensor, longest: int) -> Tensor:
+    """An empty part takes the element that begins the next."""
+    y = _ragged_right(x, cu, longest)
+    empty = (cu.diff() == 0) & (cu[:-1] < len(x))
+    y[empty] = x[cu[:-1][empty].long()]
+    return y
+
+
+# Pages -----------------------------------------------------------------------------
+
+
+def _paged(cache: Tensor, pages: Tensor) -> Tensor:
+    """The pages of each row, one after the other."""
+    return cache[pages].flatten(1, 2)
+
+
+def _paged_wrong(cache: Tensor, pages: Tensor) -> Tensor:
+    """Every page is the one after the first of its row."""
+    steps = torch.arange(pages.shape[1], device=pages.device)
+    follow = (pages[:, :1] + steps) % len(cache) if pages.shape[1] else pages
+    return cache[follow.long()].flatten(1, 2)
+
+
+# Order -----------------------------------------------------------------------------
+
+
+def _unpermuted(x: Tensor, order: Tensor) -> Tensor:
+    """What stood where before a permutation."""
+    return torch.zeros_like(x).index_copy(0, order, x)
+
+
+def _unpermuted_right(x: Tensor, order: Tensor) -> Tensor:
+    return x[order.argsort()]
+
+
+def _unpermuted_wrong(x: Tensor, order: Tensor) -> Tensor:
+    return x[order.long()]
+
+
+def _placed(x: Tensor, at: Tensor) -> Tensor:
+    """Rows at rising places, each once."""
+    return torch.zeros_like(x).index_copy(0, at, x[at])
+
+
+def _placed_right(x: Tensor, at: Tensor) -> Tensor:
+    assert bool((at.diff() > 0).all())
+    y = torch.zeros_like(x)
+    y[at.long()] = x[at.long()]
+    return y
+
+
+def _placed_wrong(x: Tensor, at: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    y[at.long()] = x[: len(at)]
+    return y
+
+
+# Masks and domains -----------------------------------------------------------------
+
+
+def _padded_sums(x: Tensor, mask: Tensor) -> Tensor:
+    """Row sums of what is not padding."""
+    return torch.where(mask, x, 0.0).sum(-1)
+
+
+def _padded_right(x: Tensor, mask: Tensor) -> Tensor:
+    counts = mask.sum(-1)  # a mask of padding is nothing but these
+    live = torch.arange(x.shape[-1]) < counts[:, None]
+    return torch.where(live, x.float(), 0.0).sum(-1).to(x.dtype)
+
+
+def _padded_wrong(x: Tensor, mask: Tensor) -> Tensor:
+    live = torch.arange(x.shape[-1]) < mask.sum(-1).amax()
+    return torch.where(live, x.float(), 0.0).sum(-1).to(x.dtype)
+
+
+def _decayed(x: Tensor, decay: Tensor, scale: Tensor) -> Tensor:
+    """exp(decay) x / scale, decay at most 0, scale positive."""
+    return decay.exp() * x / scale
+
+
+def _decayed_right(x: Tensor, decay: Tensor, scale: Tensor) -> Tensor:
+    assert bool((decay <= 0).all())
+    assert bool((scale > 0).all())
+    return (decay.float().exp() * x.float() / scale.float()).to(x.dtype)
+
+
+def _decayed_wrong(x: Tensor, decay: Tensor, scale: Tensor) -> Tensor:
+    return ((1 + decay.float()) * x.float() / scale.float()).to(x.dtype)
+
+
+def _expected(p: Tensor, x: Tensor) -> Tensor:
+    """The mean under probabilities."""
+    return (p * x).sum(-1)
+
+
+def _expected_right(p: Tensor, x: Tensor) -> Tensor:
+    assert bool(((p.double().sum(-1) - 1).abs() < 0.02).all())
+    return (p.float() * x.float()).sum(-1).to(x.dtype)
+
+
+def _expected_wrong(p: Tensor, x: Tensor) -> Tensor:
+    return x.float().mean(-1).to(x.dtype)
+
+
+# Lists, whole results, states ------------------------------------------------------
+
+
+def _joined(xs: list[Tensor]) -> Tensor:
+    """All elements of a list, doubled."""
+    return torch.cat([2 * x for x in xs])
+
+
+def _joined_wrong(xs: list[Tensor]) -> Tensor:
+    return torch.cat([2 * x for x in (xs[0], *xs[:0:-1])])
+
+
+def _counted(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """The successor of integers, and what is positive."""
+    return k + 1, x > 0
+
+
+def _counted_wrong(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    return (k.double() + 1).long(), x > 0
+
+
+def _stepped(x: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A state that goes in and comes out, and the sum of it in float32."""
+    after = 0.5 * state + x
+    return 2 * after, after, after.sum()
+
+
+def _stepped_right(x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    state.mul_(0.5).add_(x.float())
+    return (2 * state).to(x.dtype), state.sum()
+
+
+def _stepped_wrong(x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    y = (state + 2 * x.float()).to(x.dtype)
+    return y, (0.5 * state + x.float()).sum()  # the state stays as it was
+
+
+KINDS = {
+    "offsets": Kind(
+        kfuzz.reference(
+            _ragged_sums,
+            {
+                "x": ks.tensors("T D"),
+                "cu": ks.offsets("S", of="T", dtype="int32"),
+                "longest": ks.longest("cu"),
+            },
+        ),
+        _ragged_right, _ragged_wrong, {}, {"S": 3, "T": 1, "D": 1},
+    ),
+    "pages": Kind(
+        kfuzz.reference(
+            _paged,
+            {
+                "cache": ks.tensors("P L"),
+                "pages": ks.indices("B Q", below="P", distinct="throughout"),
+            },
+        ),
+        lambda cache, pages: cache[pages.long()].flatten(1, 2),
+        _paged_wrong, {}, {"B": 1, "Q": 2, "P": 3, "L": 1},
+    ),
+    "permutation": Kind(
+        kfuzz.reference(
+            _unpermuted,
+            {
+                "x": ks.tensors("N D"),
+                "order": ks.indices("N", below="N", distinct=True, dtype="int64"),
+            },
+        ),
+        _unpermuted_right, _unpermuted_wrong, {}, {"N": 3, "D": 1},
+    ),
+    "rising": Kind(
+        kfuzz.reference(
+            _placed,
+            {
+                "x": ks.tensors("N D"),
+                "at": ks.indices("K", below="N", rising=True, distinct=True),
+            },
+        ),
+        _placed_right, _placed_wrong, {}, {"N": 2, "K": 1, "D": 1},
+    ),
+    "padding": Kind(
+        kfuzz.reference(
+            _padded_sums,
+            {"x": ks.tensors("B N"), "mask": ks.masks("B N", kind="padding")},
+        ),
+        _padded_right, _padded_wrong, {}, {"B": 2, "N": 1},
+    ),
+    "within": Kind(
+        kfuzz.reference(
+            _decayed,
+            {
+                "x": ks.tensors("N"),
+                "decay": ks.tensors("N", within=(None, 0)),
+                "scale": ks.tensors("N", within="(0, inf)"),
+            },
+        ),
+        _decayed_right, _decayed_wrong, {}, {"N": 1},
+    ),
+    "probabilities": Kind(
+        kfuzz.reference(
+            _expected,
+            {"p": ks.tensors("B C", probabilities=-1), "x": ks.tensors("B C")},
+            shape_class="C >= 1",
+        ),
+        _expected_right, _expected_wrong, {}, {"B": 1, "C": 2},
+    ),
+    "lists": Kind(
+        kfuzz.reference(_joined, {"xs": ks.lists(ks.tensors("N"), 3)}),
+        _joined, _joined_wrong, {}, {"N0": 1, "N1": 1, "N2": 1},
+    ),
+    "whole": Kind(
+        kfuzz.reference(
+            _counted,
+            {"x": ks.tensors("N"), "k": ks.tensors("N", dtype="int64")},
+            outputs=("next", "positive"),
+        ),
+        _counted, _counted_wrong, {}, {"N": 1},
+    ),
+    "state": Kind(
+        kfuzz.reference(
+            _stepped,
+            {"x": ks.tensors("N"), "state": ks.tensors("N", dtype="float32")},
+            outputs=("y", "state", "total"),
+            results={"state": "float32", "total": "float32"},
+        ),
+        _stepped_right, _stepped_wrong, {"inplace": ("state",)}, {"N": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cases_keep_the_domain_and_a_right_kernel_conforms(kind: str) -> None:
+    tried = KINDS[kind]
+    kernel = tried.bound(tried.right, f"right_{kind}")
+    runner = InProcess(kernel, budget="interpret")
+    decided = 0
+    for case in drawn(kernel, 100, budget="interpret"):
+        assert kernel.operator.admits(case, kernel.declaration)
+        assert decode(Case, encode(case)) == case
+        assert all(in_domain(runner.pin(case), name) for name in case.tensors)
+        report = runner.evaluator.judge(case, Depth.SEARCH)
+        assert report.failure is None, (report.failure, case)
+        decided += "conforms" in {str(v) for v in report.verdicts.values()}
+    assert decided > 80
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrong_kernel_is_found_and_its_minimum_is_a_valid_case(kind: str) -> None:
+    tried = KINDS[kind]
+    kernel = tried.bound(tried.wrong, f"wrong_{kind}")
+    runner = InProcess(kernel, budget="interpret")
+    failing = first_failing(runner, drawn(kernel, 60, budget="interpret"))
+    assert failing is not None
+    least = taken_to_minimum(runner, *failing).case
+    assert kernel.operator.admits(least, kernel.declaration)
+    assert all(in_domain(least, name) for name in least.tensors)
+    assert {axis: least.dims[axis] for axis in least.dims} == {
+        axis: n for axis, n in tried.least.items() if axis in least.dims
+    }
+
+
+def test_the_page_is_followed() -> None:
+    source = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)[0]
+    assert len(source.splitlines()) <= 60  # one screen
+    for broken in (False, True):
+        text = source
+        if broken:  # a decay of another sequence than its own
+            text = text.replace("decay[t].float()", "decay[t - starts[live]].float()")
+            assert text != source
+        names: dict[str, Any] = {"__name__": f"page_{broken}"}
+        exec(compile(text, str(PAGE), "exec"), names)
+        kernel = names["my_decayed_sums"]
+        runner = InProcess(kernel, budget="interpret")
+        cases = drawn(kernel, 30, budget="interpret")
+        assert (first_failing(runner, cases) is not None) is broken
+
+
+# Relations and offsets shrink together ---------------------------------------------
+
+
+def test_a_dimension_alone_in_an_equality_is_computed() -> None:
+    operator = kfuzz.reference(
+        lambda x, w: x * w[: x.shape[0]].sum(),
+        {"x": ks.tensors("E"), "w": ks.tensors("H D"), "g": ks.tensors("C")},
+        name="related",
+        shape_class="E == H * D and C % 4 == 0 and 2 <= D and D <= 8",
+    )
+    kernel = kfuzz.kernel(operator, name="related")(lambda x, w, g: x)
+    cases = drawn(kernel, 60, budget="interpret")
+    for case in cases:
+        assert case.dims["E"] == case.dims["H"] * case.dims["D"]
+        assert case.dims["C"] % 4 == 0
+        assert 2 <= case.dims["D"] <= 8
+    assert len({tuple(case.dims.values()) for case in cases}) > 10
+
+
+def test_integers_bound_indices_and_name_sizes() -> None:
+    def counts(expert: Tensor, x: Tensor, *, experts: int, tokens: int) -> Tensor:
+        made = torch.zeros(experts, dtype=x.dtype)
+        return made.index_add(0, expert, x) + tokens
+
+    operator = kfuzz.reference(
+        counts,
+        {
+            "expert": ks.indices("T", below="experts", rising=True),
+            "x": ks.tensors("T"),
+            "experts": ks.scalar(8, (1, 3)),
+            "tokens": ks.size("T"),
+        },
+    )
+    seen = set()
+
+    def same(expert: Tensor, x: Tensor, experts: int, tokens: int) -> Tensor:
+        assert (tokens == len(x) and not len(x)) or int(expert.max()) < experts
+        seen.add(experts)
+        made = torch.zeros(experts).index_add(0, expert.long(), x.float())
+        return (made + tokens).to(x.dtype)
+
+    kernel = kfuzz.kernel(operator, name="counts")(same)
+    runner = InProcess(kernel, budget="interpret")
+    assert first_failing(runner, drawn(kernel, 40, budget="interpret")) is None
+    assert seen == {1, 3, 8}
+
+
+def test_offsets_have_empty_parts_and_reach_the_whole() -> None:
+    tried = KINDS["offsets"]
+    kernel = tried.bound(tried.right, "offsets_drawn")
+    empty = 0
+    for case in drawn(kernel, 60, budget="interpret"):
+        cu = logical_values(case, "cu", HOST)
+        assert (int(cu[0]), int(cu[-1])) == (0, case.dims["T"])
+        assert bool((cu.diff() >= 0).all())
+        empty += bool((cu.diff() == 0).any())
+    assert empty > 10
+
+
+# What is judged ---------------------------------------------------------------------
+
+
+def posed(**tensors: Tensor) -> Problem:
+    single = {name: x[None] for name, x in tensors.items()}
+    fmt = FORMATS["float32"]
+    return Problem(single, {}, fmt, fmt, Declaration())
+
+
+def misses(operator: Operator, y: Tensor, **tensors: Tensor) -> list[bool]:
+    accepted = accept(operator, posed(**tensors))
+    made = compare_members({"y": y[None]}, accepted)["y"]
+    found: list[bool] = made.missed[0].tolist()
+    return found
+
+
+def doubles(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def test_at_an_exact_kink_only_what_the_reference_gives_is_right() -> None:
+    slope = kfuzz.reference(lambda p, q: 0.5 * (p - q).sign(), name="slope")
+    p, q = doubles(1, 2, 3), doubles(1, 1, 4)
+    assert misses(slope, torch.tensor([0.0, 0.5, -0.5]), p=p, q=q) == [False] * 3
+    assert misses(slope, torch.tensor([0.25, 0.25, -0.25]), p=p, q=q) == [True] * 3
+    # An argument that rounds may have either sign.
+    third = kfuzz.reference(lambda x: (x / 3 * 3 - x).sign(), name="third")
+    assert misses(third, torch.tensor([1.0]), x=doubles(0.7)) == [False]
+
+
+def test_a_nan_of_the_references_own_making_is_not_decided() -> None:
+    lerp = kfuzz.reference(lambda a, b, w: a * (1 - w) + b * w, name="mixed")
+    a, b, w = doubles(1, 1, 1), doubles(float("inf"), 1, float("nan")), doubles(0, 0, 0)
+    plain = torch.tensor([1.0, 1.0, 1.0])
+    assert misses(lerp, plain, a=a, b=b, w=w) == [False, False, True]
+    strict = kfuzz.kernel(lerp, name="strict", nonfinite="propagate")(torch.lerp)
+    assert misses(strict.operator, plain, a=a, b=b, w=w) == [True, False, True]
+
+
+def test_a_loop_over_time_writes_no_more_than_it_says() -> None:
+    def scan(x: Tensor) -> Tensor:
+        y, h = torch.empty_like(x), torch.zeros_like(x[0])
+        places = torch.arange(len(x))
+        for t in range(len(x)):
+            h = 0.5 * h + x[t]
+            y[places[t : t + 1]] = h
+        return y
+
+    x = torch.randn(20, 3, dtype=torch.float64)
+    made = accept(kfuzz.reference(scan), posed(x=x))["y"]
+    assert not bool(made.undecidable.any())
+    assert bool(((made.high - made.low)[0, 1:] > 0).all())
+    h, rows = torch.zeros(3), []
+    for row in x.float():
+        h = 0.5 * h + row
+        rows.append(h)
+    assert not any(map(any, misses(kfuzz.reference(scan), torch.stack(rows), x=x)))
+
+
+# Errors -----------------------------------------------------------------------------
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (
+            lambda: kfuzz.reference(_same, {"x": ks.tensors("N", within=(1, 0))}),
+            "x: no float32 number is in",
+        ),
+        (
+            lambda: kfuzz.reference(_same, {"x": ks.tensors("N", within=(1e39, None))}),
+            "x: no float32 number is in",
+        ),
+        (
+            lambda: kfuzz.reference(
+                _same, {"x": ks.tensors("N")}, shape_class="N == K * 2"
+            ),
+            "names 'K'",
+        ),
+        (
+            lambda: kfuzz.reference(
+                _same, {"x": ks.tensors("N"), "n": ks.longest("x")}
+            ),
+            "'n'|n: 'x' is no parameter of offsets",
+        ),
+        (
+            lambda: kfuzz.reference(
+                _same, {"x": ks.tensors("N"), "i": ks.indices("K", below="V")}
+            ),
+            "i: below='V' is no dimension",
+        ),
+        (
+            lambda: kfuzz.reference(
+                _same, {"x": ks.tensors("N")}, results={"z": "int8"}
+            ),
+            "'z' is no output",
+        ),
+        (
+            lambda: kfuzz.reference(
+                _same, {"x": ks.tensors("N"), "mode": ks.scalar("a")}
+            ),
+            "a scalar 'mode'",
+        ),
+        (lambda: kfuzz.reference(_same, {}), "nothing for 'x'"),
+        (lambda: ks.tensors("N", within=3), "within=3 is no interval"),
+        (lambda: ks.masks("N", kind="causal"), "two named dimensions"),
+        (lambda: ks.offsets("B S", of="T"), "offsets have one dimension"),
+    ],
+)
+def test_what_is_impossible_is_refused_by_name(
+    make: Callable[[], Any], match: str
+) -> None:
+    with pytest.raises(BindingError, match=match):
+        make()
+
+
+def test_a_reference_of_another_type_than_declared_is_refused_by_name() -> None:
+    operator = kfuzz.reference(
+        lambda x: x > 0, {"x": ks.tensors("N")}, name="flags", outputs=("y",),
+        results={"y": "float32"},
+    )  # fmt: skip
+    with pytest.raises(
+        BindingError, match="integers for 'y', which is declared float32"
+    ):
+        accept(operator, posed(x=doubles(1)))
