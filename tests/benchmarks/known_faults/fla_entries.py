@@ -101,7 +101,6 @@ FLA: Final = (
         Fault.UNMASKED,
         "With more processors than rows, tiles of the backward reach beyond their "
         "program's rows: gradients of weight and bias count rows twice.",
-        "it needs many processors; the interpreter has one",
     ),
     _entry(
         "relu-squared-tail",
