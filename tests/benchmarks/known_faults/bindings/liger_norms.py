@@ -20,7 +20,8 @@ def _layer_norm(
     return normed
 
 
-kfuzz.kernel(ops.layer_norm, shape_class=ROWS, name="layer_norm", gradients=True)(
+# In 16 bits releases before 0.6.1 have another fault.
+kfuzz.kernel(ops.layer_norm, shape_class=ROWS, dtypes=("float32",), name="layer_norm")(
     _layer_norm
 )
 # Where a block is full, so that nothing else shows.
