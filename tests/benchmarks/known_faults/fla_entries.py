@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.benchmarks.known_faults.entry import Entry, Fault
+from tests.benchmarks.known_faults.entry import Entry, Fault, Further
 
 _REPOSITORY: Final = "https://github.com/fla-org/flash-linear-attention"
 _ISSUE: Final = f"{_REPOSITORY}/issues/"
@@ -20,6 +20,7 @@ def _entry(
     fault: Fault,
     shows: str,
     needs_gpu: str = "",
+    further: tuple[Further, ...] = (),
 ) -> Entry:
     return Entry(
         f"fla-{name}",
@@ -32,10 +33,21 @@ def _entry(
         fault,
         shows,
         needs_gpu,
+        further,
     )
 
 
 _STRIDES: Final = (f"{_ISSUE}759", f"{_PULL}765")
+_ONE_DIMENSION: Final = (
+    Further(
+        "K-VAL-01",
+        "value",
+        "y",
+        True,
+        "`_is_inner_contiguous` takes every tensor of one dimension for contiguous: a "
+        "stepped vector is still read as if it were, up to 0.6.0.",
+    ),
+)
 
 FLA: Final = (
     _entry(
@@ -46,6 +58,7 @@ FLA: Final = (
         _STRIDES,
         Fault.STRIDE,
         "A view is read as if it were contiguous.",
+        further=_ONE_DIMENSION,
     ),
     _entry(
         "sigmoid-strides",
@@ -55,6 +68,7 @@ FLA: Final = (
         _STRIDES,
         Fault.STRIDE,
         "A view is read as if it were contiguous.",
+        further=_ONE_DIMENSION,
     ),
     _entry(
         "swiglu-strides",
@@ -64,6 +78,7 @@ FLA: Final = (
         _STRIDES,
         Fault.STRIDE,
         "Gate and up are read as if they had the same strides.",
+        further=_ONE_DIMENSION,
     ),
     _entry(
         "bias-gelu-gradient",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.benchmarks.known_faults.entry import Entry, Fault
+from tests.benchmarks.known_faults.entry import Entry, Fault, Further
 
 _ISSUE: Final = "https://github.com/linkedin/Liger-Kernel/issues/"
 _PULL: Final = "https://github.com/linkedin/Liger-Kernel/pull/"
@@ -18,6 +18,7 @@ def _entry(
     fault: Fault,
     shows: str,
     needs_gpu: str = "",
+    further: tuple[Further, ...] = (),
 ) -> Entry:
     return Entry(
         f"liger-{name}",
@@ -29,6 +30,7 @@ def _entry(
         fault,
         shows,
         needs_gpu,
+        further,
     )
 
 
@@ -147,6 +149,17 @@ LIGER: Final = (
         (f"{_PULL}477",),
         Fault.IGNORED,
         "Every item of a batch is turned by the angles of the first.",
+        further=(
+            Further(
+                "C-ORD-02",
+                "race",
+                "y",
+                True,
+                "The row size is taken from the stride of the sequence, which is "
+                "arbitrary where a sequence has one token: programs of several items "
+                "then write the same row.",
+            ),
+        ),
     ),
     _entry(
         "mrope-positions-by-item",
@@ -237,7 +250,7 @@ LIGER: Final = (
         "losses.py::kl_div_with_batchmean.backward",
         (f"{_ISSUE}259", f"{_PULL}262"),
         Fault.GRADIENT,
-        "The gradient is not divided by the batch, and is written over the input.",
+        "The gradient is written over the input, which the caller still has.",
     ),
     _entry(
         "kl-div-zero-target",

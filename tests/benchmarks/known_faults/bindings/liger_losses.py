@@ -1,5 +1,7 @@
 """Losses of Liger-Kernel, each bound to what torch computes.
 
+Fused losses are float32 whatever the data; the data's format is asked for here.
+
 A loss is a sum in the data's format. Targets are positive where a binding takes their
 absolute values, which is exact.
 """
@@ -138,7 +140,7 @@ def fused_linear_cross_entropy_none(
             label_smoothing=0.0,
             reduction="none",
         )
-    )
+    ).to(x.dtype)
 
 
 @kfuzz.kernel(linear_loss_with_bias, intermediates="output", out_of_bounds="undefined")
@@ -155,7 +157,7 @@ def fused_linear_cross_entropy_bias(
             target=target,
             bias=bias,
         )
-    )
+    ).to(x.dtype)
 
 
 def _kl_div(
