@@ -124,6 +124,7 @@ def _search(
         command += ["--seed", str(options.seed), "--format", "json", "--quiet"]
         command += ["--corpus", str(place / "corpus")]
         command += ["--max-findings", str(limit)] if limit else []
+        command += ["--max-cases", str(options.cases)] if options.cases else []
         began = time.monotonic()
         with (place / "out").open("wb") as out, (place / "err").open("wb") as err:
             process = subprocess.Popen(
@@ -246,6 +247,7 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--device", default="interpret", choices=("cuda", "interpret"))
     add("--seconds", type=float, default=60.0, help="for each version of an entry")
+    add("--cases", type=int, help="cases at most, where a machine is busy")
     add("--seed", type=int, default=1)
     add("--only", default="*", metavar="PATTERN", help="names of entries")
     add("--at-once", type=int, default=1, help="entries measured side by side")

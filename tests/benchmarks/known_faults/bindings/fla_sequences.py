@@ -90,7 +90,7 @@ convolution = kfuzz.Operator(
         "state": ks.tensors("B D W"),
     },
     oracle=_convolved,
-    shape_class="W == 4 and B >= 1 and T >= 1 and D >= 1 and T <= 80 and D <= 64",
+    shape_class="W == 4 and B >= 1 and T >= 1 and D >= 1 and T <= 12 and D <= 16",
 )
 convolution_with_state = kfuzz.Operator(
     "causal_convolution_with_state",
@@ -104,7 +104,7 @@ convolution_with_state = kfuzz.Operator(
         _final_state(x, state),
     ),
     outputs=("y", "final"),
-    shape_class="W == 4 and B >= 1 and T >= 1 and D >= 1 and T <= 80 and D <= 64",
+    shape_class="W == 4 and B >= 1 and T >= 1 and D >= 1 and T <= 12 and D <= 16",
 )
 convolution_step = kfuzz.Operator(
     "causal_convolution_step",
@@ -114,7 +114,7 @@ convolution_step = kfuzz.Operator(
         "state": ks.tensors("B D W"),
     },
     oracle=_convolved,
-    shape_class="W == 4 and T == 1 and B >= 1 and D >= 1 and D <= 64",
+    shape_class="W == 4 and T == 1 and B >= 1 and D >= 1 and D <= 16",
 )
 padded_rotary = kfuzz.Operator(
     "padded_rotary",  # rows before a sequence begins are 0
