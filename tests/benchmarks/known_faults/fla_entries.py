@@ -217,6 +217,15 @@ FLA: Final = (
         (f"{_PULL}423",),
         Fault.UNMASKED,
         "A negative offset reads before the tables of cos and sin.",
+        further=(
+            Further(
+                "K-MEM-02",
+                "unwritten",
+                "y",
+                True,
+                "Rows of left padding are never written, up to 0.5.1 (pull request 967).",
+            ),
+        ),
     ),
     _entry(
         "rotary-padding-unwritten",

@@ -220,7 +220,7 @@ LIGER: Final = (
         "fused-linear-without-gradient",
         ("0.6.3", "0.6.4"),
         "ops.fused_linear_cross_entropy.LigerFusedLinearCrossEntropyFunction",
-        "losses.py::fused_linear_cross_entropy_bias",
+        "losses.py::fused_linear_cross_entropy_none",
         (f"{_ISSUE}930", f"{_PULL}931"),
         Fault.RAISES,
         "A call without gradients raises UnboundLocalError.",

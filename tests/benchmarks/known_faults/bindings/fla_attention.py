@@ -51,7 +51,12 @@ def _decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return packed.squeeze(0)
 
 
-kfuzz.kernel(decoding, dtypes=("float32",), name="attention_decoding")(_decode)
 kfuzz.kernel(
-    decoding_of_wide_values, dtypes=("float32",), name="attention_decoding_wide"
+    decoding, dtypes=("float32",), nonfinite="undefined", name="attention_decoding"
+)(_decode)
+kfuzz.kernel(
+    decoding_of_wide_values,
+    dtypes=("float32",),
+    nonfinite="undefined",
+    name="attention_decoding_wide",
 )(_decode)

@@ -109,7 +109,7 @@ normalised_attention = kfuzz.Operator(
 )
 
 
-@kfuzz.kernel(delta_rule, dtypes=("float32",))
+@kfuzz.kernel(delta_rule, dtypes=("float32",), nonfinite="undefined")
 def gated_delta_rule_without_gate(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor
 ) -> torch.Tensor:
@@ -126,7 +126,7 @@ def gated_delta_rule_without_gate(
     return result
 
 
-@kfuzz.kernel(gated_delta_rule_by_key, dtypes=("float32",))
+@kfuzz.kernel(gated_delta_rule_by_key, dtypes=("float32",), nonfinite="undefined")
 def kda(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -146,7 +146,9 @@ def kda(
     return result
 
 
-@kfuzz.kernel(decayed_attention, dtypes=("float32",), gradients=("q", "g"))
+@kfuzz.kernel(
+    decayed_attention, dtypes=("float32",), nonfinite="undefined", gradients=("q", "g")
+)
 def simple_gla(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -162,7 +164,9 @@ def simple_gla(
     return o, state
 
 
-@kfuzz.kernel(normalised_attention, dtypes=("float32",), gradients=("k",))
+@kfuzz.kernel(
+    normalised_attention, dtypes=("float32",), nonfinite="undefined", gradients=("k",)
+)
 def normalised_linear_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> torch.Tensor:
