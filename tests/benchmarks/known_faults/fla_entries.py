@@ -223,7 +223,7 @@ FLA: Final = (
                 "unwritten",
                 "y",
                 True,
-                "Rows of left padding are never written, up to 0.5.1 (pull request 967).",
+                "Rows of left padding are never written, up to 0.5.1: see #967.",
             ),
         ),
     ),
