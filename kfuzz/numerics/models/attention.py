@@ -427,14 +427,15 @@ def _weighted(
     policy = problem.declaration.masked_row
     nothing = {"zero": FINITE, "nan": NAN, "either": FINITE | NAN}[policy]
     admitted = torch.where(void, nothing, admitted).to(torch.uint8)
+    reference = torch.where(void, math.nan if policy == "nan" else 0.0, reference)
     if policy == "nan":
         # Where there is no key, and nothing masked, a sum of nothing is 0.
         none = scores.outside.all(-1, keepdim=True) & void
         admitted = torch.where(none, FINITE | NAN, admitted).to(torch.uint8)
-    empty = math.nan if policy == "nan" else 0.0
+        reference = torch.where(none, 0.0, reference)
     made = around(
         problem,
-        torch.where(void, empty, reference),
+        reference,
         torch.where(void, 0.0, error),
         classes=admitted,
         ambiguous=classes.ambiguous,
