@@ -143,7 +143,7 @@ class Binder(Protocol):
 
 
 def kernel(
-    operator: Operator,
+    operator: Operator | str,
     *,
     name: str | None = None,
     gradients: bool | Sequence[str] = False,
@@ -156,7 +156,9 @@ def kernel(
     torch.library and the forms of `kfuzz.targets` can be bound like functions.
 
     Args:
-        operator: the operator that the implementation computes.
+        operator: the operator that the implementation computes; or the name of an
+            overload of torch's, "aten::softmax.int". A function is then called as
+            torch's dispatcher calls it; it may lack scalars.
         name: the kernel's name; the function's own by default.
         gradients: also bind `<name>.backward`, the gradients of the implementation by
             autograd. A tuple names the arguments; True means every argument in which
@@ -173,6 +175,13 @@ def kernel(
         BindingError: if a claim is unknown or impossible for the operator, if the
             signatures do not match, or if the module already binds the name.
     """
+    overload = None
+    if isinstance(operator, str):
+        from kfuzz.contracts.aten.overloads import find
+
+        overload = find(operator)
+        operator = overload.operator
+        claims = cast("Any", {**overload.claims, **claims})
     if not isinstance(operator, Operator):
         raise BindingError(
             f"kfuzz.kernel was given {operator!r:.60}, not an operator",
@@ -183,6 +192,10 @@ def kernel(
 
     def bind(given: Any) -> BoundKernel:
         module = caller.f_globals.get("__name__", "__main__")
+        if overload is not None:
+            from kfuzz.contracts.aten.binding import form
+
+            given = form(overload, given, registered=False)
         bound = fit(
             operator,
             given,

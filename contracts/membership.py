@@ -17,6 +17,7 @@ from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.models.elementwise import Elementwise
 
 _OWN: Final = (
+    "kfuzz.contracts.aten.",
     "kfuzz.contracts.operators.",
     "kfuzz.contracts.gradients.bounds",
     "kfuzz.contracts.gradients.rules.reductions",

@@ -17,6 +17,7 @@ from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.cli.values import FRESH
 from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, Exited
+from kfuzz.core.finding import ATEN
 from kfuzz.engine.config import RunConfig
 
 if TYPE_CHECKING:  # it loads the contracts
@@ -45,7 +46,7 @@ def run(**given: Any) -> int:
         settings.__getitem__,
         project.root,
         project.corpus,
-        targets=project.targets(settings["targets"]),
+        targets=_targets(given["targets"], settings, project),
         started=started,
         keep_inputs=settings["seed"] == FRESH,
     )
@@ -54,6 +55,19 @@ def run(**given: Any) -> int:
     with report_stream() as out:
         _search(config, settings, project, outcome, repeat, out)
     return outcome.code()
+
+
+def _targets(
+    given: list[str] | None, settings: Effective, project: Project
+) -> tuple[str, ...]:
+    """Return the targets, packages of --aten among them.
+
+    Those of the project are meant where the command line names neither.
+    """
+    packages = tuple(f"{ATEN}{name}" for name in settings["aten"])
+    if packages and not given:
+        return packages
+    return (*project.targets(settings["targets"]), *packages)
 
 
 def _search(

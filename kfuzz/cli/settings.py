@@ -132,6 +132,15 @@ SETTINGS: Final[dict[str, Setting]] = {
             option=(),
         ),
         Setting(
+            "aten",
+            values.MODULES,
+            "A package that overrides torch's operators: search every overload that it "
+            "implements, by registrations while it is imported or by a table of its "
+            "own. Repeatable.",
+            (),
+            repeated=True,
+        ),
+        Setting(
             "max-time",
             values.DURATION,
             "For the whole run, from the first case on; start-up is not counted: 90, "

@@ -332,5 +332,9 @@ GLOBS: Final = Kind(
     partial(_texts, what="globs", fix='write ["C-PRC-*", "K-MEM-01"]'),
     "GLOB", list[str], _words,
 )  # fmt: skip
+MODULES: Final = Kind(
+    partial(_texts, what="modules", fix='write ["package.module"]'),
+    "PACKAGE", list[str], _words,
+)  # fmt: skip
 TARGETS: Final = Kind(_targets, "TARGET", list[str], _words)
 REPORT: Final = Kind(_reports, "KIND=FILE[,…]", list[str], _words)

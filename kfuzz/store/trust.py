@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from kfuzz.core.finding import Finding, Mark, Target
+from kfuzz.core.finding import ATEN, Finding, Mark, Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Signature
 
@@ -16,7 +16,8 @@ def unsafe_reference(finding: Finding) -> tuple[str, str] | None:
         return "target.file", (
             f"{target.file!r:.80} leads outside the project; it must be relative"
         )
-    parts = target.module.split(".") if target.module else []
+    module = target.module.removeprefix(ATEN)
+    parts = module.split(".") if target.module else []
     if not all(part.isidentifier() for part in parts):
         return "target.module", f"{target.module!r:.80} is not a dotted module name"
     mark = finding.mark or Mark("")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kfuzz.core.finding import Target
+from kfuzz.core.finding import ATEN, Target
 
 # What binds kernels, by its last name: kfuzz.kernel(…), kfuzz.monitor(…).
 _BINDERS: Final = frozenset({"kernel", "monitor"})
@@ -34,6 +34,7 @@ def home_of(target: Target, root: Path) -> Path | None:
 
 def file_of_module(module: str, root: Path) -> Path | None:
     """Return a module's file, where it or its path is known; packages stay unloaded."""
+    module = module.removeprefix(ATEN)
     known = getattr(sys.modules.get(module), "__file__", None)
     if known:
         return Path(known).resolve()

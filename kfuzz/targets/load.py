@@ -1,7 +1,8 @@
 """Finding kernels: from a target on the command line to bound kernels.
 
 TARGET is path.py, path.py::name, a folder, package.module or
-package.module:name; never a shell string.
+package.module:name; never a shell string. aten::package.module stands for the overloads
+of torch's operators that a module implements.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from kfuzz.core.errors import (
     UsageError,
     suggestion,
 )
-from kfuzz.core.finding import Target, short_hash
+from kfuzz.core.finding import ATEN, Target, short_hash
 from kfuzz.execution.calls.compiling import import_compiler
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.processes.serving import uncollected
@@ -45,7 +46,8 @@ class Source:
 
     Attributes:
         file: absolute path; None where the target is a dotted module.
-        module: dotted name; "" where the target is a file.
+        module: dotted name, behind "aten::" where the overloads are meant that it
+            implements; "" where the target is a file.
         only: kernel names selected; empty means all.
     """
 
@@ -132,7 +134,8 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
     Raises:
         UsageError: if the path or module does not exist.
     """
-    text, colons, name = target.partition("::")
+    prefix = ATEN if target.startswith(ATEN) else ""
+    text, colons, name = target.removeprefix(prefix).partition("::")
     if not text or (colons and not name):
         raise UsageError(
             "the target lacks a part" if target else "the target is empty",
@@ -142,6 +145,8 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
         )
     only = (name,) if name else ()
     path = (base or Path.cwd()) / text
+    if prefix:
+        return [_module_source(text, target, prefix)]
     if path.is_file():
         return [Source(file=path.resolve(), only=only)]
     if path.is_dir():
@@ -156,7 +161,16 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
         near = [p.name for p in parent.glob("*.py")] if parent.is_dir() else []
         fix = suggestion(path.name, near) if near else "check the path"
         raise UsageError("no such file or folder", where=text, fix=fix)
-    module, _, name = target.partition(":")
+    return [_module_source(target, target)]
+
+
+def _module_source(text: str, target: str, prefix: str = "") -> Source:
+    """Return the source of package.module or package.module:kernel.
+
+    Raises:
+        UsageError: if it is neither.
+    """
+    module, _, name = text.partition(":")
     if not all(part.isidentifier() for part in module.split(".")):
         raise UsageError(
             "neither a path nor a module",
@@ -164,7 +178,7 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
             fix="give path.py, path.py::kernel, a folder, package.module or "
             "package.module:kernel",
         )
-    return [Source(module=module, only=(name,) if name else ())]
+    return Source(module=f"{prefix}{module}", only=(name,) if name else ())
 
 
 def resolve_one(target: str, name: str, *, base: Path | None = None) -> Source:
@@ -194,12 +208,12 @@ def load(source: Source, *, root: Path) -> list[LoadedKernel]:
         BindingError: if the import raises, or a kernel does not fit.
         NothingToRunError: if a name was asked for that the source lacks.
     """
-    module = _import_file(source.file) if source.file else _import_name(source.module)
-    bound = REGISTRY.get(module.__name__, [])
+    name = _imported(source)
+    bound = REGISTRY.get(name, [])
     where = str(source.file or source.module)
     if source.only:
         names = [b.name for b in bound]
-        monitored = MONITORED.get(module.__name__, [])
+        monitored = MONITORED.get(name, [])
         bound = [*bound, *(b for b in monitored if b.name not in names)]
         names = [b.name for b in bound]
         for wanted in source.only:
@@ -212,6 +226,18 @@ def load(source: Source, *, root: Path) -> list[LoadedKernel]:
     if any(_is_custom_op(b) for b in bound):
         import_compiler()
     return [LoadedKernel(b, target_of(source, b, root), source) for b in bound]
+
+
+def _imported(source: Source) -> str:
+    """Import a source; return the name under which its kernels are registered."""
+    if source.file is not None:
+        return _import_file(source.file).__name__
+    if source.module.startswith(ATEN):
+        # With it comes torch, which a command line does without.
+        from kfuzz.targets.overrides import bind_overrides
+
+        return bind_overrides(source.module.removeprefix(ATEN), _import_name)
+    return _import_name(source.module).__name__
 
 
 def _is_custom_op(bound: BoundKernel) -> bool:

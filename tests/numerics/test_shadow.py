@@ -219,13 +219,15 @@ def test_a_number_in_error_that_becomes_a_branch_decides_nothing() -> None:
 
 def test_an_operator_without_a_rule_is_named_and_leaves_its_results_undecided() -> None:
     def f(x: Tensor) -> Tensor:
-        return torch.cat([torch.i0(x[:1]), x[1:] * 2])
+        return torch.cat([torch.special.bessel_j0(x[:1]), x[1:] * 2])
 
     made = accepted(f, A)
-    assert made.unknown == ("aten.i0",)
+    assert made.unknown == ("aten.special_bessel_j0",)
     assert made.undecidable[0].tolist() == [True, False, False]
     # Its infinities are unknown, too.
-    assert accepted(lambda x: torch.lgamma(x) + 1, f32(0.0, 1.0)).undecidable.all()
+    assert accepted(
+        lambda x: torch.special.bessel_y0(x) + 1, f32(0.0, 1.0)
+    ).undecidable.all()
     assert accepted(lambda x: x * 2, A).unknown == ()
 
 

@@ -17,7 +17,7 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.finding import Finding, Target
+from kfuzz.core.finding import ATEN, Finding, Target
 from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
 from kfuzz.core.verdict import Kind
 from kfuzz.execution.device.backends import named
@@ -150,6 +150,13 @@ def _home(finding: Finding, target: str) -> Target:
         source = resolve_one(target, home.name)
         file = "" if source.file is None else os.path.relpath(source.file)
         return Target(file, source.only[0], source.module)
+    if home.module.startswith(ATEN):
+        raise KfuzzError(
+            "no script calls an overload that a package registers as it is imported",
+            where=finding.id,
+            fix=f"kfuzz replay {finding.id}; or bind the function in a file, "
+            f'kfuzz.kernel("{ATEN}{home.name}")(function), and name it: --target',
+        )
     if not home.file and not home.module:
         raise KfuzzError(
             "the finding's kernel has no importable home, or one outside the project",

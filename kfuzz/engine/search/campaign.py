@@ -83,6 +83,7 @@ from kfuzz.execution.processes import Child
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
+from kfuzz.targets.overrides import UNJUDGED
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -119,6 +120,10 @@ def run(
             be obeyed.
     """
     loaded = load_all(config.targets, root=config.root)
+    for module, names in UNJUDGED.items():
+        if names and module in {k.source.module for k in loaded}:
+            told = f"not judged, the table lacks them: {', '.join(names)}"
+            yield Notice(module, told)
     yield from run_kernels(config, loaded, stop=stop, guides=guides)
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from kfuzz.numerics.shadow.shade import NoRule, composite
+from kfuzz.numerics.shadow.shade import NoRule, Widened, composite
 
 # Chains of one line. At thresholds NaN stays.
 CHAINS: Final[dict[str, Callable[..., Any]]] = {
@@ -32,14 +32,28 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
     "mish": lambda x: x * functional.softplus(x).tanh(),
     "hardswish": lambda x: x * (x + 3).clamp(0, 6) / 6,
     "hardsigmoid": lambda x: (x + 3).clamp(0, 6) / 6,
-    "lerp": lambda a, b, weight: a + weight * (b - a),
-    "addcmul": lambda x, a, b, *, value=1: x + value * (a * b),
-    "addcdiv": lambda x, a, b, *, value=1: x + value * (a / b),
+    "addcmul": lambda x, a, b, *, value=1: _in_any_order(
+        x + value * (a * b), value * a, value * b
+    ),
+    "addcdiv": lambda x, a, b, *, value=1: _in_any_order(
+        x + value * (a / b), value * a
+    ),
     "masked_fill": lambda x, mask, value: torch.where(mask, value, x),
-    "logaddexp": lambda a, b: torch.maximum(a, b) + (-(a - b).abs()).exp().log1p(),
     # Squared differences: each, their mean or their sum.
     "mse_loss": lambda a, b, reduction=1: _reduced((a - b) * (a - b), reduction),
 }
+
+
+def _in_any_order(made: Tensor, *factors: Tensor) -> Widened:
+    """Return a result on whose way other factors may be multiplied first."""
+    reach = torch.zeros_like(made)
+    for x in factors:
+        size = torch.where(torch.isfinite(x), x.abs(), 0.0)
+        reach = torch.maximum(reach, size.expand(made.shape))
+    none = torch.zeros_like(made)
+    return Widened(made, none, none, reach)
+
+
 for _name, _chain in CHAINS.items():
     composite(_name)(_chain)
 
@@ -141,7 +155,10 @@ def bce_with_logits(
     """(1 - y) x + log(1 + exp(-x)), stable."""
     if pos_weight is not None:
         raise NoRule("aten.binary_cross_entropy_with_logits")
-    made = x.clamp(min=0) - x * y + (-x.abs()).exp().log1p()
+    tail = (-x.abs()).exp().log1p()
+    made = x.clamp(min=0) - x * y + tail
+    # At an infinity torch's own form has other terms that cancel.
+    made = torch.where(x.isinf(), (1 - y) * x + (-x).clamp(min=0), made)
     return _reduced(made if weight is None else made * weight, reduction)
 
 

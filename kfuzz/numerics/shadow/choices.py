@@ -48,7 +48,7 @@ def _compare(call: Call) -> Outcome:
     return _verdict(call.out, doubt | torch.isinf(error), limited)
 
 
-@rule("isnan", "isinf", "isfinite", "signbit")
+@rule("isnan", "isinf", "isfinite", "signbit", "isposinf", "isneginf")
 def _class(call: Call) -> Outcome:
     a = call.operand("self")
     doubt = torch.isinf(a.error)
@@ -83,7 +83,8 @@ def _logic(call: Call) -> Outcome:
 def _some(call: Call) -> Outcome:
     a, out = call.operand("self"), call.out
     doubt = (a.error > 0).any().expand(out.shape)
-    return _verdict(out, doubt, a.shade.limited.amax().expand(out.shape))
+    limited = (a.shade.limited > 0).any().to(torch.float64)
+    return _verdict(out, doubt, limited.expand(out.shape))
 
 
 @rule("where")

@@ -104,11 +104,15 @@ def _sum(call: Call, out: Tensor, a: Operand, b: Operand) -> Outcome:
     made = call.steps.rounded(out, error, halves)
     if scale == 1 and not terms:
         made = call.steps.exact(made, (out == 0) & (a.error == 0) & (b.error == 0))
+    # The product may leave the range that the sum keeps.
+    size = torch.where(torch.isfinite(b.value), scale * b.value.abs(), 0.0)
+    beyond = (size > call.steps.limit).to(torch.float64)
     signs = a.shade.nonnegative and b.shade.nonnegative and alpha >= 0
     plus = call.name.endswith(".add")
     # An infinite operand decides the class whatever the other's error is.
     return finished(
-        out, made, known(a, b), any_of(a.read(call.steps), b.read(call.steps)),
+        out, made, known(a, b),
+        any_of(a.read(call.steps), b.read(call.steps), beyond),
         nonnegative=signs and plus, terms=terms + 1 if terms else 0,
     )  # fmt: skip
 
@@ -144,6 +148,8 @@ def _vanishing(x: Operand, steps: Steps) -> Tensor:
 def _mul(call: Call) -> Outcome:
     a, b, steps = call.operand("self"), call.operand("other"), call.steps
     error = a.value.abs() * b.error + b.value.abs() * a.error + a.error * b.error
+    if call.out.dtype is torch.bool:
+        return finished(call.out, error, True, any_of(a.shade.limited, b.shade.limited))
     exact = a.is_power_of_two or b.is_power_of_two
     made = steps.rounded(call.out, error, 0.0 if exact else 1.0)
     none = (_nothing(a) | _nothing(b)) & known(a, b)
@@ -215,6 +221,7 @@ class Function:
         halves: its budget in halves of a unit in the last place.
         fast: the same for the fast approximation; None where there is none.
         domain: least argument; None where it has all numbers.
+        top: greatest argument; None where it has all numbers above the least.
         positive: whether its values are not below 0.
         flushes: whether subnormal results may vanish whatever is declared: no vendor's
             fast path of exp2 keeps them.
@@ -228,6 +235,7 @@ class Function:
     halves: float
     fast: float | None = None
     domain: float | None = None
+    top: float | None = None
     positive: bool = False
     flushes: bool = False
     level: bool = True
@@ -269,6 +277,12 @@ FUNCTIONS: Final = {
     "cosh": Function(torch.cosh, OTHER_ERROR, positive=True),
     "asinh": Function(torch.asinh, OTHER_ERROR),
     "atan": Function(torch.atan, SIN_ERROR, level=False),
+    # Documented to 2, 2, 4, 3 ulp; erfinv to 2.
+    "acos": Function(torch.acos, SIN_ERROR, domain=-1.0, top=1.0, positive=True),
+    "asin": Function(torch.asin, SIN_ERROR, domain=-1.0, top=1.0),
+    "acosh": Function(torch.acosh, OTHER_ERROR, domain=1.0, positive=True),
+    "atanh": Function(torch.atanh, OTHER_ERROR, domain=-1.0, top=1.0),
+    "erfinv": Function(torch.erfinv, OTHER_ERROR, domain=-1.0, top=1.0),
 }  # fmt: skip
 
 
@@ -284,6 +298,10 @@ def mapped(call: Call, made: Function) -> Outcome:
             # Some kernel may hold a number outside and rightly give NaN.
             outside = (low < made.domain) & (a.value >= made.domain) & (a.error > 0)
             limited = any_of(limited, outside.to(torch.float64))
+    if made.top is not None:
+        outside = (high > made.top) & (a.value <= made.top) & (a.error > 0)
+        limited = any_of(limited, outside.to(torch.float64))
+        high = torch.where(a.value <= made.top, high.clamp(max=made.top), high)
     error = torch.maximum((made.f(high) - out).abs(), (made.f(seen) - out).abs())
     error = torch.where(a.error == 0, torch.zeros_like(error), error)
     halves, absolute = made.halves, 0.0
@@ -343,7 +361,7 @@ def _neg(call: Call) -> Outcome:
     )
 
 
-@rule("floor", "ceil", "trunc", "round", "sign")
+@rule("floor", "ceil", "trunc", "round", "sign", "sgn")
 def _steps(call: Call) -> Outcome:
     """Monotone functions with jumps: a doubt about the side is an error of the jump."""
     a = call.operand("self")

@@ -14,9 +14,11 @@ from kfuzz.numerics.float64 import KeepFloat64
 from kfuzz.numerics.formats import FORMATS, Format
 from kfuzz.numerics.shadow import (  # noqa: F401  (they register their rules)
     activations,
+    chains,
     choices,
     composites,
     elementwise,
+    functions,
     moves,
     pooling,
     products,
@@ -270,7 +272,7 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
         name = str(func.overloadpacket)
         named = _named(func, args, kwargs)
         targets = [named[m] for m in mutated]
-        plain = _functional(func)
+        plain = functional(func)
         if plain is not None and torch.Tag.inplace_view in func.tags:
             # Another shape for the same elements.
             moved = self.__torch_dispatch__(plain, types, args, kwargs)
@@ -365,7 +367,7 @@ def _is_view(func: Any) -> bool:
 
 
 @cache
-def _functional(func: Any) -> Any:
+def functional(func: Any) -> Any:
     """Return the operator that gives what another one writes; None if there is none.
 
     `add_` and `add.out` are `add`.

@@ -181,7 +181,16 @@ def _addmm(call: Call) -> Outcome:
     a, b, c = call.operand(names[0]), call.operand(names[1]), call.operand("self")
     if beta == 0:
         c = call.operand_of(0.0)
-    return _product(call, _scaled(call, a, alpha), b, _scaled(call, c, beta))
+    made = _product(call, _scaled(call, a, alpha), b, _scaled(call, c, beta))
+    if alpha == 1:
+        return made
+    # Kernels scale the product too, which may leave the range that the result keeps.
+    out, (shade,) = made
+    (plain,) = _product(call, a, b, None)[1]
+    assert shade is not None
+    assert plain is not None
+    limited = any_of(shade.limited, plain.limited)
+    return out, (replace(shade, limited=limited),)
 
 
 def _scaled(call: Call, x: Operand, scale: float) -> Operand:
@@ -233,6 +242,6 @@ def _convolution(call: Call) -> Outcome:
     error = torch.where(wild > 0, float("inf"), error)
     positive, negative = (magnitude + value) / 2, (magnitude - value) / 2
     beyond = can_overflow(positive, negative, max(terms, 1), steps.acc)
-    reach = conv(a.read(steps), torch.ones_like(y)) + w.read(steps).amax()
+    reach = conv(a.read(steps), torch.ones_like(y)) + (w.read(steps) > 0).any()
     limited = any_of(beyond.to(torch.float64), (reach > 0).to(torch.float64))
     return finished(value, error, True, limited, terms=terms)

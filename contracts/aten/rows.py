@@ -1,0 +1,174 @@
+"""Rows of the table: what is said of an overload beyond its schema.
+
+A row names the overload and what its tensors look like. Everything else comes from the
+schema: names, order and kinds of the arguments, defaults, and usual values of scalars
+by their names (`USUAL`). Rows are plain data; no torch is needed to read them.
+"""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from kfuzz.core.errors import BindingError
+
+
+class Judged(Enum):
+    """How the results of an overload are judged."""
+
+    SHADOW = "running-error shadow of torch's own overload in float64"
+    EXACT = "bit for bit against torch's own overload: elements are only moved"
+    SUITE = "the error model of an operator of the suite"
+
+
+class Special(Enum):
+    """Values of a row that are no constants."""
+
+    AXIS = "an axis of the first tensor, of either sign"
+
+
+AXIS: Final = Special.AXIS
+
+Tensors = str | tuple[str, ...] | None
+"""What one tensor argument looks like.
+
+Names of dimensions as of `kfuzz.strategies.tensors`, "* N". In front "bool:" for a
+mask, "int64:" and the like for another dtype, "below V:" for indices below a dimension,
+"[0, 1]:" for an interval of values, "weight:", "bias:", "variance:" for a role; "?"
+behind for an optional tensor. A tuple is a list of tensors; None leaves an optional
+argument out.
+"""
+
+# What scalars of a name are mostly given, the default first. An argument that is none
+# of these, has no default and no value in its row is an error.
+USUAL: Final[Mapping[str, Any]] = {
+    "alpha": (1, 2, -0.5),
+    "beta": (1, 0, 0.5),
+    "descending": (False, True),
+    "dim": AXIS,
+    "exponent": (2, 3, 0.5, -1, 0, 1, 1.5, -2),
+    "keepdim": (False, True),
+    "largest": (True, False),
+    "other": (0.75, -1.5, 2, 0, 1),
+    "reduction": (1, 2, 0),
+    "value": (1, 0.5, -2),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is said of one overload.
+
+    Attributes:
+        name: as torch writes it, without "aten::": "add.Tensor", "relu".
+        judged: how its results are judged.
+        tensors: of each tensor argument, in order; the last one holds for those that
+            follow, and every tensor is "*" where none is given.
+        scalars: values of other arguments by name. A tuple is what is drawn, the
+            default first; `AXIS` an axis; anything else a constant. Text stands for
+            sizes and for lists: "A,-1" is [size of dimension A, -1].
+        suite: the operator of the suite that it is, if any; then `tensors` is empty and
+            `scalars` maps arguments to the operator's parameters.
+        outputs: names of the results that are judged; those of the schema by default.
+        integers: which of them hold integers.
+        shape_class: what sizes and integer scalars must satisfy.
+        ranks: ranks of "*" tensors; by default those from 0, from 1 with an axis.
+        wraps: whether negative indices count from the end: what is out of bounds is
+            not judged.
+        may_alias: whether results may be, or share the memory of, an argument though
+            the schema does not say so.
+    """
+
+    name: str
+    judged: Judged
+    tensors: tuple[Tensors, ...] = ()
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    suite: str = ""
+    outputs: tuple[str, ...] = ()
+    integers: tuple[str, ...] = ()
+    shape_class: str = ""
+    ranks: range | None = None
+    may_alias: bool = False
+    wraps: bool = False
+
+
+ROWS: Final[dict[str, Row]] = {}
+"""Every row by name."""
+
+
+def _enter(row: Row) -> None:
+    if row.name in ROWS:
+        raise BindingError(f"the table has two rows for {row.name}")
+    ROWS[row.name] = row
+
+
+_FIELDS: Final = ("shape_class", "ranks", "may_alias", "wraps")
+
+
+def _made(
+    names: str, judged: Judged, tensors: tuple[Tensors, ...], said: dict[str, Any]
+) -> None:
+    more: dict[str, Any] = {
+        k: _words(said.pop(k)) for k in ("outputs", "integers") if k in said
+    }
+    more |= {k: said.pop(k) for k in _FIELDS if k in said}
+    for name in names.split():
+        _enter(Row(name, judged, tensors, said, **more))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def shadowed(names: str, /, *tensors: Tensors, **said: Any) -> None:
+    """Enter overloads that the running-error shadow judges.
+
+    Args:
+        names: of the overloads, separated by spaces.
+        tensors: see `Row`, as of all arguments.
+        said: `outputs`, `integers` (names in one text), `shape_class`, `ranks`, and
+            scalars by name.
+    """
+    _made(names, Judged.SHADOW, tensors, said)
+
+
+def moved(names: str, /, *tensors: Tensors, **said: Any) -> None:
+    """Enter overloads that only move elements; arguments as of `shadowed`."""
+    _made(names, Judged.EXACT, tensors, said)
+
+
+def suite(names: str, operator: str, arguments: str, /, **said: Any) -> None:
+    """Enter overloads that an operator of the suite describes.
+
+    Args:
+        names: of the overloads.
+        operator: of the suite.
+        arguments: of the schema, each with the operator's parameter or a constant:
+            "self=x dim reduction=1"; a name alone stands for both.
+        said: `outputs`, the number of results judged being theirs, and scalars
+            that the operator lacks, as of `shadowed`. Where one has not its
+            default, the shadow judges.
+    """
+    taken: dict[str, Any] = {}
+    for word in arguments.split():
+        name, _, value = word.partition("=")
+        taken[name] = _literal(value or name)
+    outputs = _words(said.pop("outputs", ""))
+    for name in names.split():
+        scalars = {**taken, **said}
+        _enter(Row(name, Judged.SUITE, (), scalars, operator, outputs))
+
+
+@dataclass(frozen=True)
+class Named:
+    """A parameter of the suite's operator, or a list of them and of sizes, by name."""
+
+    text: str
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return Named(text)

@@ -1,0 +1,225 @@
+"""Torch's own CPU kernels, by the names of their overloads: what is decided and found.
+
+    python -m tests.benchmarks.aten                      # 300 cases of every overload
+    python -m tests.benchmarks.aten --cases 50 --only 'add*' 'softmax.int'
+
+Judges batches of ten items, each structure drawn as a search draws it, in processes
+that take overloads in turn; what an item shows is judged again as a case of its own.
+Prints a table: overload, cases, structures, cases in which a value was decided, cases
+outside the domain of torch's own overload, rejected ones, failing ones, and findings.
+Exits with 1 on a finding that `aten_listed.py` does not list with its reason, or where
+no value was decided.
+"""
+
+import argparse
+import fnmatch
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+CASES: Final = 300
+ITEMS: Final = 10
+ELEMENTS: Final = 1 << 10
+# Failing cases of one overload whose class is told, at a dozen calls each.
+EXPLAINED: Final = 4
+MODULE: Final = "tests.benchmarks.aten"
+ROOT: Final = Path(__file__).resolve().parents[2]
+VALUES: Final = ("K-VAL-01", "C-CMP-03", "C-PRC-01", "C-PRC-02", "C-EXC-01")
+COLUMNS: Final = (
+    "cases", "structures", "decided", "outside", "rejected", "failing"
+)  # fmt: skip
+
+
+def searched(
+    name: str, cases: int, given: Callable[..., Any] | None = None
+) -> dict[str, Any]:
+    """Judge cases of one overload in this process.
+
+    Args:
+        name: of the overload.
+        cases: how many.
+        given: the implementation; torch's own by default.
+
+    Returns:
+        Counts, findings (class, kind, output and data type with a message) and errors.
+    """
+    import torch
+
+    from kfuzz.contracts.aten.binding import bound
+    from kfuzz.contracts.aten.schemas import overload
+    from kfuzz.contracts.classes import CLASSES
+    from kfuzz.core.budget import Depth, SizeBudget
+    from kfuzz.core.recipe import Case
+    from kfuzz.core.verdict import CaseReport, Verdict
+    from kfuzz.engine.search.case_drawing import groups_of, search_round, strategy_of
+    from kfuzz.evaluation.evaluator import Evaluator, setting_of
+    from kfuzz.evaluation.prefilter import Prefilter, member_case
+    from tests.benchmarks.aten_listed import claims_of
+
+    began = time.monotonic()
+    kernel = bound(name, given or overload(name), name=name, **claims_of(name))
+    budget = SizeBudget(ELEMENTS, ELEMENTS)
+    classes = frozenset(CLASSES) - {"C-ORD-03", "C-CMP-02"}
+    evaluator = Evaluator(kernel, setting_of("cpu", budget, classes))
+    prefilter = Prefilter(kernel, torch.device("cpu"), classes)
+    groups = groups_of(kernel)
+    counts: Counter[str] = Counter()
+    findings: dict[str, str] = {}
+    errors: dict[str, str] = {}
+
+    def alone(case: Case) -> None:
+        """Judge one case by itself."""
+        counts["cases"] += 1
+        report = evaluator.judge(case, Depth.BASE)
+        if report.failure is not None and counts["failing"] < EXPLAINED:
+            report = evaluator.judge(case, Depth.FULL)
+        if (found := report.failure) is not None:
+            counts["failing"] += 1
+            key = f"{found.contract} {found.kind} {found.output} {case.data.dtype}"
+            findings.setdefault(key, f"{found.message} | {_described(case)}")
+        values = [report.verdicts.get(c) for c in VALUES]
+        counts["decided"] += Verdict.CONFORMS in values or Verdict.VIOLATES in values
+        counts["rejected"] += report.refusal is not None
+        counts["outside"] += bool(report.oracle_raised)
+        if why := report.error or report.unsupported:
+            errors.setdefault("error", why)
+
+    def take(case: Case) -> CaseReport | None:
+        if counts["cases"] >= cases:
+            return None
+        counts["structures"] += 1
+        items = min(ITEMS, cases - counts["cases"])
+        batch = groups.burst(case, items, counts["structures"])
+        screened = prefilter.screen(batch)
+        if screened.unsupported or screened.lost or screened.error:
+            alone(case)
+            return None
+        counts["cases"] += screened.passed
+        open_ones = max(screened.undecided.values(), default=0)
+        counts["decided"] += screened.passed - open_ones
+        for suspect in screened.suspects:
+            alone(member_case(kernel, batch, suspect.member))
+        return None
+
+    strategy = strategy_of(kernel, budget)
+    if strategy is None:
+        errors["error"] = "no case can be drawn"
+    # What cannot be batched counts one case.
+    while strategy is not None and counts["cases"] < cases:
+        before = counts["structures"]
+        search_round(strategy, take, cases=cases // ITEMS + 1, seed_value=7 + before)
+        if counts["structures"] == before or time.monotonic() - began > 600:
+            break
+    seconds = round(time.monotonic() - began, 1)
+    return {
+        "name": name, **counts, "findings": findings, "errors": errors,
+        "seconds": seconds,
+    }  # fmt: skip
+
+
+def _described(case: Any) -> str:
+    tensors = [
+        f"{n}: {s.dtype}{list(s.shape)} {s.fill.family if s.fill else ''}"
+        f"{' strided' if s.strides else ''}{' plants' if s.plants else ''}"
+        for n, s in case.tensors.items()
+    ]
+    scalars = [f"{n}={v!r}" for n, v in case.scalars.items()]
+    return "; ".join([*tensors, *scalars])
+
+
+def _row(made: dict[str, Any]) -> str:
+    text = " | ".join(str(made.get(k, 0)) for k in COLUMNS)
+    found = "; ".join(made["findings"]) or "; ".join(made["errors"].values()) or "-"
+    return f"| {made['name']} | {text} | {found} |"
+
+
+def _slice(names: Sequence[str], cases: int) -> None:
+    """Judge overloads in this process; print a line of JSON for each."""
+    import torch
+
+    torch.set_num_threads(1)
+    for name in names:
+        try:
+            made = searched(name, cases)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            made = {"name": name, "findings": {}, "errors": {"error": why}}
+        print(json.dumps(made), flush=True)
+
+
+def _in_processes(
+    names: list[str], cases: int, done: Callable[[dict[str, Any]], None]
+) -> None:
+    """Judge overloads in a process, and the rest in another one where it dies."""
+    left = list(names)
+    while left:
+        command = [
+            sys.executable, "-m", MODULE, "--cases", str(cases), "--slice",
+            " ".join(left),
+        ]  # fmt: skip
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        assert process.stdout is not None
+        for line in process.stdout:
+            result = json.loads(line)
+            left.remove(result["name"])
+            done(result)
+        if process.wait() and left:
+            died = {f"K-LIV-01 crash {process.returncode}": ""}
+            done({"name": left.pop(0), "findings": died, "errors": {}})
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the benchmark; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--only", nargs="*", default=["*"])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", help="write counts and messages to this file")
+    parser.add_argument("--verbose", action="store_true", help="print messages too")
+    parser.add_argument("--slice", help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    if options.slice:
+        _slice(options.slice.split(), options.cases)
+        return 0
+    from kfuzz.contracts.aten.overloads import names
+    from tests.benchmarks.aten_listed import unlisted
+
+    globs = options.only
+    wanted = [n for n in names() if any(fnmatch.fnmatchcase(n, g) for g in globs)]
+    print(f"| overload | {' | '.join(COLUMNS)} | findings |")
+    print("|---" * (len(COLUMNS) + 2) + "|")
+    every: list[dict[str, Any]] = []
+
+    def done(result: dict[str, Any]) -> None:
+        every.append(result)
+        print(_row(result), flush=True)
+        if options.verbose:
+            for key, text in result["findings"].items():
+                print(f"    {key}: {text}")
+        if options.json:
+            Path(options.json).write_text(json.dumps(every, indent=1))
+
+    parts = [wanted[i :: options.jobs] for i in range(options.jobs)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(lambda p: _in_processes(p, options.cases, done), parts))
+    bad = {r["name"]: unlisted(r["name"], r["findings"]) for r in every}
+    empty = [r["name"] for r in every if not r.get("decided")]
+    total = sum(r.get("cases", 0) for r in every)
+    decided = sum(r.get("decided", 0) for r in every)
+    print(f"{len(every)} overloads, {total} cases, a value decided in {decided}")
+    for name, keys in bad.items():
+        for key in keys:
+            print(f"not listed: {name}: {key}")
+    if empty:
+        print(f"nothing decided: {', '.join(empty)}")
+    return int(bool(empty) or any(bad.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
