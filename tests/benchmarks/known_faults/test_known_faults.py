@@ -1,0 +1,190 @@
+"""The table of known faults is complete, and the rule of detection holds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.known_faults import run, wheels
+from tests.benchmarks.known_faults.decide import Found, Outcome, Ran, decide, tally
+from tests.benchmarks.known_faults.entry import (
+    BINDINGS,
+    Entry,
+    Fault,
+    Further,
+    problems,
+)
+from tests.benchmarks.known_faults.table import ENTRIES
+
+ENTRY = Entry(
+    "example",
+    "example-kernels",
+    "0.1.0",
+    "0.2.0",
+    "example.softmax",
+    "liger_norms.py::layer_norm",
+    ("https://github.com/example/kernels/pull/1",),
+    Fault.TAIL,
+    "A sum takes in padding.",
+)
+TAIL = Found("C-CMP-03", "value", "y", "y[0] is wrong", 3)
+READ = Found("K-MEM-01", "load", "x", "read past the end", 2)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_entry_is_complete(entry: Entry) -> None:
+    assert problems(entry) == []
+
+
+def test_there_are_at_least_forty_entries_of_two_packages_and_ten_kinds() -> None:
+    names = [entry.name for entry in ENTRIES]
+    assert len(set(names)) == len(names) >= 40
+    assert {e.package for e in ENTRIES} >= {"liger-kernel", "fla-core"}
+    assert len({e.fault for e in ENTRIES}) >= 10
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"faulty": "main"}, "no version"),
+        ({"faulty": "0.10.0"}, "no later"),
+        ({"threads": ()}, "no public thread"),
+        ({"threads": ("https://example.org/1",)}, "is no thread"),
+        ({"shows": "wrong"}, "no sentence"),
+        ({"binding": "nowhere.py::softmax"}, "no file nowhere.py"),
+        ({"binding": "liger_norms.py::softmax"}, "binds no softmax"),
+        ({"further": (Further("K-VAL-01", "value", "y", True, ""),)}, "no argument"),
+    ],
+)
+def test_an_incomplete_entry_is_named(change: dict[str, object], said: str) -> None:
+    assert problems(ENTRY) == []
+    (found,) = problems(Entry(**{**ENTRY.__dict__, **change}))
+    assert said in found
+
+
+def test_bindings_import_no_library_before_a_kernel_is_called() -> None:
+    files = sorted(p.stem for p in BINDINGS.glob("*.py") if p.stem != "__init__")
+    code = "\n".join(
+        [
+            "import importlib, sys",
+            f"for file in {files}:",
+            "    importlib.import_module("
+            "f'tests.benchmarks.known_faults.bindings.{file}')",
+            "libraries = {m.partition('.')[0] for m in sys.modules}",
+            "print(sorted(libraries & {'fla', 'liger_kernel', 'einops'}))",
+        ]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=run.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_finding_that_the_fixed_version_lacks_detects() -> None:
+    decided = decide(ENTRY, Ran((TAIL, READ), 20), Ran((READ,), 90))
+    assert decided.outcome is Outcome.DETECTED
+    assert decided.shown == (TAIL,)
+    assert decided.unexamined == (READ,)
+
+
+def test_the_same_finding_on_both_versions_detects_nothing() -> None:
+    decided = decide(ENTRY, Ran((READ,), 20), Ran((READ,), 90))
+    assert decided.outcome is Outcome.MISSED
+
+
+def test_another_output_is_another_signature() -> None:
+    other = Found("C-CMP-03", "value", "rstd")
+    decided = decide(ENTRY, Ran((TAIL,), 20), Ran((other,), 90))
+    assert decided.outcome is Outcome.DETECTED
+
+
+@pytest.mark.parametrize(
+    ("faulty", "fixed", "side"),
+    [
+        (Ran(error="no module"), Ran((), 90), "faulty"),
+        (Ran((TAIL,), 20), Ran(error="no module"), "fixed"),
+        (Ran((TAIL,), 20), Ran((), 0), "fixed"),
+        (Ran((), 0), Ran((), 90), "faulty"),
+    ],
+)
+def test_silence_of_a_run_without_cases_proves_nothing(
+    faulty: Ran, fixed: Ran, side: str
+) -> None:
+    decided = decide(ENTRY, faulty, fixed)
+    assert decided.outcome is Outcome.NOT_RUN
+    assert decided.reason.startswith(side)
+
+
+def test_what_was_examined_is_told_from_false_alarms() -> None:
+    further = (
+        Further("K-MEM-01", "load", "x", True, "it reads past the end here too"),
+        Further("K-VAL-01", "value", "y", False, "the bound was too narrow"),
+    )
+    entry = Entry(**{**ENTRY.__dict__, "further": further})
+    alarm, new = Found("K-VAL-01", "value", "y"), Found("K-MEM-02", "stale", "y")
+    decided = decide(entry, Ran((TAIL,), 20), Ran((READ, alarm, new), 90))
+    assert decided.false_alarms == (alarm,)
+    assert decided.unexamined == (new,)
+    assert "1 false alarms; 1 findings" in tally([decided])
+
+
+def test_the_search_of_the_faulty_version_goes_on_after_a_known_finding() -> None:
+    asked: list[tuple[str, int | None]] = []
+
+    def search(version: str, limit: int | None) -> Ran:
+        asked.append((version, limit))
+        if version == ENTRY.fixed:
+            return Ran((READ,), 90)
+        return Ran((READ,), 5) if limit else Ran((READ, TAIL), 80)
+
+    decided, faulty, _ = run.compare(ENTRY, search)
+    assert asked == [("0.2.0", None), ("0.1.0", 1), ("0.1.0", None)]
+    assert decided.outcome is Outcome.DETECTED
+    assert faulty.cases == 80
+
+
+def test_the_tally_counts_runnable_entries_alone() -> None:
+    detected = decide(ENTRY, Ran((TAIL,), 20), Ran((), 90))
+    missed = decide(ENTRY, Ran((), 20), Ran((), 90))
+    lost = decide(ENTRY, Ran(error="no wheel"), Ran((), 90))
+    told = tally([detected, missed, lost])
+    assert told.startswith("1 of 2 runnable entries detected (50 %); 1 not runnable")
+
+
+def test_a_row_names_what_was_found_and_what_is_to_be_examined() -> None:
+    faulty, fixed = Ran((TAIL,), 20, 30.0, 12.0), Ran((READ,), 90, 60.0)
+    text = run.table([(ENTRY, decide(ENTRY, faulty, fixed), faulty, fixed)])
+    row = text.splitlines()[2]
+    for cell in ("C-CMP-03 y", "12", "20", "3", "90", "K-MEM-01 x (to examine)"):
+        assert f" {cell} " in row
+
+
+def test_a_document_is_read_with_the_signatures_of_its_corpus(tmp_path: Path) -> None:
+    folder = tmp_path / "layer_norm" / "C-CMP-03-0a1b2c3d"
+    folder.mkdir(parents=True)
+    stored = {"signature": {"output": "y"}, "state": "confirmed"}
+    (folder / "finding.json").write_text(json.dumps(stored))
+    finding = {
+        "contract": "C-CMP-03", "kind": "value", "state": "confirmed",
+        "path": f"corpus/layer_norm/{folder.name}", "message": "y[0] is wrong",
+        "input_elements": 3,
+    }  # fmt: skip
+    flaky = {**finding, "state": "flaky"}
+    kernels = [{"decided": 20, "findings": [finding, flaky]}]
+    ran = run._read({"kernels": kernels}, tmp_path, 30.0, 12.0)
+    assert ran == Ran((TAIL,), 20, 30.0, 12.0)
+
+
+def test_a_wheel_that_pip_cannot_install_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(wheels.WheelError, match=r"example==1\.0: pip failed"):
+        wheels.install(tmp_path, "example", "1.0")
+    assert not (tmp_path / "example-1.0").exists()

@@ -1,0 +1,54 @@
+"""Released wheels, each in a folder of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+# What the packages import beside torch and triton, for all versions the same.
+SHARED: Final = ("einops==0.8.1",)
+
+
+class WheelError(Exception):
+    """A wheel cannot be installed."""
+
+
+def cache() -> Path:
+    """Return the folder in which wheels are kept from run to run."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "kfuzz" / "known_faults"
+
+
+def install(folder: Path, package: str, version: str) -> Path:
+    """Return the folder of one version, installed with pip unless it is there.
+
+    Raises:
+        WheelError: if pip cannot install it; with the last line that it printed.
+    """
+    return _install(folder / f"{package}-{version}", f"{package}=={version}")
+
+
+def shared(folder: Path) -> Path:
+    """Return the folder of what all versions import, installed unless it is there.
+
+    Raises:
+        WheelError: if pip cannot install it.
+    """
+    return _install(folder / "shared", *SHARED)
+
+
+def _install(target: Path, *requirements: str) -> Path:
+    if target.is_dir():
+        return target
+    unfinished = target.with_name(f"{target.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile"]
+    command += ["--quiet", "--target", str(unfinished), *requirements]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["pip failed"]
+        raise WheelError(f"{' '.join(requirements)}: {lines[-1]}")
+    unfinished.rename(target)
+    return target
