@@ -21,7 +21,6 @@ from kfuzz.core.dtypes import FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.numerics.domains import fitted, holds
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
@@ -299,6 +298,8 @@ class Operator:
             case: with the shapes of the values.
             values: by argument.
         """
+        from kfuzz.numerics.domains import fitted, holds
+
         made = dict(values)
         for name, x in values.items():
             if domain := self.tensors[name].domain:

@@ -7,8 +7,6 @@ from kfuzz.core.domain import OFFSETS, parsed
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.numerics.domains import has_numbers
-from kfuzz.numerics.formats import FORMATS, WHOLE
 from kfuzz.strategies.parameters import (
     ScalarParameter,
     SizeParameter,
@@ -63,14 +61,14 @@ def check_results(operator: "Operator") -> None:
         if name not in operator.outputs:
             fix = suggestion(name, operator.outputs)
             raise BindingError(f"{name!r} is no output", where=where, fix=fix)
-        known = [d for d in DTYPES if d in (*FORMATS, *WHOLE)]
-        if dtype not in known:
+        if dtype not in DTYPES:
             raise BindingError(
                 f"{name}: unknown dtype {dtype!r}",
                 where=where,
-                fix=suggestion(dtype, known),
+                fix=suggestion(dtype, DTYPES),
             )
-    whole = [n for n, d in made.items() if d in WHOLE and n not in operator.integers]
+    whole = [n for n, d in made.items() if DTYPES[d].kind != "float"]
+    whole = [n for n in whole if n not in operator.integers]
     object.__setattr__(operator, "results", MappingProxyType(made))
     object.__setattr__(operator, "integers", (*operator.integers, *whole))
 
@@ -110,6 +108,10 @@ def _check_domain(operator: "Operator", name: str, tensor: TensorParameter) -> N
         return
     if tensor.kind == "bool":
         raise BindingError(f"{name}: within= is for numbers", where=where)
+    if any(number in domain.interval for number in (0.0, 1.0)):
+        return  # a number of every data type; torch, which knows the others, waits
+    from kfuzz.numerics.domains import has_numbers
+
     for dtype in dtypes:
         if domain.interval.is_empty or not has_numbers(domain.interval, dtype):
             raise BindingError(

@@ -56,6 +56,12 @@ class Interval:
         ends = f"{self.low!r}, {self.high!r}"
         return f"{'(' if self.above else '['}{ends}{')' if self.below else ']'}"
 
+    def __contains__(self, number: float) -> bool:
+        """Whether a number lies in it."""
+        above = number > self.low if self.above else number >= self.low
+        below = number < self.high if self.below else number <= self.high
+        return above and below
+
     @property
     def is_empty(self) -> bool:
         """Whether no number lies in it."""

@@ -51,6 +51,7 @@ COLUMN: Final = 9
 
 _OF_GPUS: Final = re.compile(r"cuda|hip\b|rocm|gpu|device", re.IGNORECASE)
 # What C-CMP-03 says of shapes.
+_NO_CAUSE: Final = "no dependence found on data type, layout, shape or magnitude"
 _AT_POWERS: Final = "passes at power-of-two shapes"
 _RUNS: Final = re.compile(r"(\d+ of \d+) fresh processes")
 
@@ -115,7 +116,7 @@ FEATURES: Final = {
     Feature.NAN: "NaN in the input",
     Feature.INF: "infinity in the input",
     Feature.SUBNORMAL: "subnormal numbers in the input",
-    Feature.MAGNITUDE: "very large or very small values",
+    Feature.MAGNITUDE: "the magnitude of the values, or their spread",
 }
 """What a failure needs, as its cause is printed."""
 
@@ -446,7 +447,7 @@ def _cause(found: str, explanation: Explanation | None, case: Case) -> list[str]
     lines = [needs, found, *explanation.lines]
     if not explanation.complete:
         lines.append("the time limit ended the analysis")
-    return [line for line in lines if line]
+    return [line for line in lines if line] or [_NO_CAUSE]
 
 
 def _errors(finding: Finding) -> tuple[tuple[str, ErrorMap], ...]:

@@ -5,6 +5,7 @@ package.module:name; never a shell string. aten::package.module stands for the o
 of torch's operators that a module implements.
 """
 
+import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -335,8 +336,11 @@ def _import_file(path: Path) -> ModuleType:
     try:
         with _told_of_exits(), uncollected():
             spec.loader.exec_module(module)
-    except KfuzzError:
+    except KfuzzError as error:
         _forget(name)
+        if str(path) not in error.where:  # of a call that the file makes
+            made = f"{path}{_line_in(error, str(path))}"
+            error.where = f"{made}: {error.where}" if error.where else made
         raise
     except (Exception, SystemExit) as error:
         _forget(name)
@@ -402,17 +406,25 @@ def _forget(name: str) -> None:
 
 
 def _import_failure(error: BaseException, where: str) -> BindingError:
-    trace = error.__traceback__
-    line = ""
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == where:
-            line = f":{trace.tb_lineno}"
-        trace = trace.tb_next
+    near: list[str] = []
+    if isinstance(error, AttributeError) and isinstance(error.name, str):
+        near = difflib.get_close_matches(error.name, dir(error.obj), n=1)
+    way_out = "kfuzz imports a target as Python does; make it import cleanly"
     return BindingError(
         f"importing it raises {type(error).__name__}: {error}",
-        where=f"{where}{line}",
-        fix="kfuzz imports a target as Python does; make it import cleanly",
+        where=f"{where}{_line_in(error, where)}",
+        fix=f"did you mean {near[0]!r}?" if near else way_out,
     )
+
+
+def _line_in(error: BaseException, file: str) -> str:
+    """Return ":12" for the innermost line of a file that an exception came through."""
+    line, trace = "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
 
 
 def _shown(where: str, root: Path) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kfuzz.app import main
+from kfuzz.check import checking
 from kfuzz.cli.exit_codes import ExitCode
 from tests.e2e.conftest import project as project
 from tests.e2e.project import HEADER, Project
@@ -48,6 +49,8 @@ def checked(
     """Return what checks a file in this process, which has torch already."""
     monkeypatch.chdir(project.folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    # What a slow machine leaves out is no matter of these tests.
+    monkeypatch.setattr(checking, "SECONDS", 300.0)
 
     def run(text: str, *words: str) -> tuple[int, str, str]:
         project.write("kernels.py", text)

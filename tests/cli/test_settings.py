@@ -269,7 +269,9 @@ def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
 
 
 def test_every_setting_reaches_the_engine_or_the_command_line_alone() -> None:
-    of_the_command_line = {"profile", "fail-on", "report", "format", "quiet", "verbose"}
+    of_the_command_line = {
+        "profile", "fail-on", "report", "format", "quiet", "verbose", "aten",
+    }  # fmt: skip
     assert {k for k, s in SETTINGS.items() if not s.for_engine} == of_the_command_line
     filled = {s.name for s in SETTINGS.values()}
     unfilled = {f.name for c in (RunConfig, Budget) for f in fields(c)} - filled

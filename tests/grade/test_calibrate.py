@@ -100,7 +100,7 @@ def test_an_impostor_that_nothing_refuses_fails_and_is_named() -> None:
     assert calibration(RIGHT, WRONG, refused).is_sound
     made = calibration(RIGHT, WRONG, zeros)
     assert not made.is_sound
-    assert any("zeros: not refused in 9 cases" in line for line in lines(made))
+    assert any("zeros: not rejected in 9 cases" in line for line in lines(made))
 
 
 def test_the_document_is_read_back_and_states_the_budget() -> None:

@@ -70,7 +70,7 @@ def _told(failure: Failure | None) -> str:
 def _needs(finding: Finding | None) -> str:
     if finding is None or finding.explanation is None:
         return ""
-    other = [t for t in finding.explanation.lines if t.startswith("the cause differs")]
+    other = [t for t in finding.explanation.lines if t.startswith("shrinking changed")]
     return ", ".join([*finding.explanation.features, *(["says so"] if other else [])])
 
 

@@ -360,8 +360,8 @@ def _other_cause(runner: Runner, finding: Finding, deadline: float) -> tuple[str
     if (before.contract, before.cause) == (now.contract, now.cause):
         return ()
     return (
-        f"the cause differs: as first found {_caused(before)}; the minimum "
-        f"{_caused(now)}",
+        f"shrinking changed the failure: it was found as {_caused(before)}, and the "
+        f"smallest input shows {_caused(now)}",
     )
 
 
