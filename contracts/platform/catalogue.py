@@ -9,17 +9,12 @@ from kfuzz.contracts.operator import Operator
 # Each enters its kernels.
 from kfuzz.contracts.platform import (  # noqa: F401
     attention,
-    convolutions,
     indexing,
-    losses,
     normalisation,
     pointwise,
     products,
     quantization,
-    recurrent,
     reductions,
-    routing,
-    training,
 )
 from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import IMPLEMENTATIONS, excuses, joined

@@ -10,7 +10,6 @@ from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.evaluation.calling import as_argument
 from kfuzz.execution.calls.tuners import choosing
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.numerics.domains import fitted
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # The plain functional test: torch.allclose, rtol = atol, five inputs.
@@ -39,12 +38,10 @@ def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
         for p, shape in zip(parameters, witness.shapes, strict=True)
         for axis, n in zip(p.names, shape[len(shape) - len(p.names) :], strict=True)
     }
-    # Of what integer scalars and dimensions indices stay below.
-    bounds = {n: v for n, v in scalars.items() if type(v) is int} | sizes
     for seed in range(INPUTS):
         random = torch.Generator().manual_seed(seed)
         inputs = [
-            _drawn(p, shape, dtype, bounds, random).to(device)
+            _drawn(p, shape, dtype, sizes, random).to(device)
             for p, shape in zip(parameters, witness.shapes, strict=True)
         ]
         for i, parameter in enumerate(parameters):
@@ -77,22 +74,17 @@ def _drawn(
     parameter: TensorParameter,
     shape: tuple[int, ...],
     dtype: torch.dtype,
-    bounds: Mapping[str, int],
+    sizes: Mapping[str, int],
     random: torch.Generator,
 ) -> Tensor:
     """Return an ordinary argument: normal, uniform where it holds integers."""
     own = getattr(torch, parameter.dtype) if parameter.dtype else dtype
-    bound = 0
     if isinstance(parameter, IndexParameter):
-        bound = bounds[parameter.below]
-        drawn = torch.randint(bound, shape, generator=random)
-    elif parameter.kind == "float":
-        drawn = torch.randn(shape, generator=random).to(own)
-    else:
-        least, most = (0, 1) if own is torch.bool else (-100, 100)
-        drawn = torch.randint(least, most + 1, shape, generator=random)
-        drawn = (drawn.abs() if parameter.kind == "uint" else drawn).to(own)
-    return fitted(drawn, parameter.domain, bound, len(shape))
+        return torch.randint(sizes[parameter.below], shape, generator=random)
+    if parameter.kind == "float":
+        return torch.randn(shape, generator=random).to(own)
+    least, most = (0, 1) if own is torch.bool else (-100, 100)
+    return torch.randint(least, most + 1, shape, generator=random).to(own)
 
 
 def _close(y: Tensor, wanted: Tensor) -> bool:

@@ -51,7 +51,9 @@ def replay_total(results: Sequence[FindingReplayed]) -> str:
     texts = [f"{counts[o]} {o}" for o in ReplayOutcome if counts[o]]
     if known := sum(result.excused for result in results):
         texts.append(f"{known} of them known")
-    return f"{counted(len(results), 'finding')} replayed: {', '.join(texts) or 'none'}"
+    if not results:
+        return "no finding replayed"
+    return f"{counted(len(results), 'finding')} replayed: {', '.join(texts)}"
 
 
 def sanitized_lines(result: Sanitized) -> list[str]:

@@ -21,6 +21,9 @@ _MISS: Final = re.compile(
     r"(?: \((?P<some>\d+) of (?P<all>\d+) elements(?: wrong)?\))?"
 )
 
+# What unwritten memory holds in every other call, `kfuzz.execution.memory.poison`.
+_POISON: Final = 2.0**100
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -52,6 +55,7 @@ def measured(failure: Failure) -> Measured:
         counts.append(f"{found['some']} of {found['all']} elements wrong")
     if found["ratio"]:
         counts.append(f"error {found['ratio']} x tolerance")
+    counts = [*_poison(failure.got), *counts]
     actual = f"{place} = {found['got']}" + (f" ({', '.join(counts)})" if counts else "")
     low, high = found["low"] or found["least"], found["high"] or found["most"]
     expected = found["value"] or found["promise"] or ""
@@ -62,6 +66,11 @@ def measured(failure: Failure) -> Measured:
     more = (found["class"], message[found.end() :].lstrip(" ;,"))
     rest = "; ".join(filter(None, more))
     return Measured(actual, expected, rest)
+
+
+def _poison(got: float | None) -> list[str]:
+    """Say where a number comes from that kfuzz leaves in memory of nobody's."""
+    return ["the finite poison of unwritten memory"] if got == _POISON else []
 
 
 def _of_numbers(failure: Failure, message: str) -> Measured:
@@ -76,6 +85,7 @@ def _of_numbers(failure: Failure, message: str) -> Measured:
         counts.append(f"{failure.elements} elements wrong")
     if failure.ratio is not None:
         counts.append(f"error {failure.ratio:.3g} x tolerance")
+    counts = [*_poison(failure.got), *counts]
     actual = f"{place} = {failure.got:.9g}"
     actual += f" ({', '.join(counts)})" if counts else ""
     expected = f"{failure.expected:.9g}"

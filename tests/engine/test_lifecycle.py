@@ -36,7 +36,12 @@ class Scripted:
         self.hanging, self.fault = False, None
         kernel = SimpleNamespace(
             name="softmax",
-            operator=SimpleNamespace(admits=lambda case, claims: True, inputs={}),
+            operator=SimpleNamespace(
+                admits=lambda case, claims: True,
+                inputs={},
+                settled=lambda sizes, case: sizes,
+                following=lambda case, values: {},
+            ),
             declaration=SimpleNamespace(dtypes=("float32",), alignment=16),
         )
         self.loaded = SimpleNamespace(kernel=kernel)

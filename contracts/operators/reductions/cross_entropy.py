@@ -50,19 +50,6 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     The form (max + log S) - x rounds the sum in brackets besides, 2u |max + log S|,
     and where it is smoothed the mean of x is one: (gamma(C) + 4u) mean|x|.
     """
-    return accept_given(problem)
-
-
-def accept_given(
-    problem: "nm.Problem", doubt: Any = None, overflows: Any = None
-) -> "nm.Acceptance":
-    """Return the same where the logits are results themselves.
-
-    Args:
-        problem: with exact logits.
-        doubt: the error e_j of each; that of log p_i grows by e_i + max_j e_j.
-        overflows: bool, a kernel may hold an infinity or NaN in its place.
-    """
     import torch
 
     x, s = problem.tensors["logits"], problem.number("label_smoothing")
@@ -80,10 +67,6 @@ def accept_given(
     broken = ~(x.amax(-1) < float("inf")) | (x == float("-inf")).all(-1)
     safe = torch.where(broken.unsqueeze(-1), 0.0, x)
     log_p, error, crowded = _log_softmax(problem, safe)
-    if doubt is not None:
-        error = error + doubt + doubt.amax(-1, keepdim=True)
-    if overflows is not None:
-        crowded = crowded | overflows.any(-1)
     masked = log_p == float("-inf")
     size = torch.where(masked, 0.0, log_p).abs()
     loss, e = size.gather(-1, at).squeeze(-1), error.gather(-1, at).squeeze(-1)

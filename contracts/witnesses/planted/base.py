@@ -61,8 +61,7 @@ class Base:
 
         shapes = self.shapes
         if self.operator.name == "attention":
-            # A mask, and sinks.
-            shapes = (*shapes[:3], (shapes[0][2], shapes[1][2]), (shapes[0][1],))
+            shapes = (*shapes[:3], (shapes[0][2], shapes[1][2]))
         return self.having(reference, claims={}, shapes=shapes)
 
 
@@ -119,9 +118,8 @@ def odd(x: Tensor) -> bool:
 
 
 def main(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the first floating argument of more than 8 bits, else of integers."""
-    floats = [x for x in tensors if x.is_floating_point() and x.element_size() > 1]
-    return next(x for x in (*floats, *tensors) if not x.is_floating_point() or floats)
+    """Return the first floating argument of more than 8 bits."""
+    return next(x for x in tensors if x.is_floating_point() and x.element_size() > 1)
 
 
 def editable(outputs: Sequence[Tensor]) -> int | None:
