@@ -269,7 +269,7 @@ def test_a_burst_survives_json():
 @pytest.mark.parametrize(
     ("rest", "words"),
     [
-        ({"members": 0}, "0 members"),
+        ({"members": 0}, "0 items"),
         ({"members": 2, "families": ({"q": "ones"},)}, "'q'"),
         ({"members": 2, "planted": ("q",)}, "'q'"),
     ],
