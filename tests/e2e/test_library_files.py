@@ -1,5 +1,7 @@
 """Files written as released libraries are, which ask for a GPU as they are imported."""
 
+import pytest
+
 from tests.e2e.project import Project
 
 FILE = """
@@ -53,6 +55,7 @@ def wrong(x):
 """
 
 
+@pytest.mark.slow
 def test_their_kernels_are_run_and_judged(project: Project) -> None:
     project.write("library.py", FILE)
     words = ("--device", "interpret", "--contracts", "K-VAL-01", "--max-findings", "1")

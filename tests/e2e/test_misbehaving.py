@@ -85,6 +85,7 @@ ENDING = {
 }
 
 
+@pytest.mark.slow
 def test_a_search_of_those_that_end_at_once(project: Project) -> None:
     """One search, whose parts stand together: it takes long."""
     run = project.run("kernels.py", "--max-time", "120s", cases=30)

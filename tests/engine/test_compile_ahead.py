@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from triton.runtime.driver import driver
 
 from kfuzz.core.budget import Depth, Spending
 from kfuzz.core.codec import decode, encode
@@ -219,6 +220,8 @@ def test_children_of_a_kernel_compile_what_another_one_then_has(
     """Real processes, and real compilations for a device that does nothing."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TRITON_INTERPRET", "0")
+    # The file replaces it in this process, too.
+    monkeypatch.setattr(driver, "_active", driver._active)
     file = tmp_path / "kernels.py"
     file.write_text(KERNEL, encoding="utf-8")
     [loaded] = load_all((str(file),), root=tmp_path)

@@ -25,6 +25,7 @@ from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import COUNTER
+from tests.helpers.tiers import usual
 
 CASES = 40
 # Failing cases whose classes are told apart.
@@ -196,7 +197,9 @@ WRONG: dict[str, tuple[Operator, Callable[..., Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "name", [usual(n, is_usual=n != "bfloat16 sum of squares") for n in WRONG]
+)
 def test_a_wrong_formula_is_no_matter_of_arithmetic(name: str) -> None:
     operator, function, claims = WRONG[name]
     found = failures(operator, function, **claims)
