@@ -75,7 +75,7 @@ def jobs_of(config: RunConfig, backend: Backend, kernels: int) -> int:
     devices = len(backend.devices)
     most = processors()
     if backend.on.has.asynchronous:
-        each = processors() // (_PROCESSORS_EACH * devices)
+        each = most // (_PROCESSORS_EACH * devices)
         most = devices * max(min(each, SHARING), 1)
     wanted = config.jobs or most
     if config.scale is Scale.LARGE:  # the memory of a device is enough for one
