@@ -6,6 +6,18 @@ Each is a file of its own; a line here gives it its name for editors and type ch
 from typing import Final
 
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators.convolutions.causal_conv1d import (
+    causal_conv1d as causal_conv1d,
+)
+from kfuzz.contracts.operators.convolutions.conv1d import conv1d as conv1d
+from kfuzz.contracts.operators.convolutions.conv2d import conv2d as conv2d
+from kfuzz.contracts.operators.convolutions.conv3d import conv3d as conv3d
+from kfuzz.contracts.operators.convolutions.conv_transpose1d import (
+    conv_transpose1d as conv_transpose1d,
+)
+from kfuzz.contracts.operators.convolutions.conv_transpose2d import (
+    conv_transpose2d as conv_transpose2d,
+)
 from kfuzz.contracts.operators.elementwise.add import add as add
 from kfuzz.contracts.operators.elementwise.cast import cast as cast
 from kfuzz.contracts.operators.elementwise.clamp import clamp as clamp
@@ -32,19 +44,44 @@ from kfuzz.contracts.operators.indexing.gather import gather as gather
 from kfuzz.contracts.operators.indexing.index_add import index_add as index_add
 from kfuzz.contracts.operators.indexing.index_select import index_select as index_select
 from kfuzz.contracts.operators.indexing.scatter_add import scatter_add as scatter_add
+from kfuzz.contracts.operators.losses.bce_with_logits import (
+    bce_with_logits as bce_with_logits,
+)
+from kfuzz.contracts.operators.losses.huber_loss import huber_loss as huber_loss
+from kfuzz.contracts.operators.losses.js_div import js_div as js_div
+from kfuzz.contracts.operators.losses.kl_div import kl_div as kl_div
+from kfuzz.contracts.operators.losses.linear_cross_entropy import (
+    linear_cross_entropy as linear_cross_entropy,
+)
+from kfuzz.contracts.operators.losses.mse_loss import mse_loss as mse_loss
+from kfuzz.contracts.operators.losses.nll_loss import nll_loss as nll_loss
+from kfuzz.contracts.operators.losses.smooth_l1_loss import (
+    smooth_l1_loss as smooth_l1_loss,
+)
 from kfuzz.contracts.operators.normalisation.add_rms_norm import (
     add_rms_norm as add_rms_norm,
 )
 from kfuzz.contracts.operators.normalisation.batch_norm import batch_norm as batch_norm
+from kfuzz.contracts.operators.normalisation.gated_layer_norm import (
+    gated_layer_norm as gated_layer_norm,
+)
+from kfuzz.contracts.operators.normalisation.gated_rms_norm import (
+    gated_rms_norm as gated_rms_norm,
+)
 from kfuzz.contracts.operators.normalisation.group_norm import group_norm as group_norm
+from kfuzz.contracts.operators.normalisation.instance_norm import (
+    instance_norm as instance_norm,
+)
 from kfuzz.contracts.operators.normalisation.l2_normalize import (
     l2_normalize as l2_normalize,
 )
 from kfuzz.contracts.operators.normalisation.layer_norm import layer_norm as layer_norm
 from kfuzz.contracts.operators.normalisation.rms_norm import rms_norm as rms_norm
+from kfuzz.contracts.operators.normalisation.weight_norm import (
+    weight_norm as weight_norm,
+)
 from kfuzz.contracts.operators.products.attention import attention as attention
 from kfuzz.contracts.operators.products.bmm import bmm as bmm
-from kfuzz.contracts.operators.products.conv2d import conv2d as conv2d
 from kfuzz.contracts.operators.products.linear import linear as linear
 from kfuzz.contracts.operators.products.linear_gelu import linear_gelu as linear_gelu
 from kfuzz.contracts.operators.products.linear_relu import linear_relu as linear_relu

@@ -9,7 +9,9 @@ from kfuzz.contracts.operator import Operator
 # Each enters its kernels.
 from kfuzz.contracts.platform import (  # noqa: F401
     attention,
+    convolutions,
     indexing,
+    losses,
     normalisation,
     pointwise,
     products,

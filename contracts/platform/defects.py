@@ -20,6 +20,14 @@ _PRODUCTS: Final = ("torch_matmul", "torch_bmm", *_LINEAR, "torch_attention_unfu
 
 _OF_CPU: Final = (
     Defect(
+        "K-LIV-01",
+        ("torch_weight_norm",),
+        "torch._weight_norm over all but the first dimension of v without rows",
+        "v of [0, 3] ends the process with SIGFPE, a division by the number of rows; v "
+        "of [3, 0] does not",
+        excuse=(("shape_class", "O >= 1"),),
+    ),
+    Defect(
         "C-EXC-01",
         ("torch_gelu", "torch_geglu", "torch_linear_gelu"),
         "gelu of +Inf in float32 or bfloat16 beside another element",

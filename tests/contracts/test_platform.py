@@ -256,6 +256,15 @@ def conv2d_ends_its_process() -> bool:
     return done.returncode == -signal.SIGSEGV
 
 
+def weight_norm_without_rows() -> bool:
+    script = (
+        "import torch\n"
+        "torch._weight_norm(torch.zeros(0, 3), torch.zeros(0)[:, None], 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    return done.returncode == -signal.SIGFPE
+
+
 def attention_without_keys() -> bool:
     q = torch.ones(1, 4, 500, 64, dtype=torch.float16)
     k = torch.ones(1, 4, 0, 64, dtype=torch.float16)
@@ -333,6 +342,7 @@ def gradient_of_strided_weights() -> bool:
 
 # By class, first kernel and processor.
 SHOWN: Final[dict[tuple[str, ...], Callable[[], bool]]] = {
+    ("K-LIV-01", "torch_weight_norm"): weight_norm_without_rows,
     ("C-EXC-01", "torch_gelu"): gelu_of_infinity,
     ("C-EXC-01", "torch_matmul", "AMX"): product_beside_infinity,
     ("C-EXC-01", "torch_matmul", "AVX-512 without BF16"): product_of_an_odd_k,

@@ -34,15 +34,20 @@ FIELDS: Final = (
 FAMILIES: Final = {
     "float": ("infmix", "subnormal", "nan1", "nearmax"),
     "int": ("int_ends", "int_zeros", "int_small", "int_uniform"),
+    "uint": ("int_ends", "int_zeros", "int_small", "int_uniform"),
     "bool": ("bool_all_false", "bool_tail", "bool_random", "bool_all_true"),
     "index": ("index_equal", "index_last", "index_reversed", "index_first"),
 }
 # Torch's vectorised functions and its scalar ones, which take what is left at a
 # tensor's end, differ in the last bits.
 FUNCTIONS: Final = {"gelu", "gelu_tanh", "sigmoid", "silu", "softplus", "swiglu",
-                    "geglu", "linear_gelu", "elu", "tanh", "exp", "log"}  # fmt: skip
+                    "geglu", "linear_gelu", "elu", "tanh", "exp", "log",
+                    "kl_div", "js_div", "bce_with_logits", "gated_rms_norm",
+                    "gated_layer_norm", "causal_conv1d"}  # fmt: skip
 # BLAS may take other steps for other numbers of matrices.
 PRODUCTS: Final = {"matmul", "bmm", "linear", "linear_relu", "linear_gelu", "conv2d",
+                   "conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+                   "linear_cross_entropy",
                    "attention"}  # fmt: skip
 CLAIMS: Final[tuple[dict[str, str], ...]] = (
     {},
