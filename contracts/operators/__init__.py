@@ -32,6 +32,12 @@ from kfuzz.contracts.operators.elementwise.log import log as log
 from kfuzz.contracts.operators.elementwise.mul import mul as mul
 from kfuzz.contracts.operators.elementwise.relu import relu as relu
 from kfuzz.contracts.operators.elementwise.rope import rope as rope
+from kfuzz.contracts.operators.elementwise.rope_positions import (
+    rope_positions as rope_positions,
+)
+from kfuzz.contracts.operators.elementwise.rope_sections import (
+    rope_sections as rope_sections,
+)
 from kfuzz.contracts.operators.elementwise.sigmoid import sigmoid as sigmoid
 from kfuzz.contracts.operators.elementwise.silu import silu as silu
 from kfuzz.contracts.operators.elementwise.softplus import softplus as softplus
@@ -114,6 +120,17 @@ from kfuzz.contracts.operators.reductions.sort import sort as sort
 from kfuzz.contracts.operators.reductions.sum import sum as sum
 from kfuzz.contracts.operators.reductions.topk import topk as topk
 from kfuzz.contracts.operators.reductions.var import var as var
+from kfuzz.contracts.operators.routing.grouped_matmul import (
+    grouped_matmul as grouped_matmul,
+)
+from kfuzz.contracts.operators.routing.moe_combine import moe_combine as moe_combine
+from kfuzz.contracts.operators.routing.moe_permute import moe_permute as moe_permute
+from kfuzz.contracts.operators.routing.topk_routing import topk_routing as topk_routing
+from kfuzz.contracts.operators.sampling.top_k_filter import top_k_filter as top_k_filter
+from kfuzz.contracts.operators.sampling.top_p_filter import top_p_filter as top_p_filter
+from kfuzz.contracts.operators.training.adamw import adamw as adamw
+from kfuzz.contracts.operators.training.dropout import dropout as dropout
+from kfuzz.contracts.operators.training.sgd import sgd as sgd
 
 OPERATORS: Final[dict[str, Operator]] = {
     name: found

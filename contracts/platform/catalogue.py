@@ -17,6 +17,8 @@ from kfuzz.contracts.platform import (  # noqa: F401
     products,
     quantization,
     reductions,
+    routing,
+    training,
 )
 from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import IMPLEMENTATIONS, excuses, joined

@@ -15,12 +15,12 @@ from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, Shape, witness
 _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     (LONG_ROWS,): (
         "softmax sum amax mean amin argmax var logsumexp cumsum log_softmax "
-        "l2_normalize layer_norm_plain rms_norm_plain"
+        "l2_normalize layer_norm_plain rms_norm_plain top_k_filter top_p_filter"
     ),
     (LONG_ROWS, (1024,), (1024,)): "layer_norm",
     (SQUARE,): (
         "relu copy clamp leaky_relu elu sigmoid tanh exp log softplus gelu gelu_tanh "
-        "silu transpose topk sort sort_stable cast quantize_int8 quantize_fp8"
+        "silu dropout transpose topk sort sort_stable cast quantize_int8 quantize_fp8"
     ),
     ((512, 64), (128,)): "embedding index_select",
     ((64, 256), (64, 32)): "gather take_along_dim",
@@ -49,11 +49,18 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16)): (
         "attention_masked attention_unfused"
     ),
+    ((64, 32),): "topk_routing",
+    ((64, 16), (1, 16, 32), (2,)): "grouped_matmul",
+    ((64, 16), (64, 2)): "moe_permute",
+    ((64, 16), (32, 2), (32, 2)): "moe_combine",
     ((64, 256), (64, 32), (64, 32)): "scatter_add",
     ((512, 64), (128,), (128, 64)): "index_add",
-    (SQUARE, SQUARE, SQUARE): "where",
+    (SQUARE, SQUARE, SQUARE): "where sgd",
     ((2, 8, 4, 16), (8, 16), (8, 16)): "rope",
     ((2, 8, 4, 16), (8, 8), (8, 8)): "rope_complex",
+    ((2, 8, 4, 16), (32, 8), (32, 8), (2, 8)): "rope_positions",
+    ((2, 8, 4, 16), (3, 2, 8, 8), (3, 2, 8, 8)): "rope_sections",
+    (SQUARE, SQUARE, SQUARE, SQUARE): "adamw",
     # Few factors: the product of many normal numbers vanishes.
     ((64, 4),): "prod prod_float16 prod_bfloat16",
     (LONG_ROWS, (1024,)): "rms_norm",

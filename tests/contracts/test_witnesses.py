@@ -204,6 +204,19 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
         "gate": pinned([[2.0]], "d0 N"),
         "weight": pinned([1.0], "N"),
     },
+    "adamw_eps_inside": {
+        "param": pinned([0.0], "d0"),
+        "grad": pinned([0.0], "d0"),
+        "exp_avg": pinned([1.0], "d0"),
+        "exp_avg_sq": within([1e-6], "d0", "[0.0, inf)"),
+    },
+    "sgd_without_nesterov": {
+        "param": pinned([0.0], "d0"),
+        "grad": pinned([1.0], "d0"),
+        "momentum_buffer": pinned([0.0], "d0"),
+    },
+    "dropout_unscaled": {"x": pinned([1.0], "d0")},
+    "dropout_of_blocks": {"x": pinned([1.0] * 64, "d0")},
     "causal_conv1d_short_state": {
         "x": pinned([[[0.0]]], "B D L"),
         "weight": pinned([[0.0, 0.0, 0.0]], "D W"),
@@ -217,6 +230,10 @@ SCALARS: dict[str, dict[str, Scalar]] = {
     "kl_div_mean_of_batch": {"reduction": "batchmean"},
     "js_div_of_halves": {"beta": 0.1},
     "gated_rms_norm_always_before": {"norm_before_gate": False},
+    "adamw_eps_inside": {"eps": 1e-3},
+    "sgd_without_nesterov": {"nesterov": True},
+    "dropout_unscaled": {"p": 0.5},
+    "dropout_of_blocks": {"p": 0.5},
 }
 
 
@@ -316,10 +333,14 @@ def dimensions(operator: Operator) -> list[str]:
 OF_ONE_FORM = frozenset({"torch_cross_entropy_sum", "torch_cross_entropy_none"})
 
 
+# Those that `SELECTIONS` below speak of.
+SELECTED = frozenset({"embedding", "gather", "index_select", "cross_entropy"})
+
+
 def hangs_together(operator: Operator) -> bool:
     """Whether the tables below do not say what its cases may be."""
     shapes = operator.shape_class and ShapeClass.parse(operator.shape_class).computed
-    several = bool(operator.indices) and len(operator.tensors) > 2
+    several = bool(operator.indices) and operator.name not in SELECTED
     bounded = any(p.domain for p in operator.tensors.values())
     return bool(shapes) or several or bounded
 
