@@ -7,26 +7,28 @@ from torch import Tensor
 from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.platform.products import BIAS_AFTER, BY_DEFAULT
+from kfuzz.contracts.platform.products import BFLOAT16, BIAS_AFTER, BY_DEFAULT, WIDER
 from kfuzz.contracts.platform.table import implements, narrowing, stored
 
 
-@implements(ops.conv1d, BY_DEFAULT, BIAS_AFTER)
-def torch_conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
-    dilation: int = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    """Convolve with `torch.nn.functional.conv1d`."""
-    return functional.conv1d(x, weight, bias, stride, padding, dilation, groups)
+def _convolving(function: Any) -> Any:
+    def convolve(
+        x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
+        dilation: int = 1, groups: int = 1,
+    ) -> Any:  # fmt: skip
+        return function(x, weight, bias, stride, padding, dilation, groups)
+
+    return convolve
 
 
-@implements(ops.conv3d, BY_DEFAULT, BIAS_AFTER)
-def torch_conv3d(
-    x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
-    dilation: int = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    """Convolve with `torch.nn.functional.conv3d`."""
-    return functional.conv3d(x, weight, bias, stride, padding, dilation, groups)
+for _made in (ops.conv1d, ops.conv3d):
+    _function = _convolving(getattr(functional, _made.name))
+    implements(_made, WIDER, BY_DEFAULT, BIAS_AFTER, name=f"torch_{_made.name}")(
+        _function
+    )
+    implements(_made, BFLOAT16, BIAS_AFTER, name=f"torch_{_made.name}_bfloat16")(
+        _function
+    )
 
 
 COLUMNS: Final = (

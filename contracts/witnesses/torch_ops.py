@@ -36,11 +36,11 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     (SQUARE, SQUARE, (64,)): "linear linear_relu linear_gelu",
     # Few terms: bfloat16 results of 1 to 2 must keep an absolute 1e-2.
     ((2, 2, 8, 8), (4, 2, 1, 1), (4,)): "conv2d conv2d_bfloat16",
-    ((2, 2, 16), (4, 2, 1), (4,)): "conv1d",
+    ((2, 2, 16), (4, 2, 1), (4,)): "conv1d conv1d_bfloat16",
     ((2, 2, 16), (2, 4, 1), (4,)): (
         "conv_transpose1d conv_transpose1d_float16 conv_transpose1d_bfloat16"
     ),
-    ((2, 2, 4, 4, 4), (4, 2, 1, 1, 1), (4,)): "conv3d",
+    ((2, 2, 4, 4, 4), (4, 2, 1, 1, 1), (4,)): "conv3d conv3d_bfloat16",
     ((2, 2, 8, 8), (2, 4, 1, 1), (4,)): (
         "conv_transpose2d conv_transpose2d_float16 conv_transpose2d_bfloat16"
     ),
@@ -77,7 +77,7 @@ SHAPES: Final = {
 }
 """Friendly shapes of the tensor arguments, by kernel."""
 _DTYPES: Final = {
-    "torch_conv2d_bfloat16": "bfloat16",
+    **{f"torch_conv{n}d_bfloat16": "bfloat16" for n in (1, 2, 3)},
     **{
         f"torch_conv_transpose{n}d_{dtype}": dtype
         for n in (1, 2)
