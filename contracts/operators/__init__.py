@@ -98,11 +98,27 @@ from kfuzz.contracts.operators.quantization.dequantize_fp8 import (
 from kfuzz.contracts.operators.quantization.dequantize_int8 import (
     dequantize_int8 as dequantize_int8,
 )
+from kfuzz.contracts.operators.quantization.gptq_matmul import (
+    gptq_matmul as gptq_matmul,
+)
+from kfuzz.contracts.operators.quantization.int4_matmul import (
+    int4_matmul as int4_matmul,
+)
+from kfuzz.contracts.operators.quantization.mx_matmul import mx_matmul as mx_matmul
 from kfuzz.contracts.operators.quantization.quantize_fp8 import (
     quantize_fp8 as quantize_fp8,
 )
 from kfuzz.contracts.operators.quantization.quantize_int8 import (
     quantize_int8 as quantize_int8,
+)
+from kfuzz.contracts.operators.quantization.scaled_matmul_blocks import (
+    scaled_matmul_blocks as scaled_matmul_blocks,
+)
+from kfuzz.contracts.operators.quantization.scaled_matmul_fp8 import (
+    scaled_matmul_fp8 as scaled_matmul_fp8,
+)
+from kfuzz.contracts.operators.quantization.scaled_matmul_int8 import (
+    scaled_matmul_int8 as scaled_matmul_int8,
 )
 from kfuzz.contracts.operators.reductions.amax import amax as amax
 from kfuzz.contracts.operators.reductions.amin import amin as amin

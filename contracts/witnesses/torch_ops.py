@@ -49,6 +49,11 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16)): (
         "attention_masked attention_unfused"
     ),
+    ((16, 32), (32, 16), (16,), (16,), (16,)): "scaled_matmul_int8 scaled_matmul_fp8",
+    ((16, 256), (256, 128), (16, 2), (2, 1)): "scaled_matmul_blocks",
+    ((16, 64), (64, 16), (16, 2), (2, 16)): "mx_matmul",
+    ((16, 64), (32, 16), (2, 16), (2, 16)): "int4_matmul",
+    ((16, 64), (8, 16), (2, 16), (2, 2)): "gptq_matmul",
     ((64, 32),): "topk_routing",
     ((64, 16), (1, 16, 32), (2,)): "grouped_matmul",
     ((64, 16), (64, 2)): "moe_permute",

@@ -24,7 +24,9 @@ from kfuzz.numerics.indices import resolved, selected
 from kfuzz.numerics.intervals import (
     Arithmetic, Interval, added_classes, enclosed, product_classes,
 )
-from kfuzz.numerics.models import ordering, quantization, rms, sampling
+from kfuzz.numerics.models import (
+    ordering, quantization, rms, sampling, scaled,
+)
 from kfuzz.numerics.models.activations import (
     activated, at_the_limit, doubling_overflows, gated, gelu, gelu_tanh,
     gelu_tanh_argument, limit_classes, silu, silu_by_tanh,

@@ -45,12 +45,16 @@ FUNCTIONS: Final = {"gelu", "gelu_tanh", "sigmoid", "silu", "softplus", "swiglu"
                     "kl_div", "js_div", "bce_with_logits", "gated_rms_norm",
                     "gated_layer_norm", "causal_conv1d", "adamw",
                     "topk_routing"}  # fmt: skip
+# Where the smallest case takes more than that of the others.
+BUDGETS: Final = {"scaled_matmul_blocks": SizeBudget(elements=1 << 15, rows=256)}
 # BLAS may take other steps for other numbers of matrices.
 PRODUCTS: Final = {"matmul", "bmm", "linear", "linear_relu", "linear_gelu", "conv2d",
                    "conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d",
                    "linear_cross_entropy",
                    "attention",
-                   "grouped_matmul",
+                   "mx_matmul",
+                   "int4_matmul", "gptq_matmul", "scaled_matmul_blocks",
+                   "scaled_matmul_fp8", "scaled_matmul_int8", "grouped_matmul",
                    "moe_combine"}  # fmt: skip
 CLAIMS: Final[tuple[dict[str, str], ...]] = (
     {},
@@ -60,13 +64,12 @@ CLAIMS: Final[tuple[dict[str, str], ...]] = (
 
 
 def without_strays(case: Case) -> Case:
-    tensors = {
+    inside = {
         n: replace(spec, plants=(), fill=Fill("index_sorted", 1))
-        if spec.below
-        else spec
         for n, spec in case.tensors.items()
+        if spec.below
     }
-    return replace(case, tensors=tensors)
+    return replace(case, tensors={**case.tensors, **inside})
 
 
 @cache
@@ -76,7 +79,7 @@ def drawn(name: str) -> list[Case]:
     strategy = cases(
         operator.inputs,
         declaration=replace(operator.defaults, dtypes=operator.dtypes),
-        budget=SizeBudget(elements=1 << 8, rows=32),
+        budget=BUDGETS.get(name, SizeBudget(elements=1 << 8, rows=32)),
         ranks=operator.ranks,
         reduced=operator.reduced,
         empty_reduction=operator.empty_reduction,
