@@ -87,6 +87,15 @@ from kfuzz.contracts.operators.normalisation.weight_norm import (
     weight_norm as weight_norm,
 )
 from kfuzz.contracts.operators.products.attention import attention as attention
+from kfuzz.contracts.operators.products.attention_lse import (
+    attention_lse as attention_lse,
+)
+from kfuzz.contracts.operators.products.attention_paged import (
+    attention_paged as attention_paged,
+)
+from kfuzz.contracts.operators.products.attention_varlen import (
+    attention_varlen as attention_varlen,
+)
 from kfuzz.contracts.operators.products.bmm import bmm as bmm
 from kfuzz.contracts.operators.products.linear import linear as linear
 from kfuzz.contracts.operators.products.linear_gelu import linear_gelu as linear_gelu

@@ -16,7 +16,10 @@ _ATTENTION: Final = ("torch_attention", "torch_attention_masked")
 _LINEAR: Final = (
     "torch_linear", "torch_linear_plain", "torch_linear_relu", "torch_linear_gelu",
 )  # fmt: skip
-_PRODUCTS: Final = ("torch_matmul", "torch_bmm", *_LINEAR, "torch_attention_unfused")
+_PRODUCTS: Final = (
+    "torch_matmul", "torch_bmm", *_LINEAR, "torch_attention_unfused",
+    "torch_attention_lse", "torch_attention_varlen", "torch_attention_paged",
+)  # fmt: skip
 
 # By oneDNN where the processor has products of bfloat16.
 _CONVOLUTIONS: Final = tuple(
@@ -103,8 +106,8 @@ _OF_CPU: Final = (
             "bfloat16 conv3d in groups of an odd number of channels below 16, x of one "
             "element in each direction, padding of two",
             "results follow uninitialized memory: x of [1, 6, 1, 1, 1] and weight of "
-            "[2, 3, 3, 3, 3], integers, padding 2, 2 groups; float32, float16 and other "
-            "sizes are right",
+            "[2, 3, 3, 3, 3], integers, padding 2, 2 groups; float32 and float16 are "
+            "right",
             excuse=(("shape_class", "groups == 1 or padding < 2"),),
         )
         for contract in ("K-VAL-01", "K-MEM-02")

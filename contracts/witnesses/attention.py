@@ -17,22 +17,23 @@ NARROW_HEAD, WIDE_HEAD = 32, 128
 CLASS = f"B <= 4 and H <= 8 and D <= {WIDE_HEAD}"
 # One binary for all sizes and strides: a search tries hundreds of them.
 SIZES = (
-    "causal", "H", "G", "S", "T", "D", "tiles_s",
+    "causal", "window", "H", "G", "S", "T", "D", "tiles_s",
     "stride_qb", "stride_qh", "stride_qs", "stride_qd",
     "stride_kb", "stride_kh", "stride_kt", "stride_kd",
     "stride_vb", "stride_vh", "stride_vt", "stride_vd",
-    "stride_ms", "stride_mt",
+    "stride_ms", "stride_mt", "stride_sink",
 )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=SIZES)
 def attention_kernel(
-    q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, scale, causal, H, G, S, T, D, tiles_s,
+    q_ptr, k_ptr, v_ptr, mask_ptr, sinks_ptr, out_ptr, lse_ptr, scale, cap,
+    causal, window, H, G, S, T, D, tiles_s,
     stride_qb, stride_qh, stride_qs, stride_qd,
     stride_kb, stride_kh, stride_kt, stride_kd,
     stride_vb, stride_vh, stride_vt, stride_vd,
-    stride_ms, stride_mt,
-    MASK: tl.constexpr,
+    stride_ms, stride_mt, stride_sink,
+    MASK: tl.constexpr, SINKS: tl.constexpr, CAP: tl.constexpr, LSE: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head against all keys; out is contiguous."""
@@ -49,6 +50,10 @@ def attention_kernel(
 
     top = tl.full([BLOCK_S], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_S], tl.float32)
+    if SINKS:
+        sink = tl.load(sinks_ptr + head * stride_sink).to(tl.float32)
+        top = tl.zeros([BLOCK_S], tl.float32) + sink
+        total = tl.where(top == float("-inf"), 0.0, 1.0)
     acc = tl.zeros([BLOCK_S, BLOCK_D], tl.float32)
     for start in range(0, T, BLOCK_T):
         offs_t = start + tl.arange(0, BLOCK_T).to(tl.int64)
@@ -61,12 +66,15 @@ def attention_kernel(
         v = tl.load(v_ptr + v_tile, mask=in_t[:, None] & in_d[None, :], other=0.0)
 
         scores = tl.dot(q, k, input_precision="ieee") * scale
+        if CAP:
+            scores = cap * (1.0 - 2.0 / (tl.exp(2.0 * (scores / cap)) + 1.0))
         if MASK:
             m_tile = offs_s[:, None] * stride_ms + offs_t[None, :] * stride_mt
             within = in_s[:, None] & in_t[None, :]
             added = tl.load(mask_ptr + m_tile, mask=within, other=0.0)
             scores += added.to(tl.float32)
-        seen = (offs_t[None, :] <= offs_s[:, None]) | (causal == 0)
+        ahead = offs_t[None, :] - offs_s[:, None]
+        seen = ((ahead <= 0) | (causal == 0)) & (tl.abs(ahead) < window)
         scores = tl.where(seen & in_t[None, :], scores, float("-inf"))
 
         new = tl.maximum(top, tl.max(scores, axis=1))
@@ -79,6 +87,9 @@ def attention_kernel(
         acc = tl.dot(weights.to(v.dtype), v, acc, input_precision="ieee")
         top = new
 
+    if LSE:
+        row = (batch * H + head) * S + offs_s
+        tl.store(lse_ptr + row, top + tl.log(total), mask=in_s)
     total = tl.where(total == 0.0, 1.0, total)  # no visible key: the row is 0
     out_tile = ((batch * H + head) * S + offs_s[:, None]) * D + offs_d[None, :]
     out = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
@@ -90,35 +101,123 @@ def launch(
     k: Tensor,
     v: Tensor,
     mask: Tensor | None,
+    sinks: Tensor | None = None,
+    *,
     causal: bool,
     scale: float | None,
-) -> Tensor:
-    """Return softmax(scale q k^T + mask) v, causal from the top left if asked."""
+    window: int | None = None,
+    softcap: float | None = None,
+    seen_lse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return softmax(scale q k^T + mask) v, and its log-sum-exp if it is seen."""
     (batch, heads, s, d), (_, groups, t, _) = q.shape, k.shape
     out = torch.empty((batch, heads, s, d), dtype=q.dtype, device=q.device)
+    lse = out if not seen_lse else out.new_empty(out.shape[:-1], dtype=torch.float32)
     if out.numel():
         scale = 1 / math.sqrt(d) if scale is None else scale
         tiles_s = triton.cdiv(s, BLOCK_S)
         attention_kernel[(batch * heads * tiles_s,)](
-            q, k, v, q if mask is None else mask, out, float(scale),
-            int(causal), heads, groups, s, t, d, tiles_s,
+            q, k, v, q if mask is None else mask, q if sinks is None else sinks,
+            out, lse, float(scale), float(softcap or 0.0),
+            int(causal), s + t if window is None else window,
+            heads, groups, s, t, d, tiles_s,
             *q.stride(), *k.stride(), *v.stride(),
             *((0, 0) if mask is None else mask.stride()),
-            MASK=mask is not None, BLOCK_S=BLOCK_S, BLOCK_T=BLOCK_T,
+            0 if sinks is None else sinks.stride(0),
+            MASK=mask is not None, SINKS=sinks is not None, CAP=softcap is not None,
+            LSE=seen_lse, BLOCK_S=BLOCK_S, BLOCK_T=BLOCK_T,
             BLOCK_D=NARROW_HEAD if d <= NARROW_HEAD else WIDE_HEAD, num_stages=1,
         )  # fmt: skip
-    return out
+    return out, lse
 
 
-@witness((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16))
+HEADS = (2, 2, 16, 16)
+
+
+@witness(HEADS, HEADS, HEADS, (16, 16), (2,))
 @kernel(ops.attention, shape_class=CLASS, masked_row="zero")
 def triton_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None,
+    sinks: Tensor | None = None, causal: bool = False, scale: float | None = None,
+    window: int | None = None, softcap: float | None = None,
+) -> Tensor:  # fmt: skip
     """Conforming."""
-    return launch(q, k, v, mask, causal, scale)
+    return launch(
+        q, k, v, mask, sinks, causal=causal, scale=scale, window=window, softcap=softcap
+    )[0]
+
+
+@witness(HEADS, HEADS, HEADS, (16, 16))
+@kernel(ops.attention_lse, shape_class=CLASS, masked_row="zero")
+def triton_attention_lse(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False,
+    scale: float | None = None, window: int | None = None, softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Conforming."""
+    return launch(
+        q, k, v, mask, causal=causal, scale=scale, window=window, softcap=softcap,
+        seen_lse=True,
+    )  # fmt: skip
+
+
+@witness(
+    HEADS, HEADS, HEADS, breaks="K-VAL-01", most=(12, 8), backends=("cpu",),
+    minimal="two keys, a window of one",
+)  # fmt: skip
+@kernel(ops.attention)
+def window_of_one_more(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:  # fmt: skip
+    """A query sees a key more to either side than the window has."""
+    return _plain(q, k, v, scale, window, None, 1)[0]
+
+
+@witness(
+    HEADS, HEADS, HEADS, breaks="K-VAL-01", most=(12, 8), backends=("cpu",),
+    minimal="a key that the window hides, scores under a cap",
+)  # fmt: skip
+@kernel(ops.attention)
+def cap_after_the_mask(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None,
+    window: int | None = None, softcap: float | None = None,
+) -> Tensor:  # fmt: skip
+    """A hidden key has a score of minus the cap."""
+    return _plain(q, k, v, scale, window, softcap, 0)[0]
+
+
+@witness(
+    HEADS, HEADS, HEADS, breaks="K-VAL-01", most=(12, 8), backends=("cpu",),
+    minimal="two keys, a window of one",
+)  # fmt: skip
+@kernel(ops.attention_lse)
+def lse_of_hidden_keys(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None,
+    window: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The log-sum-exp is that of all keys."""
+    y, _ = _plain(q, k, v, scale, window, None, 0)
+    return y, _plain(q, k, v, scale, None, None, 0)[1]
+
+
+def _plain(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None, window: int | None,
+    softcap: float | None, more: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return attention and its log-sum-exp, by all scores at once in float32.
+
+    Scores are capped after the mask, and a window has `more` keys to either side.
+    """
+    repeats = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = (q.float() @ k.float().mT) * scale
+    if window is not None:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
+        seen = seen.tril(window - 1 + more).triu(1 - window - more)
+        scores = scores.masked_fill(~seen, float("-inf"))
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    void = (scores == float("-inf")).all(-1, keepdim=True)
+    weights = torch.softmax(scores, -1).masked_fill(void, 0.0)
+    return (weights @ v.float()).to(q.dtype), torch.logsumexp(scores, -1)

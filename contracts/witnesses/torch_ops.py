@@ -47,7 +47,10 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     ((2, 8, 16), (8, 4), (8,), (2, 8, 3)): "causal_conv1d",
     ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16)): "attention",
     ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16)): (
-        "attention_masked attention_unfused"
+        "attention_masked attention_lse"
+    ),
+    ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16), (2,)): (
+        "attention_unfused"
     ),
     ((16, 32), (32, 16), (16,), (16,), (16,)): "scaled_matmul_int8 scaled_matmul_fp8",
     ((16, 256), (256, 128), (16, 2), (2, 1)): "scaled_matmul_blocks",
@@ -57,6 +60,8 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     ((64, 32),): "topk_routing",
     ((64, 16), (1, 16, 32), (2,)): "grouped_matmul",
     ((64, 16), (64, 2)): "moe_permute",
+    ((32, 2, 16), (32, 2, 16), (32, 2, 16), (4,), (4,)): "attention_varlen",
+    ((2, 2, 16), (8, 8, 2, 16), (8, 8, 2, 16), (2, 4), (2,)): "attention_paged",
     ((64, 16), (32, 2), (32, 2)): "moe_combine",
     ((64, 256), (64, 32), (64, 32)): "scatter_add",
     ((512, 64), (128,), (128, 64)): "index_add",

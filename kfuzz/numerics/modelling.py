@@ -31,7 +31,7 @@ from kfuzz.numerics.models.activations import (
     activated, at_the_limit, doubling_overflows, gated, gelu, gelu_tanh,
     gelu_tanh_argument, limit_classes, silu, silu_by_tanh,
 )
-from kfuzz.numerics.models.attention import attend
+from kfuzz.numerics.models.attention import Reach, attend, attend_with_lse, visible
 from kfuzz.numerics.models.convolutions import convolved, merged
 from kfuzz.numerics.models.dots import Dots, dots, rounded_before
 from kfuzz.numerics.models.elementwise import elementwise

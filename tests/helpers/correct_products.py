@@ -270,28 +270,43 @@ def rounded_like(x: F32, dtype: torch.dtype) -> F32:
 def heads(
     one: Callable[..., Array],
 ) -> Callable[..., Tensor]:
-    """Make attention out of a function of one head: q, k, v, additive mask."""
+    """Make attention out of a function of one head: q, k, v, additive mask.
+
+    A sink is one more key, of zeros, whose score stands in the mask, with values of 0.
+    """
 
     def call(
-        q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *,
-        causal: bool = False, scale: float | None = None, bottom: bool = False,
+        q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None,
+        sinks: Tensor | None = None, *, causal: bool = False,
+        scale: float | None = None, window: int | None = None, softcap: None = None,
+        bottom: bool = False,
     ) -> Tensor:  # fmt: skip
         groups = q.shape[1] // k.shape[1]
         s, t = q.shape[2], k.shape[2]
         added = np.zeros((s, t), np.float32) if mask is None else single(mask)
         hidden = np.zeros((s, t), bool)
+        ahead = np.arange(t) - np.arange(s)[:, None] - (t - s if bottom else 0)
         if causal:
-            shift = t - s if bottom else 0
-            hidden = np.arange(t) > np.arange(s)[:, None] + shift
+            hidden = ahead > 0
+        if window is not None:
+            hidden = hidden | (np.abs(ahead) >= window)
         factor = np.float32(q.shape[-1] ** -0.5 if scale is None else scale)
         y = np.zeros(q.shape, np.float64)
         with np.errstate(all="ignore"):
             for b in range(q.shape[0]):
                 for h in range(q.shape[1]):
                     key, value = k[b, h // groups], v[b, h // groups]
+                    own, unseen = added, hidden
+                    if sinks is not None:
+                        more = np.full((s, 1), single(sinks)[h], np.float32)
+                        own = np.concatenate((added, more), 1)
+                        unseen = np.pad(hidden, ((0, 0), (0, 1)))
+                        nothing = key.new_zeros(1, key.shape[1])
+                        key = torch.cat((key, nothing))
+                        value = torch.cat((value, nothing))
                     y[b, h] = one(
                         single(q[b, h]), single(key), single(value),
-                        added, hidden, factor, q.dtype,
+                        own, unseen, factor, q.dtype,
                     )  # fmt: skip
         return store(y, q.dtype)
 

@@ -51,8 +51,8 @@ BUDGETS: Final = {"scaled_matmul_blocks": SizeBudget(elements=1 << 15, rows=256)
 PRODUCTS: Final = {"matmul", "bmm", "linear", "linear_relu", "linear_gelu", "conv2d",
                    "conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d",
                    "linear_cross_entropy",
-                   "attention",
-                   "mx_matmul",
+                   "attention", "attention_lse", "attention_varlen",
+                   "attention_paged", "mx_matmul",
                    "int4_matmul", "gptq_matmul", "scaled_matmul_blocks",
                    "scaled_matmul_fp8", "scaled_matmul_int8", "grouped_matmul",
                    "moe_combine"}  # fmt: skip

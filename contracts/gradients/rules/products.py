@@ -99,21 +99,31 @@ def _attention(g: Given) -> Gradients:
     keys, values = (t.repeat_interleave(repeats, 1) for t in (k, v))
     given = g.scalars["scale"]
     scale = 1 / math.sqrt(q.shape[-1]) if given is None else float(given)
-    scores = (q @ keys.mT) * scale
+    scores, slope = (q @ keys.mT) * scale, None
+    if (cap := g.scalars.get("softcap")) is not None:
+        bent = (scores / float(cap)).tanh()
+        scores, slope = bent * float(cap), 1 - bent * bent
     if mask is not None:
         scores = scores + mask
-    if g.scalars["causal"]:
-        lower = g.scalars.get("causal_alignment") == "bottom_right"
-        last = k.shape[2] - q.shape[2] if lower else 0
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
-        scores = torch.where(seen.tril(last), scores, -math.inf)
+    window = g.scalars.get("window")
+    seen = nm.visible(
+        *scores.shape[-2:], causal=bool(g.scalars["causal"]),
+        window=None if window is None else int(window),
+        bottom=g.scalars.get("causal_alignment") == "bottom_right", like=q,
+    )  # fmt: skip
+    scores = torch.where(seen, scores, -math.inf)
+    if (sinks := g.tensors.get("sinks")) is not None:
+        more = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        scores = torch.cat((scores, more), -1)
     void = (scores == -math.inf).all(-1, keepdim=True)
     weight = torch.where(void, 0.0, torch.softmax(torch.where(void, 0.0, scores), -1))
-    weight = g.saved(weight)
+    weight = g.saved(weight[..., : k.shape[2]])
     of_weight = g.grad @ values.mT
     inner = (weight * of_weight).sum(-1, keepdim=True)
     outer = (g.grad * g.saved(weight @ values)).sum(-1, keepdim=True)
     of_score = g.saved(weight * (of_weight - both(inner, outer)))
+    if slope is not None:
+        of_score = of_score * slope
     dq, dk, dv = of_score @ keys, of_score.mT @ q, weight.mT @ g.grad
     heads = (k.shape[0], k.shape[1], repeats, k.shape[2])
     return {

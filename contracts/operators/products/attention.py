@@ -1,7 +1,7 @@
-"""attention(q, k, v, mask, causal, scale): softmax(scale q k^T + mask) v per head."""
+"""attention(q, k, v, mask, sinks, causal, scale, window, softcap), per head."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -14,15 +14,40 @@ def reference(
     k: Any,
     v: Any,
     mask: Any = None,
+    sinks: Any = None,
     *,
     causal: bool,
     scale: float | None,
+    window: int | None = None,
+    softcap: float | None = None,
     causal_alignment: str = "top_left",
 ) -> Any:
     """softmax(scale q k^T + mask) v; head h uses the keys of group h // (H / G).
 
-    A row without visible keys has weights 0.
+    With `softcap` c scores are c tanh(scale q k^T / c) before the mask; with `window` w
+    a query at i sees keys at j with |i - j| < w alone; a head's sink is one more score
+    of each of its rows, without a value. A row without visible keys has weights 0.
     """
+    return with_lse(
+        q, k, v, mask, sinks, causal=causal, scale=scale, window=window,
+        softcap=softcap, causal_alignment=causal_alignment,
+    )[0]  # fmt: skip
+
+
+def with_lse(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    sinks: Any = None,
+    *,
+    causal: bool,
+    scale: float | None,
+    window: int | None = None,
+    softcap: float | None = None,
+    causal_alignment: str = "top_left",
+) -> tuple[Any, Any]:
+    """Attention, and the log of each row's sum of exponentials [B, H, S]."""
     import torch
 
     heads, groups = q.shape[1], k.shape[1]
@@ -30,14 +55,22 @@ def reference(
     v = v.repeat_interleave(heads // groups, 1)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = scale * (q @ k.transpose(-1, -2))
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
     if mask is not None:
         scores = scores + mask
-    if causal:
-        last = k.shape[2] - q.shape[2] if causal_alignment == "bottom_right" else 0
-        seen = torch.ones_like(scores, dtype=torch.bool).tril(last)
-        scores = scores.masked_fill(~seen, -math.inf)
+    seen = nm.visible(
+        q.shape[2], k.shape[2], causal=causal, window=window,
+        bottom=causal_alignment == "bottom_right", like=q,
+    )  # fmt: skip
+    scores = scores.masked_fill(~seen, -math.inf)
+    if sinks is not None:
+        more = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        scores = torch.cat((scores, more), -1)
+        v = torch.nn.functional.pad(v, (0, 0, 0, 1))
     void = (scores == -math.inf).all(-1, keepdim=True)
-    return torch.softmax(scores, -1).masked_fill(void, 0.0) @ v
+    weights = torch.softmax(scores, -1).masked_fill(void, 0.0)
+    return weights @ v, torch.logsumexp(scores, -1)
 
 
 def accept(problem: "nm.Problem") -> "nm.Acceptance":
@@ -49,6 +82,10 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.attend(problem)
 
 
+# A window that no power of two divides, and one that hides all but a query's own key.
+WINDOWS: Final = (1, 2, 7, 16, 33)
+CAPS: Final = (1.0, 30.0, 50.0)
+
 attention = Operator(
     "attention",
     inputs={
@@ -56,8 +93,11 @@ attention = Operator(
         "k": ks.tensors("B G T D"),
         "v": ks.tensors("B G T D"),
         "mask": ks.tensors("S T", role="mask", optional=True),
+        "sinks": ks.tensors("H", role="bias", optional=True),
         "causal": ks.scalar(False, domain=(True,)),
         "scale": ks.scalar(None, domain=(1.0, 0.125)),
+        "window": ks.scalar(None, domain=WINDOWS),
+        "softcap": ks.scalar(None, domain=CAPS),
     },
     oracle=reference,
     error_model=accept,
@@ -80,13 +120,14 @@ attention = Operator(
         "(A + |O| r) / (1 - r) + R p|v| + 6u |O|, A = p rho |v|, r = p rho + R, "
         "rho = expm1(Es + 6u |s - m| + 5u + 6u (ceil(T/16) - 1)), "
         "Es = scale (R + 6u) |q||k|^T + 5u (|scale q k^T| + |mask|); + u_o p|v| "
-        "where weights are stored in the output's format",
+        "where weights are stored in the output's format; with a cap c Es passes "
+        "through c tanh(s / c), and 12u c more",
         "errors of the scores, of exp, of online rescaling in tiles of 16 keys or "
         "more, shared by numerator and denominator; of the product with v in the "
         "declared accumulator; of the division",
     ),
     special_values="a visible NaN or +Inf score makes its row NaN; -Inf hides a key; "
     "a row without visible keys is 0 or NaN as masked_row says; where a hidden key or "
-    "value is not finite nothing is compared: some kernels multiply it by 0, others "
-    "never read it",
+    "value is not finite, or a score under a cap or a sink is infinite, nothing is "
+    "compared: some kernels multiply it by 0, others never read it",
 )

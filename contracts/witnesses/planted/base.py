@@ -61,7 +61,8 @@ class Base:
 
         shapes = self.shapes
         if self.operator.name == "attention":
-            shapes = (*shapes[:3], (shapes[0][2], shapes[1][2]))
+            # A mask, and sinks.
+            shapes = (*shapes[:3], (shapes[0][2], shapes[1][2]), (shapes[0][1],))
         return self.having(reference, claims={}, shapes=shapes)
 
 

@@ -187,6 +187,9 @@ def of_nibbles(problem: Problem, codes: Tensor, zero: Tensor) -> Acceptance:
     more = held @ (3 * unit * size + 3 * least) * (1 + c) + c * (held @ size)
     far = out.max_finite if unit > U32 else _SINGLE.max_finite
     beyond = (size > far / 2).any(-2, keepdim=True)
+    # Codes may be multiplied as such, and their sum scaled.
+    bare = held @ (codes + finite_or_zero(z).abs())
+    beyond = beyond | (bare > _SINGLE.max_finite / 2)
     odd = ~torch.isfinite(made.reference)
     unsure = odd & ~(x.isnan().any(-1, keepdim=True) | w.isnan().any(-2, keepdim=True))
     return around(

@@ -151,6 +151,10 @@ SUBJECTS = {
                 {"causal": False, "scale": 0.125},
             ),
             Setup(((1, 1, 2, 3), (1, 1, 0, 3), (1, 1, 0, 3)), ATTEND),
+            Setup(
+                ((1, 2, 5, 2), (1, 1, 9, 2), (1, 1, 9, 2), (5, 9), (2,)),
+                ATTEND | {"causal": True, "window": 3},
+            ),
         ),
         Setup(((1, 2, 4, 16), (1, 2, 40, 16), (1, 2, 40, 16)), ATTEND),
         dict(products.ATTENTIONS),

@@ -1,0 +1,90 @@
+"""Correct kernels of operators, thousands of cases each: what is decided and found.
+
+    python -m tests.benchmarks.correct_operators                 # every operator
+    python -m tests.benchmarks.correct_operators kl_div 'conv*' --cases 200
+
+Judges cases of every conforming witness of the operators on the CPU, torch's kernel
+and those by other algorithms, and prints a table: operator, kernel, cases, structures,
+cases in which a value was decided, rejected ones, failing ones, findings, seconds.
+Kernels in Triton's interpreter get small cases. Exits with 1 on a finding, an error,
+where fewer cases ran than were asked for, or where a third of them or less was decided.
+"""
+
+import argparse
+import fnmatch
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.contracts.witnesses.witness import Witness
+from kfuzz.core.budget import SizeBudget
+from tests.benchmarks.judging import ITEMS, judged
+
+CASES: Final = 2_000
+COLUMNS: Final = ("cases", "structures", "decided", "rejected", "failing")
+# Room for one tile of scales of 128 x 128.
+COMPILED: Final = SizeBudget(1 << 14, 1 << 12)
+# A program of the interpreter takes milliseconds.
+INTERPRETED: Final = SizeBudget(1 << 11, 8)
+
+
+def correct(globs: Sequence[str]) -> list[tuple[str, Witness]]:
+    """Return the conforming witnesses of operators, with the names of these."""
+    found = [
+        (witness.load().operator.name, name, witness)
+        for name, witness in everywhere().items()
+        if witness.conforming
+    ]
+    return [
+        (operator, witness)
+        for operator, _, witness in sorted(found, key=lambda f: f[:2])
+        if any(fnmatch.fnmatchcase(operator, glob) for glob in globs)
+    ]
+
+
+def proven(witness: Witness, cases: int) -> tuple[dict[str, Any], bool]:
+    """Return what cases of one kernel gave, and whether they speak for it."""
+    interpreted = "interpret" in witness.backends
+    made = judged(
+        witness.load(), cases, INTERPRETED if interpreted else COMPILED,
+        items=1 if interpreted else ITEMS,
+    )  # fmt: skip
+    enough = made.get("cases", 0) >= cases and made.get("decided", 0) > cases / 3
+    return made, enough and not made["findings"] and not made["errors"]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the benchmark; return the exit code."""
+    import torch
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("operators", nargs="*", default=["*"])
+    parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--kernels", nargs="*", default=["*"], metavar="GLOB")
+    options = parser.parse_args(words)
+    torch.set_num_threads(1)
+    wanted = [
+        (operator, witness)
+        for operator, witness in correct(options.operators)
+        if any(fnmatch.fnmatchcase(witness.kernel, g) for g in options.kernels)
+    ]
+    heads = ("operator", "kernel", *COLUMNS, "findings", "s")
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
+    open_ones = []
+    for operator, witness in wanted:
+        made, is_proven = proven(witness, options.cases)
+        counts = [made.get(column, 0) for column in COLUMNS]
+        found = "; ".join([*made["findings"], *made["errors"].values()]) or "none"
+        row = (operator, witness.kernel, *counts, found, made["seconds"])
+        print(f"| {' | '.join(str(value) for value in row)} |", flush=True)
+        for key, text in made["findings"].items():
+            print(f"    {key}: {text}", file=sys.stderr)
+        if not is_proven:
+            open_ones.append(witness.kernel)
+    print(f"{len(wanted)} kernels" + "".join(f"; not proven: {n}" for n in open_ones))
+    return int(bool(open_ones) or not wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,284 @@
+"""Operators that libraries ship: what their references say, and what is refused."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import accept, pose
+from kfuzz.contracts.platform.catalogue import kernels
+from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import Verdict
+from kfuzz.strategies.parameters import ScalarParameter
+from tests.helpers.judged_cases import judged
+
+TORCH: Final = {k.name: k for k in kernels("cpu", str(torch.__version__))}
+INF: Final = math.inf
+
+
+def drawn(
+    operator: Operator, sizes: dict[str, int], seed: int = 0, **exact: Tensor
+) -> dict[str, Tensor]:
+    """Return a tensor for each required parameter: normal, or as given."""
+    random = torch.Generator().manual_seed(seed)
+    made = {}
+    for name, parameter in operator.tensors.items():
+        shape = [sizes[n] for n in parameter.names if n in sizes]
+        if name in exact:
+            made[name] = exact[name]
+        elif parameter.optional:
+            continue
+        elif parameter.dtype:
+            dtype = getattr(torch, parameter.dtype)
+            codes = torch.randint(0, 100, shape, generator=random)
+            integral = DTYPES[parameter.dtype].kind != "float"
+            made[name] = (codes if integral else codes / 40).to(dtype)
+        elif parameter.kind == "float":
+            made[name] = torch.randn(shape, generator=random)
+    return made
+
+
+def pinned(operator: Operator, tensors: dict[str, Tensor], **scalars: Any) -> Case:
+    """Return the case of these very values."""
+    specs = {}
+    for name, x in tensors.items():
+        raw = x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        parameter = operator.tensors[name]
+        dtype = str(x.dtype).removeprefix("torch.")
+        below = getattr(parameter, "below", "")
+        specs[name] = TensorSpec(
+            tuple(x.shape), parameter.names, dtype, values=raw, below=below,
+            domain=parameter.domain,
+        )  # fmt: skip
+    known = {
+        n: p.default
+        for n, p in operator.scalars.items()
+        if isinstance(p, ScalarParameter)
+    }
+    return Case(specs, known | scalars)
+
+
+def heads(seed: int = 1, keys: int = 40) -> dict[str, Tensor]:
+    sizes = {"B": 1, "H": 4, "G": 2, "S": 6, "T": keys, "D": 8}
+    return drawn(ops.attention, sizes, seed)
+
+
+def by_rows(
+    q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None,
+    softcap: float | None = None, sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Attention and its log-sum-exp, each row by a loop over its visible keys."""
+    y, lse = torch.zeros(q.shape, dtype=torch.float64), torch.zeros(q.shape[:-1])
+    for h in range(q.shape[1]):
+        group = h // (q.shape[1] // k.shape[1])
+        for i in range(q.shape[2]):
+            weights, total, out = [], 0.0, torch.zeros(v.shape[-1]).double()
+            for j in range(k.shape[2]):
+                if window is not None and abs(i - j) >= window:
+                    continue
+                score = float(q[0, h, i].double() @ k[0, group, j].double())
+                score /= math.sqrt(q.shape[-1])
+                if softcap is not None:
+                    score = softcap * math.tanh(score / softcap)
+                weights.append(math.exp(score))
+                out = out + weights[-1] * v[0, group, j].double()
+            total = sum(weights) + (0.0 if sinks is None else math.exp(sinks[h]))
+            y[0, h, i] = out / total if total else 0.0
+            lse[0, h, i] = math.log(total) if total else -INF
+    return y, lse
+
+
+def missed(
+    operator: Operator, tensors: dict[str, Tensor], results: dict[str, Tensor],
+    **scalars: Any,
+) -> bool:  # fmt: skip
+    """Whether some result is not accepted."""
+    case = pinned(operator, tensors, **scalars)
+    accepted = accept(operator, pose(operator, case, tensors, operator.defaults))
+    found = compare_all(results, accepted)
+    return any(bool(made.missed.any()) for made in found.values())
+
+
+@pytest.mark.parametrize(
+    "scalars", [{"window": 3}, {"softcap": 1.0}, {"window": 2, "softcap": 30.0}, {}]
+)
+def test_windows_caps_and_sinks_mean_what_a_loop_over_keys_says(
+    scalars: dict[str, Any],
+) -> None:
+    given = heads()
+    sinks = torch.tensor([0.5, -1.0, 3.0, -INF])
+    tensors = {**given, "sinks": sinks}
+    right, _ = by_rows(*given.values(), sinks=sinks, **scalars)
+    assert not missed(ops.attention, tensors, {"y": right.float()}, **scalars)
+    forgotten, _ = by_rows(*given.values(), **scalars)
+    assert missed(ops.attention, tensors, {"y": forgotten.float()}, **scalars)
+
+
+def test_the_log_sum_exp_is_that_of_visible_keys() -> None:
+    given = heads()
+    y, lse = by_rows(*given.values(), window=3)
+    _, of_all = by_rows(*given.values())
+    for found, right in ((lse, True), (of_all, False)):
+        results = {"y": y.float(), "lse": found}
+        assert missed(ops.attention_lse, given, results, window=3) is not right
+
+
+def test_sequences_end_to_end_do_not_see_one_another() -> None:
+    given = heads(keys=7)
+    q, k, v = (given[n][0].transpose(0, 1).contiguous() for n in ("q", "k", "v"))
+    cu = {"cu_q": torch.tensor([0, 2, 2, 6]), "cu_k": torch.tensor([0, 3, 4, 7])}
+    tensors = {"q": q, "k": k, "v": v, **cu}
+    # What one sequence holds must not reach another, NaN least of all.
+    tensors["k"][:3] = math.nan
+    case = pinned(ops.attention_varlen, tensors, causal=False)
+    function = TORCH["torch_attention_varlen"].function
+    found = judged(
+        ops.attention_varlen, function, case, algorithm="unfused", masked_row="nan"
+    )
+    assert found.failure is None, found.failure
+    assert found.verdicts["K-VAL-01"] is Verdict.CONFORMS
+
+    def all_of_one(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> Any:
+        last = torch.tensor([0, q.shape[0]]), torch.tensor([0, k.shape[0]])
+        return function(q, k, v, *last)
+
+    assert judged(ops.attention_varlen, all_of_one, case).failure is not None
+
+
+# The others are judged in the tests of witnesses.
+FAULTS: Final = [
+    name
+    for name, witness in everywhere().items()
+    if witness.module.startswith(("shipped.", "attention"))
+    and witness.contract
+    and witness.backends == ("cpu",)
+]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_there_at_a_larger_size_and_not_at_the_usual_one(name: str) -> None:
+    case = SHOWING[name]()
+    bound = everywhere()[name].load()
+    found = judged(bound.operator, bound.function, case, intermediates="float32")
+    assert found.failure is not None
+    assert found.failure.contract not in ("K-LIV-01", "K-MET-01")
+
+
+def int8_of_many_terms() -> Case:
+    whole = {n: torch.full((1, 1), 1.0)[0] for n in ("scale_a", "scale_b")}
+    a = torch.full((1, 64), 127, dtype=torch.int8)
+    tensors = {"a": a, "b": a.T.contiguous(), **whole}
+    return pinned(ops.scaled_matmul_int8, tensors, dtype="float32")
+
+
+def of(operator: Operator, sizes: dict[str, int], **scalars: Any) -> Case:
+    exact = {n: scalars.pop(n) for n in list(scalars) if isinstance(scalars[n], Tensor)}
+    return pinned(operator, drawn(operator, sizes, **exact), **scalars)
+
+
+HEADS: Final = {"B": 1, "H": 1, "G": 1, "S": 3, "T": 3, "D": 2}
+STEPS: Final = {"B": 1, "T": 40, "H": 1, "D": 4, "E": 3}
+SHOWING: Final[dict[str, Callable[[], Case]]] = {
+    "instance_norm_one_pass": lambda: of(
+        ops.instance_norm, {"B": 1, "C": 1, "L": 2},
+        x=torch.tensor([[[4096.0, 4097.0]]]), weight=torch.ones(1), bias=torch.zeros(1),
+    ),
+    "rope_positions_never_interleaved": lambda: of(
+        ops.rope_positions, {"B": 1, "S": 1, "H": 1, "D": 4, "T": 1, "E": 2},
+        positions=torch.zeros(1, 1, dtype=torch.int64), interleaved=True,
+    ),
+    "window_of_one_more": lambda: of(ops.attention, HEADS, window=1),
+    "cap_after_the_mask": lambda: of(ops.attention, HEADS, window=1, softcap=1.0),
+    "lse_of_hidden_keys": lambda: of(ops.attention_lse, HEADS, window=1),
+    "varlen_of_two_tiles": lambda: of(
+        ops.attention_varlen, {"N": 1, "T": 33, "H": 1, "G": 1, "D": 1},
+        cu_q=torch.tensor([0, 1]), cu_k=torch.tensor([0, 33]),
+    ),
+    "paged_of_two_pages": lambda: of(
+        ops.attention_paged, {"B": 1, "H": 1, "G": 1, "D": 1, "P": 3, "W": 1},
+        pages=torch.tensor([[0, 1, 2]]), lengths=torch.tensor([3]), limit=4,
+    ),
+    "int8_sums_saturate": int8_of_many_terms,
+    "blocks_are_128_wide": lambda: of(
+        ops.scaled_matmul_blocks, {"M": 2, "K": 32, "N": 32, "G": 2, "J": 2},
+        block=16, dtype="float32",
+    ),
+    "mx_leaves_out_the_last_block": lambda: of(
+        ops.mx_matmul, {"M": 2, "K": 96, "N": 2, "G": 3}, dtype="float32",
+        scale_a=torch.full((2, 3), 127, dtype=torch.uint8),
+        scale_b=torch.full((3, 2), 127, dtype=torch.uint8),
+    ),
+    "int4_has_two_groups": lambda: of(
+        ops.int4_matmul, {"M": 2, "K": 16, "L": 8, "N": 3, "G": 4}
+    ),
+    "state_is_lost_between_chunks": lambda: of(ops.linear_attention, STEPS),
+    "corrections_are_lost_between_chunks": lambda: of(
+        ops.delta_rule, STEPS, beta=torch.full((1, 40, 1), 0.1)
+    ),
+    "routing_is_not_renormalised": lambda: of(
+        ops.topk_routing, {"M": 2, "E": 8}, k=2, renormalize=True
+    ),
+    "grouped_matmul_drops_rows": lambda: of(
+        ops.grouped_matmul, {"P": 80, "D": 3, "E": 2, "F": 2},
+        offsets=torch.tensor([0, 78, 80]),
+    ),
+    "combine_takes_eight": lambda: of(
+        ops.moe_combine, {"P": 12, "D": 2, "M": 1, "K": 9},
+        rows=torch.arange(9).reshape(1, 9), weights=torch.ones(1, 9),
+    ),
+    "moe_permute_turns_round": lambda: of(
+        ops.moe_permute, {"M": 3, "D": 2, "K": 1},
+        experts=torch.zeros(3, 1, dtype=torch.int64), count=4,
+    ),
+    "top_k_keeps_sixteen": lambda: of(
+        ops.top_k_filter, {}, k=17, logits=torch.arange(20.0)
+    ),
+    "top_p_adds_in_16_bits": lambda: of(
+        ops.top_p_filter, {}, p=0.5, logits=torch.zeros(600).to(torch.bfloat16)
+    ),
+}  # fmt: skip
+
+
+def test_equal_logits_may_be_kept_in_any_number_above_k() -> None:
+    logits = torch.tensor([3.0, 1.0, 1.0, 1.0, 0.0])
+    given = {"logits": logits}
+    kept = {
+        (0, 1): True, (0, 3): True, (0, 1, 2, 3): True,
+        (0,): False, (1, 2): False, (0, 1, 2, 3, 4): False,
+    }  # fmt: skip
+    for places, right in kept.items():
+        y = torch.full_like(logits, -INF)
+        y[list(places)] = logits[list(places)]
+        assert missed(ops.top_k_filter, given, {"y": y}, k=2) is not right, places
+
+
+def test_the_nucleus_keeps_what_reaches_p_and_no_more() -> None:
+    # Probabilities of 8, 4, 2, 1 and 1 sixteenths.
+    logits = torch.tensor([8.0, 4.0, 2.0, 1.0, 1.0]).log()
+    given = {"logits": logits}
+    for count in range(1, 6):
+        y = torch.where(torch.arange(5) < count, logits, -INF)
+        assert missed(ops.top_p_filter, given, {"y": y}, p=0.8) is (count != 3), count
+
+
+def test_equal_probabilities_may_be_routed_in_either_order() -> None:
+    logits = torch.tensor([[2.0, 5.0, 5.0, 1.0]])
+    given = {"logits": logits}
+    halves = torch.full((1, 2), 0.5)
+    for named, right in {
+        (1, 2): True,
+        (2, 1): True,
+        (1, 1): False,
+        (0, 1): False,
+    }.items():
+        results = {"weights": halves, "indices": torch.tensor([named])}
+        wrong = missed(ops.topk_routing, given, results, k=2, renormalize=True)
+        assert wrong is not right, named
