@@ -129,6 +129,10 @@ from kfuzz.contracts.operators.quantization.scaled_matmul_fp8 import (
 from kfuzz.contracts.operators.quantization.scaled_matmul_int8 import (
     scaled_matmul_int8 as scaled_matmul_int8,
 )
+from kfuzz.contracts.operators.recurrent.delta_rule import delta_rule as delta_rule
+from kfuzz.contracts.operators.recurrent.linear_attention import (
+    linear_attention as linear_attention,
+)
 from kfuzz.contracts.operators.reductions.amax import amax as amax
 from kfuzz.contracts.operators.reductions.amin import amin as amin
 from kfuzz.contracts.operators.reductions.argmax import argmax as argmax

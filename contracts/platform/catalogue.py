@@ -16,6 +16,7 @@ from kfuzz.contracts.platform import (  # noqa: F401
     pointwise,
     products,
     quantization,
+    recurrent,
     reductions,
     routing,
     training,

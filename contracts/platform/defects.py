@@ -19,6 +19,7 @@ _LINEAR: Final = (
 _PRODUCTS: Final = (
     "torch_matmul", "torch_bmm", *_LINEAR, "torch_attention_unfused",
     "torch_attention_lse", "torch_attention_varlen", "torch_attention_paged",
+    "torch_grouped_matmul",
 )  # fmt: skip
 
 # By oneDNN where the processor has products of bfloat16.

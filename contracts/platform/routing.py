@@ -38,7 +38,7 @@ def torch_moe_permute(
 @product(ops.grouped_matmul)
 def torch_grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
     """Multiply the rows of each group in turn."""
-    y = x.new_empty(x.shape[0], weight.shape[-1])
+    x, y = x.contiguous(), x.new_empty(x.shape[0], weight.shape[-1])
     ends = offsets.tolist()
     for group, (start, end) in enumerate(pairwise(ends)):
         y[start:end] = x[start:end] @ weight[group]

@@ -12,6 +12,8 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, Shape, witness
 
+SEQUENCE: Final = (2, 4, 2, 4)
+"""Few steps: products of many random decays leave the functional test's numbers."""
 _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     (LONG_ROWS,): (
         "softmax sum amax mean amin argmax var logsumexp cumsum log_softmax "
@@ -63,6 +65,12 @@ _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     ((32, 2, 16), (32, 2, 16), (32, 2, 16), (4,), (4,)): "attention_varlen",
     ((2, 2, 16), (8, 8, 2, 16), (8, 8, 2, 16), (2, 4), (2,)): "attention_paged",
     ((64, 16), (32, 2), (32, 2)): "moe_combine",
+    (SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE[:3], SEQUENCE, (2, 2, 4, 4)): (
+        "linear_attention"
+    ),
+    (SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE[:3], SEQUENCE[:3], (2, 2, 4, 4)): (
+        "delta_rule"
+    ),
     ((64, 256), (64, 32), (64, 32)): "scatter_add",
     ((512, 64), (128,), (128, 64)): "index_add",
     (SQUARE, SQUARE, SQUARE): "where sgd",

@@ -25,7 +25,7 @@ from kfuzz.numerics.intervals import (
     Arithmetic, Interval, added_classes, enclosed, product_classes,
 )
 from kfuzz.numerics.models import (
-    ordering, quantization, rms, sampling, scaled,
+    ordering, quantization, recurrence, rms, sampling, scaled,
 )
 from kfuzz.numerics.models.activations import (
     activated, at_the_limit, doubling_overflows, gated, gelu, gelu_tanh,

@@ -52,7 +52,7 @@ PRODUCTS: Final = {"matmul", "bmm", "linear", "linear_relu", "linear_gelu", "con
                    "conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d",
                    "linear_cross_entropy",
                    "attention", "attention_lse", "attention_varlen",
-                   "attention_paged", "mx_matmul",
+                   "attention_paged", "linear_attention", "delta_rule", "mx_matmul",
                    "int4_matmul", "gptq_matmul", "scaled_matmul_blocks",
                    "scaled_matmul_fp8", "scaled_matmul_int8", "grouped_matmul",
                    "moe_combine"}  # fmt: skip
