@@ -51,7 +51,7 @@ FAULTS: Final = (
     Fault(
         "wrong_block", "C-CMP-02",
         "gives a wrong last element with one of two block sizes, where the number of "
-        "elements is no multiple of 8",
+        "elements is no multiple of 8, or that of rows is odd",
         lambda base: with_blocks(base, faulty=FAULTY),
     ),
 )  # fmt: skip

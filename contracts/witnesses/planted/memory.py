@@ -69,7 +69,7 @@ FAULTS: Final = (
     Fault(
         "tail_unwritten", "K-MEM-02",
         "leaves the last element of its first result unwritten where the number of "
-        "elements is no multiple of 8",
+        "elements is no multiple of 8, or that of rows is odd",
         lambda base: spoilt(base, _unwritten),
     ),
     Fault(

@@ -132,7 +132,8 @@ FAULTS: Final = (
     ),
     Fault(
         "wrong_tail", "C-CMP-03",
-        "gives a wrong last element where the number of elements is no multiple of 8",
+        "gives a wrong last element where the number of elements is no multiple of 8, "
+        "or that of rows is odd",
         lambda base: spoilt(base, wrong_tail),
     ),
     Fault("offset", "K-VAL-01", "adds 0.005 to every element", _offset),

@@ -141,7 +141,8 @@ def by_pages(
             if (count := min(length - j * width, width)) <= 0:
                 break
             seen = torch.ones(1, count, dtype=torch.bool)
-            made.take(*(t[page, :count].transpose(0, 1) for t in (k, v)), seen)
+            keys, values = (t[page, :count].transpose(0, 1) for t in (k, v))
+            made.take(keys, values, seen)
         y[i] = made.result()[:, 0].to(q.dtype)
     return y
 

@@ -27,7 +27,7 @@ rounded to the data's format, R(n) that of a sum of n products as declared.
   carries it on: u is off by d_t = eps_t + beta_t |k_t| w Z_{t-1}, the state by
   F_t = f w F_{t-1} + |k_t| (d_t + c_t |u_t|) + 3 u N_t, the result by
   scale |q_t| (F_t + c_t N_t).
-  What underflows is added to eps and to F, beside N without decays; no result is claimed
+  What underflows is added to eps and to F, beside N without decays; nothing is claimed
   where the inverse of a chunk's system, or its products with keys, leave the range.
 
 After Yang, Wang, Shen, Panda, Kim 2024 (gated linear attention) and Yang, Wang, Zhang,
