@@ -282,3 +282,80 @@ def test_equal_probabilities_may_be_routed_in_either_order() -> None:
         results = {"weights": halves, "indices": torch.tensor([named])}
         wrong = missed(ops.topk_routing, given, results, k=2, renormalize=True)
         assert wrong is not right, named
+
+
+@pytest.mark.parametrize("given", ["weight", "pos_weight"])
+def test_an_omitted_weight_is_not_taken_for_the_other_one(given: str) -> None:
+    random = torch.Generator().manual_seed(3)
+    x, target = torch.randn(8, generator=random), torch.rand(8, generator=random)
+    share = torch.rand(8, generator=random) * 4
+    tensors = {"x": x, "target": target, given: share}
+    for named, wrong in ((given, False), ("neither", True)):
+        y = torch.nn.functional.binary_cross_entropy_with_logits(
+            x, target, reduction="none", **({named: share} if named == given else {})
+        )
+        found = missed(ops.bce_with_logits, tensors, {"y": y}, reduction="none")
+        assert found is wrong
+
+
+def test_behind_a_cap_a_mask_is_rounded_as_it_stands() -> None:
+    given = {n: x.half() for n, x in heads(keys=12).items()}
+    mask = torch.linspace(-150, -100, 6 * 12).reshape(6, 12).half()
+    case = pinned(ops.attention_lse, {**given, "mask": mask}, softcap=1.0)
+    function = TORCH["torch_attention_lse"].function
+    claims = {"algorithm": "unfused", "masked_row": "nan"}
+    found = judged(ops.attention_lse, function, case, **claims)
+    assert found.failure is None, found.failure
+    assert found.verdicts["K-VAL-01"] is Verdict.CONFORMS
+
+
+@pytest.mark.parametrize(("decay", "wrong"), [(-88.5, False), (-10.0, True)])
+def test_a_decay_that_vanishes_may_take_a_large_state_with_it(
+    decay: float, wrong: bool
+) -> None:
+    sizes = {"B": 1, "T": 1, "H": 1, "D": 1, "E": 1}
+    zero, one = torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
+    tensors = drawn(ops.linear_attention, sizes, q=one, k=zero, v=zero) | {
+        "decay": torch.full((1, 1, 1), decay),
+        "state": torch.full((1, 1, 1, 1), 1e28),
+    }
+    results = {"y": zero, "final_state": zero}
+    assert missed(ops.linear_attention, tensors, results, scale=1.0) is wrong
+
+
+@pytest.mark.parametrize("operator", [ops.linear_attention, ops.delta_rule])
+def test_a_later_key_of_a_chunk_may_overflow_beside_an_earlier_query(
+    operator: Operator,
+) -> None:
+    sizes = {"B": 1, "T": 2, "H": 1, "D": 1, "E": 1}
+    k = torch.tensor([1.0, -3e38]).reshape(1, 2, 1, 1)
+    exact = {"beta": torch.zeros(1, 2, 1)} if operator is ops.delta_rule else {}
+    tensors = drawn(operator, sizes, q=torch.full((1, 2, 1, 1), 2.0), k=k, **exact)
+    tensors["v"] = torch.zeros(1, 2, 1, 1)
+    y = torch.tensor([math.nan, 0.0]).reshape(1, 2, 1, 1)
+    results = {"y": y, "final_state": torch.zeros(1, 1, 1, 1)}
+    scalars = {"normalize": False} if exact else {}
+    assert not missed(operator, tensors, results, scale=1.0, **scalars)
+
+
+def test_codes_may_be_multiplied_before_they_are_scaled() -> None:
+    x = torch.full((1, 8), 3e38)
+    codes = torch.full((1, 8), 0x77777777, dtype=torch.int32)
+    zero = torch.full((1, 1), 0x11111111, dtype=torch.int32)
+    tensors = {"x": x, "codes": codes, "scale": torch.zeros(1, 8), "zero": zero}
+    assert not missed(ops.gptq_matmul, tensors, {"y": torch.full((1, 8), math.nan)})
+    tensors["x"] = torch.ones(1, 8)
+    assert missed(ops.gptq_matmul, tensors, {"y": torch.full((1, 8), math.nan)})
+
+
+def test_an_infinite_loss_may_be_nan_where_another_logit_overflows() -> None:
+    x = torch.tensor([[300.0]]).half()
+    for other, right in ((300.0, True), (3.0, False)):
+        weight = torch.tensor([[-INF], [other]]).half()
+        tensors = {"x": x, "weight": weight, "target": torch.tensor([0])}
+        case = pinned(ops.linear_cross_entropy, tensors, reduction="none")
+        claims = ops.linear_cross_entropy.defaults.declare("k", intermediates="output")
+        posed = pose(ops.linear_cross_entropy, case, tensors, claims)
+        accepted = accept(ops.linear_cross_entropy, posed)
+        found = compare_all({"y": torch.tensor([math.nan]).half()}, accepted)
+        assert bool(found["y"].missed.any()) is not right
