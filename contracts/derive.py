@@ -224,8 +224,15 @@ def moderated(operator: Operator, failing: Derived) -> Derived | None:
         if MODERATE < top < math.inf:
             made[name] = (wide * 2.0 ** -math.frexp(top)[1]).to(x.dtype)
     made = operator.fitted(failing.case, made)
-    same = all(torch.equal(made[n], failing.values[n]) for n in made)
+    same = all(_equal(made[n], failing.values[n]) for n in made)
     return None if same else replace(failing, values=made)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors hold equal numbers; torch compares none of 8 bits."""
+    if a.is_floating_point() and a.element_size() == 1:
+        a, b = a.float(), b.float()
+    return torch.equal(a, b)
 
 
 def _row_means(operator: Operator, case: Case, x: Tensor, axis: int) -> Tensor:

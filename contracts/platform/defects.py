@@ -126,7 +126,12 @@ _OF_CPU: Final = (
     ),
     Defect(
         "K-LIV-01",
-        ("torch_conv2d", "torch_conv2d_bfloat16"),
+        (
+            "torch_conv2d",
+            "torch_conv2d_bfloat16",
+            "torch_conv1d",
+            "torch_conv1d_bfloat16",
+        ),
         "conv2d with dilation, padding, a stride and x or weights in channels-last "
         "strides",
         "a segmentation fault: x of [2, 255, 2, 1], weight of [1, 255, 1, 1] with "

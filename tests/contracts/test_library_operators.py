@@ -359,3 +359,17 @@ def test_an_infinite_loss_may_be_nan_where_another_logit_overflows() -> None:
         accepted = accept(ops.linear_cross_entropy, posed)
         found = compare_all({"y": torch.tensor([math.nan]).half()}, accepted)
         assert bool(found["y"].missed.any()) is not right
+
+
+def test_nan_of_codes_of_8_bits_is_charged() -> None:
+    exact = {
+        "scale_a": torch.full((2, 1), 127, dtype=torch.uint8),
+        "scale_b": torch.full((1, 2), 127, dtype=torch.uint8),
+    }
+    case = of(
+        ops.mx_matmul, {"M": 2, "K": 32, "N": 2, "G": 1}, dtype="float32", **exact
+    )
+    right = TORCH["torch_mx_matmul"].function
+    found = judged(ops.mx_matmul, lambda *t, **s: right(*t, **s) * math.nan, case)
+    assert found.error is None
+    assert found.failure is not None

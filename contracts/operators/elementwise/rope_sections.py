@@ -34,7 +34,6 @@ rope_sections = Operator(
     },
     oracle=reference,
     homogeneous={"x": 1, "cos sin": 1},
-    batch="B",
     shape_class="M == 3 and D % 2 == 0 and E == D // 2 and first + second <= E",
     usual={"M": 3},
     tolerance=Tolerance(

@@ -31,7 +31,10 @@ def _memo(base: Base) -> Base:
     return replaced(base, remember)
 
 
-def _powers_of_two(base: Base) -> Base:
+def _powers_of_two(base: Base) -> Base | str:
+    if any(n & (n - 1) for shape in base.shapes for n in shape):
+        return "of its usual sizes one is no power of two"
+
     def refuse(*tensors: Tensor, **scalars: Any) -> Any:
         for n in (n for x in tensors for n in x.shape):
             if n & (n - 1):

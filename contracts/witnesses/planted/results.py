@@ -84,6 +84,10 @@ def _cleaned(base: Base) -> Base | str:
         return "its result is an index, which is never NaN or infinite"
     if base.operator.name in ("top_k_filter", "top_p_filter", "topk_routing"):
         return "NaN leaves its row undecided, and -Inf is what filters are asked for"
+    if base.operator.name == "dropout":
+        return "what is no number may be dropped"
+    if base.operator.name == "scaled_matmul_int8":
+        return "its data are integers, and beside a scale that is none nothing is said"
     if base.claims.get("nonfinite") == "undefined":
         base = base.by_reference()  # torch's own has a defect there
 

@@ -30,6 +30,8 @@ _OF_BFLOAT: Final = ("dequantize_int8",)
 _OF_SINGLE: Final = ("quantize_int8",)
 # Results that may be subnormal, but in few of the cases that are drawn.
 _SELDOM: Final = {
+    "dropout": "a 0 may be an element that is dropped",
+    "scaled_matmul_int8": "its data are integers, and its sums seldom subnormal",
     "var": "squares of subnormal numbers vanish, and a variance is seldom subnormal",
     "logsumexp": "its results are subnormal only where the sum of exponentials is 1",
     "cross_entropy": "its losses are subnormal only where one logit dwarfs the others",

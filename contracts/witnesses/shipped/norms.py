@@ -15,7 +15,7 @@ from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 @triton.jit
 def gated(x, z, BEFORE: tl.constexpr):
     """Return x, or x silu(z) where the gate comes before the norm."""
-    return x if BEFORE else x * z / (1.0 + tl.exp(-z))
+    return x if BEFORE else x * (z / (1.0 + tl.exp(-z)))
 
 
 @triton.jit(do_not_specialize=["m", "n", "eps"])
@@ -76,7 +76,7 @@ def gated_norm_kernel(
             b = tl.load(b_ptr + offs * stride_b, mask=offs < n, other=0.0)
             y += b.to(tl.float32)
         if BEFORE:
-            y = y * z / (1.0 + tl.exp(-z))
+            y = y * (z / (1.0 + tl.exp(-z)))
         tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
