@@ -34,7 +34,7 @@ def tiled_scaled_matmul_int8(
 
 
 @witness(
-    *ROWS[:4], breaks="C-CMP-03", most=(300, 300), backends=("cpu",),
+    *ROWS[:4], breaks="K-VAL-01", most=(300, 300), backends=("cpu",),
     minimal="a sum of products beyond 2^19",
 )  # fmt: skip
 @kernel(ops.scaled_matmul_int8)

@@ -102,7 +102,7 @@ def tiled_attention_varlen(
 
 
 @witness(
-    TOKENS, TOKENS, TOKENS, (4,), (4,), breaks="C-CMP-03", most=(80, 80),
+    TOKENS, TOKENS, TOKENS, (4,), (4,), breaks="K-VAL-01", most=(80, 80),
     minimal="one query, 33 keys, two ends of a sequence each", backends=("cpu",),
 )  # fmt: skip
 @kernel(ops.attention_varlen, masked_row="zero")
@@ -111,7 +111,7 @@ def varlen_of_two_tiles(
     causal: bool = False, scale: float | None = None, window: int | None = None,
     softcap: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """Violates C-CMP-03: goes through 32 keys of a sequence and no more."""
+    """Violates K-VAL-01: goes through 32 keys of a sequence and no more."""
     return by_tiles(
         q, k, v, cu_q, cu_k, causal=causal, scale=scale, window=window,
         softcap=softcap, most=2 * TILE,
