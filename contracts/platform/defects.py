@@ -23,10 +23,13 @@ _PRODUCTS: Final = (
 )  # fmt: skip
 
 # By oneDNN where the processor has products of bfloat16.
-_CONVOLUTIONS: Final = tuple(
-    f"torch_conv{kind}_bfloat16" for kind in ("2d", "1d", "3d", "_transpose1d",
-                                              "_transpose2d")
-)  # fmt: skip
+_CONVOLUTIONS: Final = (
+    *(
+        f"torch_conv{kind}_bfloat16"
+        for kind in ("2d", "1d", "3d", "_transpose1d", "_transpose2d")
+    ),
+    "torch_causal_conv1d",
+)
 
 _OF_CPU: Final = (
     Defect(

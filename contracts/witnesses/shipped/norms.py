@@ -167,7 +167,7 @@ def instance_norm_one_pass(
 @witness(SQUARE, (64,), backends=("cpu",))
 @kernel(ops.weight_norm)
 def scaled_weight_norm(v: Tensor, g: Tensor) -> Tensor:
-    """Conforming: by the reciprocal root, the weight first."""
+    """Conforming: by the reciprocal root."""
     wide = v.float()
     scale = torch.rsqrt((wide * wide).sum(-1))
-    return ((wide * g.float()[:, None]) * scale[:, None]).to(v.dtype)
+    return (wide * (g.float() * scale)[:, None]).to(v.dtype)
