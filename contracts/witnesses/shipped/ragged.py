@@ -158,7 +158,7 @@ def split_attention_paged(
 
 
 @witness(
-    (2, 2, 16), PAGES, PAGES, (2, 4), (2,), breaks="C-CMP-03", most=(20, 20),
+    (2, 2, 16), PAGES, PAGES, (2, 4), (2,), breaks="K-VAL-01", most=(20, 20),
     minimal="one query, three pages of one key", backends=("cpu",),
 )  # fmt: skip
 @kernel(ops.attention_paged, masked_row="zero")
@@ -166,5 +166,5 @@ def paged_of_two_pages(
     q: Tensor, k: Tensor, v: Tensor, pages: Tensor, lengths: Tensor, *,
     limit: int = 16, scale: float | None = None, softcap: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """Violates C-CMP-03: goes through two pages of a sequence and no more."""
+    """Violates K-VAL-01: goes through two pages of a sequence and no more."""
     return by_pages(q, k, v, pages, lengths, scale, softcap, 2)
