@@ -34,7 +34,10 @@ _SELDOM: Final = {
     "scaled_matmul_int8": "its data are integers, and its sums seldom subnormal",
     "var": "squares of subnormal numbers vanish, and a variance is seldom subnormal",
     "logsumexp": "its results are subnormal only where the sum of exponentials is 1",
-    "cross_entropy": "its losses are subnormal only where one logit dwarfs the others",
+    **dict.fromkeys(
+        ("cross_entropy", "linear_cross_entropy"),
+        "its losses are subnormal only where one logit dwarfs the others",
+    ),
 }
 
 
