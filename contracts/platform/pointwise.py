@@ -111,7 +111,8 @@ def torch_rope_positions(
 ) -> Tensor:  # fmt: skip
     """Turn the pairs of leading columns with torch's operators."""
     half = cos.shape[-1]
-    c, s = cos[positions][:, :, None], sin[positions][:, :, None]
+    # An index in brackets may be negative.
+    c, s = (functional.embedding(positions, table)[:, :, None] for table in (cos, sin))
     head = x[..., : 2 * half]
     if interleaved:
         a, b = head[..., ::2], head[..., 1::2]
