@@ -227,7 +227,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "device",
             values.DEVICE,
-            "Where kernels run.",
+            "Where kernels run; all GPUs share the work unless some are named.",
             RunConfig.device,
             repeated=True,
         ),

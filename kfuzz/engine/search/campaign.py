@@ -74,6 +74,7 @@ from kfuzz.engine.search.scheduler import Scheduler
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
+from kfuzz.engine.workers.canaries import keep_sound
 from kfuzz.engine.workers.compile_ahead import MOST, Slots, idle_processors
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import runner_of
@@ -143,6 +144,8 @@ def run_kernels(
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     try:
         require_device(config.scale, backend.on)
+        for why in keep_sound(backend):
+            yield Notice("", why)
         yield from Campaign(config, stop, backend, loaded, classes, guide).events()
     finally:
         backend.close()
@@ -187,7 +190,7 @@ class Campaign:
         self.no_collective: str | None = None
         collective = backend.on.has.collectives and backend.isolated
         if collective and "C-ORD-03" in classes:
-            self.no_collective = collectives.unavailable(backend.device)
+            self.no_collective = collectives.unavailable(len(backend.devices))
         self.jobs = jobs_of(config, backend, len(loaded))
         limit = config.budget.max_time
         started = began if config.started is None else config.started
@@ -261,7 +264,7 @@ class Campaign:
         return timed and not counted and self.config.scale is Scale.USUAL
 
     def _fork(self, kernel: KernelSearch) -> Child:
-        return self.backend.fork(lambda: kernel.quiet)
+        return self.backend.fork(lambda: kernel.quiet, device=kernel.device)
 
     def events(self) -> Iterator[Event]:
         """Search, and yield what happens, ending with one `RunFinished`."""

@@ -135,8 +135,8 @@ class KernelSearch:
 
     @property
     def device(self) -> str:
-        """The device that it runs on, as torch calls it."""
-        return self.runner.place.device
+        """The device that it runs on, as the campaign calls it."""
+        return self.runner.place.label
 
     @property
     def name(self) -> str:

@@ -1,9 +1,9 @@
 """The children that serve one kernel: opened, proved, kept, replaced."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
@@ -31,12 +31,14 @@ class Place:
     """Where and how a kernel runs.
 
     Attributes:
-        device: torch's name, "cpu" or "cuda:0".
+        device: what whoever runs it calls the device, "cpu" or "cuda:0".
         backend: the backend's name.
         budget: limits on sizes.
         classes: ids of the contract classes in force.
         root: the project.
         probes: share of the cases that get the sampled probes.
+        seen_as: what the campaign calls the device, where that is another name.
+        beside: variables under which a process sees the other devices too.
     """
 
     device: str
@@ -45,6 +47,13 @@ class Place:
     classes: tuple[str, ...]
     root: Path
     probes: float = 1 / SECOND_CALL_SHARE
+    seen_as: str = ""
+    beside: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """What messages call the device."""
+        return self.seen_as or self.device
 
     @property
     def has(self) -> Capabilities:
@@ -188,7 +197,7 @@ class Children:
                     served.discard()
                     ailment = self._ready(started[number])
                 if ailment:
-                    raise _gone(self.place.device, ailment)
+                    raise _gone(self.place.label, ailment)
         except BaseException:
             for served in started:
                 served.discard()
@@ -206,7 +215,7 @@ class Children:
         try:
             ailment = self._ready(served)
             if ailment:
-                raise _gone(self.place.device, ailment)
+                raise _gone(self.place.label, ailment)
         except BaseException:
             served.discard()
             raise
@@ -276,6 +285,7 @@ class Children:
             "module": source.module,
             "name": self.loaded.kernel.name,
             "device": place.device,
+            "beside": dict(place.beside),
             "budget": asdict(place.budget),
             "classes": list(place.classes),
             "fences": self.fences,

@@ -687,27 +687,30 @@ def runner_of(
         expired: whether the run is over.
         classes: ids of the contract classes in force.
         budget: limits on sizes; those of the kernel on the backend by default.
-        device: torch's name, where it is not the backend's first one.
+        device: one of the backend's; its first by default.
         probes: share of the cases that get the sampled probes.
         quiet: tells whether what the children print is dropped.
     """
+    device = device or backend.devices[0]
     place = Place(
-        device=device or backend.device,
+        device=backend.on.alone(device) if backend.isolated else device,
         backend=backend.name,
         budget=budget or budget_for(loaded.kernel, backend.name),
         classes=tuple(sorted(classes)),
         root=root,
         probes=probes,
+        seen_as=device,
+        beside=backend.beside(device),
     )
     if isinstance(loaded, RunsItself):
         return loaded.runner(place, expired=expired)
     fork = anew = None
     if backend.isolated:
         home = home_of(loaded.source, root)
-        fork = partial(backend.fork, quiet, home=home, expired=expired)
+        fork = partial(backend.fork, quiet, device=device, home=home, expired=expired)
         anew = Anew(
-            partial(backend.fork, quiet),
-            partial(backend.shares, home),
+            partial(backend.fork, quiet, device=device),
+            partial(backend.shares, home, device),
             partial(backend.distrust, home),
         )
     return Runner(loaded, place, fork, expired=expired, anew=anew)
