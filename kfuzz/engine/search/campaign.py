@@ -312,6 +312,10 @@ class Campaign:
             finished.append(made)
             if not kernel.loaded.target.reference:  # judged by a rule of its own
                 yield from watched(kernel, self.config.scale)
+        if self.no_collective == "" and not any(k.collected for k in self.kernels):
+            needed = collectives.USUAL_SECONDS / SHARE
+            text = f"no kernel ran beside a collective: that takes {needed:.0f} s each"
+            yield Notice("", f"C-ORD-03: {text}")
         yield from self.calibrations.warn(self.kernels, finished)
         yield RunFinished(
             self.clock.elapsed_s,
@@ -470,6 +474,11 @@ class Campaign:
             if len(self.kernels) > LIVE_CHILDREN:
                 self._close(kernel)
 
+    @staticmethod
+    def _affords_collective(kernel: KernelSearch) -> bool:
+        """Whether a collective takes no more of a kernel's time than any case may."""
+        return kernel.pace is None or kernel.pace.limit >= collectives.USUAL_SECONDS
+
     def _open_first(self) -> None:
         """Have the time of the run begin before its first time slice."""
         with suppress(KfuzzError, Stopped):  # its time slice says so
@@ -517,7 +526,7 @@ class Campaign:
                 strategy = self.strategy(kernel, useless, tall=False)
             assert strategy is not None
             self._prefilter(kernel, strategy, this_round)
-        if self.no_collective == "":
+        if self.no_collective == "" and self._affords_collective(kernel):
             with self._collective:
                 this_round.judge_beside_collective()
         kernel.rounds += 1
