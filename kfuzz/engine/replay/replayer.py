@@ -221,8 +221,9 @@ def runner_for(
     Its children print nothing: a crash would print its stack each time.
     """
     return runner_of(
-        loaded, backend, root=config.root, expired=stop.is_set, quiet=lambda: True
-    )
+        loaded, backend, root=config.root, expired=stop.is_set, quiet=lambda: True,
+        device=backend.turn(),
+    )  # fmt: skip
 
 
 def backend_for(

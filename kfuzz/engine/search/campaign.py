@@ -314,7 +314,7 @@ class Campaign:
                 yield from watched(kernel, self.config.scale)
         if self.no_collective == "" and not any(k.collected for k in self.kernels):
             needed = collectives.USUAL_SECONDS / SHARE
-            text = f"no kernel ran beside a collective: that takes {needed:.0f} s each"
+            text = f"no kernel ran beside a collective: each needs {needed:.0f} s"
             yield Notice("", f"C-ORD-03: {text}")
         yield from self.calibrations.warn(self.kernels, finished)
         yield RunFinished(

@@ -57,6 +57,7 @@ class Backend:
         self._printed = Once(to_stderr)
         self._lent: dict[str, zygotes.Lent] = {}
         self._lending = threading.Lock()
+        self._turns = -1
         if self.isolated:
             self.device = self.on.alone(self.devices[0])
             self._of(self.devices[0])
@@ -101,6 +102,12 @@ class Backend:
             if lent is not None:
                 lent.give_back()
         self.devices = devices
+
+    def turn(self) -> str:
+        """Return the device that is next, where each is to have its share of work."""
+        with self._lending:
+            self._turns += 1
+            return self.devices[self._turns % len(self.devices)]
 
     def shares(self, home: Home, device: str = "") -> bool:
         """Whether children of a file come from one that imported it."""
