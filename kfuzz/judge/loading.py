@@ -42,6 +42,11 @@ class JudgedRunner(Runner):
         # Whether it hangs: then no further run is made for a smaller case.
         self._hung = False
 
+    @property
+    def records_count(self) -> bool:
+        """Always: what came back was judged in this process, from bytes."""
+        return True
+
     def open(self) -> None:
         """Do nothing: a candidate's child is started when it is asked for."""
 
