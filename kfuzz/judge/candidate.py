@@ -1,6 +1,6 @@
 """A candidate in a child of its own: built there, given the reference's weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -16,6 +16,7 @@ from kfuzz.execution.processes import Zygote
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import SEED
 from kfuzz.judge.sandbox import Opened, RemoteKernel, Sandbox
+from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.numerics.run import Raised
 
@@ -135,6 +136,33 @@ class Candidate:
         return tuple(self._kernel.strays)
 
     @property
+    def circumstances(self) -> Circumstances:
+        """What draws what surrounds its calls."""
+        return self._kernel.circumstances
+
+    @circumstances.setter
+    def circumstances(self, circumstances: Circumstances) -> None:
+        self._kernel.circumstances = circumstances
+
+    def end_at(self, until: Callable[[], float]) -> None:
+        """Have no call waited for after a moment.
+
+        Args:
+            until: returns it, as `time.monotonic()` counts.
+        """
+        self._sandbox.until = until
+
+    @property
+    def calls_in_a_row(self) -> int:
+        """Most calls that one of its children has answered."""
+        return self._kernel.in_a_row
+
+    @property
+    def left(self) -> Sequence[str]:
+        """What it was seen to leave changed of torch's state, by the child's word."""
+        return tuple(self._kernel.left)
+
+    @property
     def late(self) -> bool:
         """Whether a result changed after its call had returned, since `begin`."""
         return self._kernel.late > self._late
@@ -175,6 +203,7 @@ class Candidate:
         Other weights are the reference's, which has to use them by now.
         """
         self._late = self._kernel.late
+        self.circumstances.begin()
         config = configured(case)
         if config == self._config:
             return

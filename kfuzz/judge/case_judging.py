@@ -30,6 +30,7 @@ from kfuzz.judge.candidate import (
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.rows import RowsJudge
 from kfuzz.judge.kernelbench.values import OWN
+from kfuzz.judge.long_run import Recorded, long_run
 from kfuzz.judge.tried import ELSEWHERE, OTHER_VALUES, Tried
 
 # Above this a case stays a recipe: it is neither written out nor reduced.
@@ -122,6 +123,9 @@ class Judged:
         self._evaluator = _Evaluator(self.kernel, setting, reference)
         itself = bound(reference, reference, name, claims)
         self._itself = _Evaluator(itself, setting, reference)
+        self._recorded = Recorded()
+        played = bound(lambda *x: self._recorded.play(*x), reference, name, claims)
+        self._played = _Evaluator(played, setting, reference)
         self.benchmarked_only = False
         # The explicit case from which smaller ones are made.
         self._origin: Case | None = None
@@ -181,6 +185,44 @@ class Judged:
             text += "or all 1 as built"
             return replace(report, failure=replace(failure, message=text))
         return self._attributed(case, report)
+
+    def history(
+        self, seed: int, *, calls: int, over: Callable[[], bool]
+    ) -> tuple[Case, CaseReport] | None:
+        """Call one child hundreds of times; return the first case that fails, and how.
+
+        Args:
+            seed: the values and their order depend on it.
+            calls: how many.
+            over: whether there is no more time.
+        """
+        own = [self.reference.case(OWN, seed + i) for i in range(2)]
+        cases = [c for each in own for c in (each, *self.smaller(each)[:2])]
+        cases = [c for c in cases if self.reference.fits(c.dims)]
+        cases = [c for c in cases if _largest(c) <= PINNED_ELEMENTS]
+        if not cases:
+            return None
+        self.reference.use_drawn(drawn=False)
+        self.candidate.begin(cases[0])
+
+        def judge(case: Case, recorded: Recorded) -> CaseReport:
+            self._recorded = recorded
+            report = self._played.judge(case, Depth.BASE)
+            failure = report.failure
+            excused = failure is not None and failure.kind is Kind.RAISES
+            if excused and not self._has_to_take(case):
+                return replace(report, failure=None)
+            return report
+
+        return long_run(
+            cases,
+            values=lambda case: list(self._evaluator.values(case).values()),
+            call=self._called,
+            judge=judge,
+            seed=seed,
+            calls=calls,
+            over=over,
+        )
 
     def pin(self, case: Case) -> Case:
         """Return the case with its values explicit; one that is too large as it is."""

@@ -60,11 +60,22 @@ class JudgedRunner(Runner):
         """
         if self._over():
             raise Stopped
-        report = self._judged.judge(case, depth)
+        report = self.judge_again(case, depth)
         # It was established in two fresh children: see `RemoteKernel`.
         self._hung = self._hung or is_hang(report)
         if depth == Depth.SEARCH and not case.pinned:
             self._judged.count(case, report)
+        return report
+
+    def judge_again(self, case: Case, depth: Depth) -> CaseReport:
+        """Run and judge one case that is none of the search's.
+
+        Raises:
+            Stopped: once the run's time is over.
+        """
+        report = self._judged.judge(case, depth)
+        if report.error is not None and self._over():
+            raise Stopped  # a call was cut off, and nothing is known of it
         return report
 
     def judge_each(
@@ -85,7 +96,7 @@ class JudgedRunner(Runner):
             if self._over():
                 raise Stopped
             self._judged.fresh()
-            reports.append(self._judged.judge(case, depth))
+            reports.append(self.judge_again(case, depth))
         return reports
 
     def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:

@@ -21,6 +21,7 @@ from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.values import OWN, SCALED, SHIFTED
 from kfuzz.judge.loading import JudgedKernel, budget_of
+from kfuzz.judge.long_run import MOST
 from kfuzz.judge.tried import finite_of, is_finite
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ _TIMES: Final = 16
 # Parts of the time: for the benchmarked shape, and for all that is not confirming.
 _OPENING: Final = 0.45
 _SEARCHING: Final = 0.75
+_HISTORY: Final = 0.12
+# Cases before a long run of calls, and its calls for each case where these are counted.
+_BEFORE_HISTORY: Final = 3
+_CALLS_A_CASE: Final = 8
 UNSEEN: Final = (
     "loads outside arguments go unseen: in the candidate's child nothing faults there"
 )
@@ -67,6 +72,7 @@ class Search(Campaign):
         # Confirmed findings that rest on NaN or infinities: after one only numbers.
         self._not_numbers: set[str] = set()
         super().__init__(config, stop, backend, list(loaded), classes)
+        self._judged.candidate.end_at(lambda: self.clock.deadline)
         self.clock.begin(self.clock.started)  # a judge has its time, start-up included
         for kernel in self.kernels:
             kernel.record.notices = {UNSEEN: False}
@@ -102,7 +108,9 @@ class Search(Campaign):
         this_round = Round(kernel, stop=self.stop, deadline=end)
         for number, case in enumerate(self._first_cases()):
             # The first one is judged however little time there is.
-            if number and (this_round.over or self.over()):
+            most = self.config.budget.max_cases
+            full = most is not None and kernel.record.cases >= most
+            if number and (full or this_round.over or self.over()):
                 break
             if self._not_numbers and not is_finite(case):
                 continue
@@ -119,7 +127,39 @@ class Search(Campaign):
                 yield from self.process(kernel, *this_round.found)
             if not number or this_round.found is not None:
                 this_round = Round(kernel, stop=self.stop, deadline=end)
+            if number + 1 == _BEFORE_HISTORY:
+                yield from self._history(kernel)
         yield self.progress(kernel)
+
+    def _history(self, kernel: KernelSearch) -> Iterator[Event]:
+        """Make a long run of calls in the child that there is."""
+        limit, most = self.config.budget.max_time, self.config.budget.max_cases
+        end = self.search_end()
+        if limit is not None:
+            end = min(end, time.monotonic() + _HISTORY * limit)
+        calls = MOST if most is None else min(MOST, _CALLS_A_CASE * most)
+        found = self._judged.history(
+            self.config.seed,
+            calls=calls,
+            over=lambda: self.over() or time.monotonic() >= end,
+        )
+        if found is None:
+            return
+        case, report = found
+        assert report.failure is not None
+        symptom = report.failure.signature(kernel.name).symptom
+        if symptom not in kernel.shown:
+            kernel.shown.add(symptom)
+            yield from self.process(kernel, case, report)
+
+    def _time_slice(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
+        """Give a kernel one round: every other one begins in a process of its own.
+
+        There the first call is on any shape, and few calls come before a case.
+        """
+        if kernel.rounds % 2 == 0:
+            self._judged.fresh()
+        yield from super()._time_slice(kernel)
 
     def _is_near(self, case: Case) -> bool:
         """Whether no dimension is so large that compilers of others gave up.

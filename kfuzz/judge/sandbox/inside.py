@@ -37,6 +37,7 @@ from torch import Tensor
 
 from kfuzz.core.untrusted import Mode
 from kfuzz.execution.calls.raised import raised_by
+from kfuzz.execution.calls.torch_state import TorchState
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.memory.allocations import GuardedAllocations
@@ -45,6 +46,7 @@ from kfuzz.execution.processes.wire import Channel, Message, WireError
 from kfuzz.execution.values.constants import drawn_constants
 from kfuzz.execution.values.randomness import seeded
 from kfuzz.judge.sandbox.contain import Facts
+from kfuzz.judge.sandbox.meeting import Clocks, meet
 from kfuzz.judge.sandbox.results import Held, told_results
 from kfuzz.judge.sandbox.wire import (
     MOST_NAMES,
@@ -71,6 +73,7 @@ _BYTES: Final = torch.uint8
 _equal: Final = torch.equal
 _synchronize: Final = torch.cuda.synchronize
 _sleep: Final = time.sleep
+_clock: Final = time.perf_counter
 
 
 def attend(channel: Channel, facts: Facts, device: str) -> NoReturn:
@@ -106,6 +109,7 @@ class Candidate:
         self._blocks = Blocks(device)
         self._held = Held()
         self._threads = 0
+        self._clocks = Clocks()
 
     def answer(self, message: Message, given: Sequence[int]) -> Message:
         """Return the answer to a request."""
@@ -210,13 +214,16 @@ class Candidate:
             around.poison(poison)
         allocations = GuardedAllocations(device, poison)
         launches: dict[str, None] = {}
-        began = time.perf_counter()
+        began = _clock()
         try:
-            with (
-                seeded(device, int(message["seed"])), torch.no_grad(), allocations,
-                triton_launches(launches),
-            ):  # fmt: skip
-                returned = target(*positional, **scalars)
+            with seeded(device, 0), torch.no_grad():
+                before = TorchState.now()
+                meet(self._clocks, device, message["around"])
+                try:
+                    with allocations, triton_launches(launches):
+                        returned = target(*positional, **scalars)
+                finally:
+                    left = before.restore()
             _untrace()
             told, items = told_results(returned, tensors, self._held, results.numel())
             lingers = _threads(device) > self._threads
@@ -232,7 +239,7 @@ class Candidate:
                 self._blocks.clear()
                 self._held.clear()
             return {"raised": raised}
-        seconds = time.perf_counter() - began
+        seconds = _clock() - began
         now = [raw(t) for t in looked_at]
         copies = now if firsts is None else firsts
         late = firsts is not None and not all(map(_equal, firsts, now))
@@ -250,6 +257,7 @@ class Candidate:
             "late": late,
             "operators": list(allocations.foreign)[:MOST_NAMES],
             "kernels": list(launches)[:MOST_NAMES],
+            "left": list(left)[:MOST_NAMES],
             "strays": [t.describe() for t in allocations.touches()][:MOST_NAMES],
         }
 

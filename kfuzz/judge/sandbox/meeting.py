@@ -1,0 +1,78 @@
+"""The child's side of `circumstances`: generators are set, clocks are shifted.
+
+Clocks are shifted where Python looks at them, in the module `time`. What asks the system
+itself sees the true ones: `datetime.now`, files' times, ctypes, other programs.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from kfuzz.execution.device.backends import backend_of
+
+_NANO: Final = 1_000_000_000
+_WALL: Final = ("time", "time_ns")
+_STEADY: Final = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+
+
+class Clocks:
+    """Shifts the clocks of the module `time`, from when it is made."""
+
+    def __init__(self) -> None:
+        self._wall = self._steady = 0.0
+        for name in _WALL:
+            setattr(time, name, self._shifted(name, lambda: self._wall))
+        for name in _STEADY:
+            setattr(time, name, self._shifted(name, lambda: self._steady))
+
+    def shift(self, wall: float, steady: float) -> None:
+        """Set by how many seconds both kinds differ from the true ones."""
+        self._wall, self._steady = wall, steady
+
+    @staticmethod
+    def _shifted(name: str, by: Callable[[], float]) -> Callable[[], float]:
+        """Return a clock that looks like the one of this name."""
+        true: Callable[[], float] = getattr(time, name)
+        if name.endswith("_ns"):
+
+            def clock() -> float:
+                return true() + int(by() * _NANO)
+        else:
+
+            def clock() -> float:
+                return true() + by()
+
+        clock.__name__ = clock.__qualname__ = name
+        clock.__module__, clock.__doc__ = "time", true.__doc__
+        return clock
+
+
+def seed_all(device: torch.device, seed: int, drawn: int) -> None:
+    """Seed every generator there is, and have it give some numbers.
+
+    Args:
+        device: of the calls.
+        seed: 64 bits.
+        drawn: how many numbers.
+    """
+    for generator in backend_of(device).generators(device):
+        generator.manual_seed(seed)
+        if generator.device.type == "cpu":
+            torch.rand(drawn, generator=generator)
+        elif hasattr(generator, "set_offset"):
+            generator.set_offset(4 * drawn)  # which has to be a multiple of 4
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFF_FFFF)
+    for _ in range(drawn % 64):
+        random.random()
+    np.random.random_sample(drawn)
+
+
+def meet(clocks: Clocks, device: torch.device, told: Mapping[str, Any]) -> None:
+    """Have the next call meet what it is told to."""
+    seed_all(device, int(told["seed"]), int(told["drawn"]))
+    clocks.shift(float(told["wall"]), float(told["steady"]))
