@@ -39,7 +39,13 @@ class OpenCandidate(Protocol):
     """Starts a candidate."""
 
     def __call__(
-        self, path: Path, reference: Reference, *, backend: str, limits: Limits
+        self,
+        path: Path,
+        reference: Reference,
+        *,
+        backend: str,
+        limits: Limits,
+        hidden: Sequence[Path] = (),
     ) -> "Candidate":
         """Return the candidate of a file.
 
@@ -55,6 +61,7 @@ def open_candidate(
     backend: str,
     limits: Limits,
     zygote: Zygote | None = None,
+    hidden: Sequence[Path] = (),
 ) -> "Candidate":
     """Return the candidate of a file, in a child of its own.
 
@@ -64,11 +71,14 @@ def open_candidate(
         backend: name of the backend.
         limits: what the child may take.
         zygote: what children are forked from; one of its own by default.
+        hidden: files and folders that it must not read, besides the reference's.
 
     Raises:
         KfuzzError: if it cannot be built, or its weights are not the reference's.
     """
-    made = Candidate(path, reference, backend=backend, limits=limits, zygote=zygote)
+    made = Candidate(
+        path, reference, backend=backend, limits=limits, zygote=zygote, hidden=hidden
+    )
     try:
         made.open()
     except BaseException:
@@ -95,6 +105,7 @@ class Candidate:
         backend: str,
         limits: Limits,
         zygote: Zygote | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
         form = reference.form
         native = BACKENDS[backend].has.native
@@ -106,8 +117,9 @@ class Candidate:
             fixed=dict(form.fixed),
         )  # fmt: skip
         self._sandbox = Sandbox(
-            self._entry, device=device, limits=limits, zygote=zygote
-        )
+            self._entry, device=device, limits=limits, zygote=zygote,
+            hidden=[*_sources(form.path), *hidden],
+        )  # fmt: skip
         self._kernel = RemoteKernel(self._sandbox, nesting=form.nesting)
         self._config = 0
         self._late = 0
@@ -268,6 +280,11 @@ def _holds(own: Mapping[str, Tensor], wanted: Tensor) -> bool:
         and any(torch.equal(y.reshape(-1).to(x.dtype), f) for f in forms)
         for y in own.values()
     )
+
+
+def _sources(path: Path) -> list[Path]:
+    """Return a file, and what Python has compiled it to."""
+    return [path, *(path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")]
 
 
 def _last(output: str) -> str:

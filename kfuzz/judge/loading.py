@@ -162,7 +162,7 @@ def judged_again(
     made = loaded_candidate(
         problem.reference, candidate, problem.form.path, finding.declaration,
         name=finding.signature.kernel, root=config.root, backend=backend.name,
-        limits=Limits(), opened=opened,
+        limits=Limits(), opened=opened, corpus=config.corpus,
     )  # fmt: skip
     # Only then it was right at the benchmarked shape when it was found.
     made.judged.tried.passed = finding.signature.contract == SHAPES
@@ -224,6 +224,7 @@ def loaded_candidate(
     root: Path,
     backend: str,
     limits: Limits,
+    corpus: Path,
     opened: OpenCandidate = open_candidate,
 ) -> JudgedKernel:
     """Return a candidate in its child, held against a reference.
@@ -237,15 +238,20 @@ def loaded_candidate(
         root: the project.
         backend: name of the backend.
         limits: what its child may take.
+        corpus: where findings lie, which the candidate must not read.
         opened: starts it.
 
     Raises:
         KfuzzError: if it cannot be started.
     """
     budget = budget_of(reference, backend)
+    inside = candidate.resolve().is_relative_to(corpus.resolve())
     judged = Judged(
         reference,
-        opened(candidate.resolve(), reference, backend=backend, limits=limits),
+        opened(
+            candidate.resolve(), reference, backend=backend, limits=limits,
+            hidden=[] if inside else [corpus],
+        ),
         name=name, budget=budget, classes=judged_classes(), claims=claims,
     )  # fmt: skip
     target = Target(

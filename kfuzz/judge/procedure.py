@@ -136,7 +136,7 @@ class Judging:
                 name=candidate_name(config.reference, config.candidate, config.root),
                 root=config.root,
                 backend=self._backend.name, limits=config.limits,
-                opened=self._opened,
+                opened=self._opened, corpus=config.corpus,
             )  # fmt: skip
         except UsageError:
             raise

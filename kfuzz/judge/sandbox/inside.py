@@ -57,9 +57,6 @@ from kfuzz.judge.sandbox.wire import (
     received,
 )
 
-MODULE: Final = "kfuzz_candidate"
-"""What the file is called in `sys.modules`."""
-
 LATE_SECONDS: Final = 0.05
 """How long threads that a call leaves behind may go on before the results are looked at
 again."""
@@ -407,11 +404,12 @@ def _seed_all(seed: int) -> None:
 def _imported(path: Path) -> ModuleType:
     """Import the file, its own folder first in the path as `python FILE` has it."""
     sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(MODULE, path)
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}_file"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

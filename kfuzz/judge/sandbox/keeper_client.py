@@ -51,6 +51,7 @@ class Kept:
         device: str,
         limits: Limits,
         measures: Measures,
+        hidden: Sequence[Path] = (),
     ) -> None:
         """Start it without waiting.
 
@@ -74,6 +75,7 @@ class Kept:
                 "cache": str(cache),
                 "gpu": not named(device).has.on_host,
                 "inside": device,
+                "hidden": [str(path) for path in hidden],
             }
         )
 

@@ -55,6 +55,7 @@ from kfuzz.judge.sandbox.wire import (
 from kfuzz.numerics.run import Raised
 
 _INSIDE: Final = "kfuzz.judge.sandbox.inside"
+_LAZY: Final = "kfuzz.judge.sandbox.hiding:load_all"
 _CLOSE: Final = "kfuzz.judge.sandbox.contain:close_to_others"
 _SMALL_RESULTS: Final = 64 << 20
 _RESULT_FACTOR: Final = 8
@@ -73,7 +74,7 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     """
     env = scrubbed(os.environ, added=named(device).environment)
     return Zygote(
-        SERVE, env=env, preload=("torch", "triton", _INSIDE, _CLOSE), output=output
+        SERVE, env=env, preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE), output=output
     )
 
 
@@ -91,6 +92,7 @@ class Sandbox(Closing):
         share_cache: whether what a child builds and compiles is there for the next.
         zygote: what children are forked from, as `zygote_for` makes it; the caller's to
             close. One of its own by default.
+        hidden: files and folders that the code must not read.
 
     Attributes:
         device: torch's device of the calls.
@@ -108,7 +110,9 @@ class Sandbox(Closing):
         measures: Measures | None = None,
         share_cache: bool = True,
         zygote: Zygote | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
+        self._hidden = [path.resolve() for path in hidden]
         self._entry = entry
         self._device_name, backend = device, named(device)
         self.device = torch.device(device if backend.has.native else backend.torch_type)
@@ -368,7 +372,7 @@ class Sandbox(Closing):
 
     def _fork(self) -> Kept:
         if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="kfuzz-untrusted-"))
+            self._root = Path(tempfile.mkdtemp())
             close_to_others()
         if self._zygote is None:
             self._zygote = zygote_for(self._device_name)
@@ -381,6 +385,7 @@ class Sandbox(Closing):
             device=str(self.device),
             limits=self.limits,
             measures=self._measures,
+            hidden=self._hidden,
         )
 
     def _discard(self) -> None:
