@@ -437,6 +437,7 @@ def claims_of(
     accumulator: str,
     nonfinite: str,
     own_kernels_only: bool,
+    determinism: str = "run_to_run",
 ) -> Declaration:
     """Return what a candidate is held to: what the form gives is what it has to take.
 
@@ -450,6 +451,7 @@ def claims_of(
         accumulator=accumulator,
         nonfinite=nonfinite,
         own_kernels_only=own_kernels_only,
+        determinism=determinism,
     )
 
 

@@ -60,6 +60,8 @@ class JudgeConfig:
         nonfinite: what is promised of NaN and infinities: "propagate" or "undefined".
         own_kernels_only: whether kernels of a library in place of its own count as a
             violation.
+        determinism: "none" where results may follow random numbers of the candidate's
+            own, within what is allowed; else "run_to_run".
         limits: what the candidate's child may take.
         started: `time.monotonic()` from which the time counts.
     """
@@ -74,6 +76,7 @@ class JudgeConfig:
     benchmarked_only: bool = False
     nonfinite: str = "propagate"
     own_kernels_only: bool = False
+    determinism: str = "run_to_run"
     limits: Limits = field(default_factory=Limits)
     started: float | None = None
 
@@ -129,6 +132,7 @@ class Judging:
             accumulator=audit.accumulator,
             nonfinite="undefined" if audit.finite else config.nonfinite,
             own_kernels_only=config.own_kernels_only,
+            determinism=config.determinism,
         )
         try:
             loaded = loaded_candidate(

@@ -75,6 +75,15 @@ def judge(
             "A library's kernel in place of an own one is a violation, not a note.",
         ),
     ] = False,
+    determinism: Annotated[
+        str,
+        option(
+            "--determinism",
+            "none: the candidate draws random numbers of its own; its results may "
+            "follow them within the allowed range.",
+            values.one_of("run_to_run", "none"),
+        ),
+    ] = "run_to_run",
     seed: Annotated[
         int | None, shared("seed", "Default: a fresh one, printed.", "N")
     ] = None,
@@ -120,6 +129,7 @@ def judge(
             benchmarked_only=shapes == "benchmarked",
             nonfinite=nonfinite,
             own_kernels_only=own_kernels_only,
+            determinism=determinism,
             started=started,
         )
     )
