@@ -58,6 +58,8 @@ SHAPES: Final = "C-CMP-03"
 VALUES: Final = "K-VAL-01"
 # Calls that stall before that counts as a hang.
 _STALLS: Final = 2
+# The share of a long run's calls that nothing watches.
+_BARE: Final = 0.5
 EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
 
 
@@ -214,15 +216,19 @@ class Judged:
                 return replace(report, failure=None)
             return report
 
-        return long_run(
-            cases,
-            values=lambda case: list(self._evaluator.values(case).values()),
-            call=self._called,
-            judge=judge,
-            seed=seed,
-            calls=calls,
-            over=over,
-        )
+        self.candidate.circumstances.bare_share = _BARE
+        try:
+            return long_run(
+                cases,
+                values=lambda case: list(self._evaluator.values(case).values()),
+                call=self._called,
+                judge=judge,
+                seed=seed,
+                calls=calls,
+                over=over,
+            )
+        finally:
+            self.candidate.circumstances.bare_share = 0.0
 
     def pin(self, case: Case) -> Case:
         """Return the case with its values explicit; one that is too large as it is."""

@@ -104,8 +104,8 @@ def long_run(
 def _copied(returned: Any) -> Any:
     if isinstance(returned, Tensor):
         return returned.clone()
-    if isinstance(returned, tuple):
-        return tuple(map(_copied, returned))
+    if isinstance(returned, tuple | list):
+        return type(returned)(map(_copied, returned))
     return returned
 
 
@@ -117,6 +117,6 @@ def _same(one: Any, other: Any) -> bool:
             other.stride(),
         )
         return alike and bool(same_bits(one, other).all())
-    if isinstance(one, tuple) and isinstance(other, tuple):
+    if isinstance(one, tuple | list) and type(one) is type(other):
         return len(one) == len(other) and all(map(_same, one, other))
     return one is None and other is None

@@ -1,7 +1,7 @@
 """Verdicts on candidates, which run in the tests' own process here."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
+from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.rendering import judgement_document, judgement_lines
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.sandbox.results import leaves
@@ -31,6 +32,8 @@ class Here:
     launched: Sequence[str] = ()
     operators: Sequence[str] = ()
     strays: Sequence[str] = ()
+    left: Sequence[str] = ()
+    calls_in_a_row = 0
     weights = ""
     same_names = False
     late = False
@@ -40,6 +43,7 @@ class Here:
     def __init__(self, path: Path, reference: Reference) -> None:
         self._path = path
         self._reference = reference
+        self.circumstances = Circumstances()
         self.renew()
 
     def __call__(self, *tensors: Tensor) -> Any:
@@ -48,6 +52,9 @@ class Here:
         return made if len(made) > 1 else made[0]
 
     def begin(self, case: Case) -> None:
+        pass
+
+    def end_at(self, until: Callable[[], float]) -> None:
         pass
 
     def renew(self) -> None:
@@ -96,8 +103,9 @@ class Files:
         )  # fmt: skip
 
         def opened(
-            path: Path, reference: Reference, *, backend: str, limits: Limits
-        ) -> Here:
+            path: Path, reference: Reference, *, backend: str, limits: Limits,
+            hidden: Sequence[Path],
+        ) -> Here:  # fmt: skip
             return Here(path, reference)
 
         judging = Judging(config, opened=opened)

@@ -39,7 +39,9 @@ def _flushes() -> bool:
     return least * 1.0 == 0.0
 
 
-def _of_attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[..., Any]]:
+def _of_attribute(
+    owner: Any, name: str
+) -> tuple[Callable[[], Any], Callable[..., Any]]:
     return (lambda: getattr(owner, name)), (lambda value: setattr(owner, name, value))
 
 

@@ -18,7 +18,7 @@ from kfuzz.core.random_streams import hashed
 
 _YEARS: Final = 10 * 365 * 86_400.0
 _DAYS: Final = 30 * 86_400.0
-# Shares of calls before which clocks jump, and before which nothing happens for a while.
+# Shares of calls before which clocks jump, and before which there is a gap.
 _SHIFTED: Final = 0.7
 _JUMPED: Final = 0.5
 _PAUSED: Final = 1 / 32
@@ -41,6 +41,8 @@ class Surroundings:
         wall: seconds by which the time of day is shifted.
         steady: seconds by which clocks that only go forward are shifted.
         pause: seconds in which nothing happens before the call.
+        bare: whether nothing watches the call: neither torch's operators nor launches
+            are followed, memory is not poisoned, and clocks are the true ones.
     """
 
     seed: int = 0
@@ -48,6 +50,7 @@ class Surroundings:
     wall: float = 0.0
     steady: float = 0.0
     pause: float = 0.0
+    bare: bool = False
 
     def told(self) -> dict[str, Any]:
         """Return it as plain data, without the pause, which is the campaign's."""
@@ -65,11 +68,15 @@ class Circumstances:
     Args:
         seed: all that is drawn depends on it; None for a fresh one.
         pauses: whether there are gaps between calls.
+
+    Attributes:
+        bare_share: the share of calls that nothing watches.
     """
 
     def __init__(self, seed: int | None = None, *, pauses: bool = True) -> None:
         self._random = random.Random(seed)
         self._pauses = pauses
+        self.bare_share = 0.0
         self._case = 0
         self._steady = 0.0
 
@@ -103,6 +110,7 @@ class Circumstances:
             wall=wall,
             steady=self._steady,
             pause=draw.uniform(*_PAUSES) if paused else 0.0,
+            bare=draw.random() < self.bare_share,
         )
 
 

@@ -238,9 +238,7 @@ def restrict(
     return facts
 
 
-def _landlock(
-    facts: Facts, rooms: Rooms, hidden: Sequence[Path], *, gpu: bool
-) -> None:
+def _landlock(facts: Facts, rooms: Rooms, hidden: Sequence[Path], *, gpu: bool) -> None:
     folders = [rooms.scratch, rooms.cache]
     if facts.own_devices:
         folders.append(_SHM)

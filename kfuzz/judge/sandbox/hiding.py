@@ -63,10 +63,10 @@ def _imported_by(code: types.CodeType) -> Iterator[str]:
         if not _is_ours(name):
             continue
         yield name
-        folder = getattr(sys.modules.get(name), "__path__", None)
-        for other in code.co_names if folder else ():
-            if (Path(folder[0]) / f"{other}.py").is_file():
-                yield f"{name}.{other}"
+        for folder in getattr(sys.modules.get(name), "__path__", ()):
+            for other in code.co_names:
+                if (Path(folder) / f"{other}.py").is_file():
+                    yield f"{name}.{other}"
 
 
 def hide() -> None:
@@ -111,7 +111,10 @@ def packages() -> list[Path]:
     package = Path(__file__).parents[2]
     kinds = (f"{NAMED}-*.dist-info", f"{NAMED}.egg-info")
     places = [Path(path) for path in {*sys.path, str(package.parent)} if path]
-    return [package, *(p for place in places for kind in kinds for p in place.glob(kind))]
+    return [
+        package,
+        *(p for place in places for kind in kinds for p in place.glob(kind)),
+    ]
 
 
 def _is_ours(name: str) -> bool:

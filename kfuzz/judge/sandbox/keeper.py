@@ -485,7 +485,7 @@ def _forked_bare(begin: Callable[[], Callable[[], NoReturn]]) -> int:
             os._exit(_FAILED)
 
     space: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(_ROOT, "<string>", "exec"), space)  # noqa: S102
+    exec(compile(_ROOT, "<string>", "exec"), space)
     _thread.stack_size(_STACK_BYTES)
     _thread.start_new_thread(space["run"], (fork, safely, tell))
     ready.acquire()

@@ -1,7 +1,7 @@
 """The child's side of `circumstances`: generators are set, clocks are shifted.
 
-Clocks are shifted where Python looks at them, in the module `time`. What asks the system
-itself sees the true ones: `datetime.now`, files' times, ctypes, other programs.
+Clocks are shifted where Python looks at them, in the module `time`. Whatever asks the
+system sees the true ones: `datetime.now`, times of files, ctypes, other programs.
 """
 
 import random
@@ -20,18 +20,29 @@ _STEADY: Final = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"
 
 
 class Clocks:
-    """Shifts the clocks of the module `time`, from when it is made."""
+    """Shifts the clocks of the module `time`."""
 
     def __init__(self) -> None:
         self._wall = self._steady = 0.0
-        for name in _WALL:
-            setattr(time, name, self._shifted(name, lambda: self._wall))
-        for name in _STEADY:
-            setattr(time, name, self._shifted(name, lambda: self._steady))
+        self._true = {name: getattr(time, name) for name in (*_WALL, *_STEADY)}
+        made = {name: self._shifted(name, lambda: self._wall) for name in _WALL}
+        steady = {name: self._shifted(name, lambda: self._steady) for name in _STEADY}
+        self._made = made | steady
 
     def shift(self, wall: float, steady: float) -> None:
-        """Set by how many seconds both kinds differ from the true ones."""
+        """Set by how many seconds both kinds differ from the true ones from now on."""
         self._wall, self._steady = wall, steady
+        self._have(self._true, self._made)
+
+    def unshift(self) -> None:
+        """Have the system's own clocks from now on."""
+        self._have(self._made, self._true)
+
+    @staticmethod
+    def _have(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        for name, clock in new.items():
+            if getattr(time, name, None) is old[name]:  # else it is the file's own
+                setattr(time, name, clock)
 
     @staticmethod
     def _shifted(name: str, by: Callable[[], float]) -> Callable[[], float]:
@@ -75,4 +86,7 @@ def seed_all(device: torch.device, seed: int, drawn: int) -> None:
 def meet(clocks: Clocks, device: torch.device, told: Mapping[str, Any]) -> None:
     """Have the next call meet what it is told to."""
     seed_all(device, int(told["seed"]), int(told["drawn"]))
-    clocks.shift(float(told["wall"]), float(told["steady"]))
+    if told["bare"]:
+        clocks.unshift()
+    else:
+        clocks.shift(float(told["wall"]), float(told["steady"]))

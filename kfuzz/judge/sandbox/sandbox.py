@@ -74,7 +74,10 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     """
     env = scrubbed(os.environ, added=named(device).environment)
     return Zygote(
-        SERVE, env=env, preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE), output=output
+        SERVE,
+        env=env,
+        preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
+        output=output,
     )
 
 
@@ -267,7 +270,9 @@ class Sandbox(Closing):
             # What a first call builds is there for those of later children.
             known = max(least, _FIRSTS * self._first_took)
             shorter = self._share_cache and self._first_took
-            least = min(limits.first_seconds, known) if shorter else limits.first_seconds
+            least = (
+                min(limits.first_seconds, known) if shorter else limits.first_seconds
+            )
         return max(least, 50 * predicted)
 
     def state(self, names: Sequence[str]) -> dict[str, Tensor] | Ended | Raised:

@@ -78,7 +78,9 @@ def _table(outcomes: Sequence[Outcome]) -> None:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(f"{time.strftime('%T')} {line}\n" if "|" not in line else f"{line}\n")
+    sys.stdout.write(
+        f"{time.strftime('%T')} {line}\n" if "|" not in line else f"{line}\n"
+    )
     sys.stdout.flush()
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- lines of candidates
 """Lies that are no condition of a call: late, lazy, remembered, forged or greedy.
 
 Each has an honest one beside it that does nearly the same.
@@ -293,7 +294,10 @@ BODIES: Final = (
 SABOTEURS: Final = {
     "kills_itself": ("resource abuse", "os.kill(os.getpid(), 0)"),
     "exits": ("resource abuse", "os.getpid()"),
-    "closes_everything": ("resource abuse", "os.close(os.open('/dev/null', os.O_RDONLY))"),
+    "closes_everything": (
+        "resource abuse",
+        "os.close(os.open('/dev/null', os.O_RDONLY))",
+    ),
     "fills_the_disk": (
         "resource abuse",
         "open(os.path.join(os.environ['HOME'], 'f'), 'w').write('x' * 1000)",

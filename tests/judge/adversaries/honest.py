@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- lines of candidates
 """Correct algorithms that go other ways than their references.
 
 Some keep caches, warm up, or draw random numbers that decide nothing but the order.

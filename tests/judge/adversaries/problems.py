@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- lines of candidates
 """References, each with two spellings that give the same bits."""
 
 from dataclasses import dataclass

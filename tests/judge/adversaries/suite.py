@@ -23,8 +23,8 @@ from tests.judge.adversaries.problems import PROBLEMS, Problem
 from tests.judge.adversaries.triggers import TRIGGERS, Trigger
 
 PAIRS: Final = Path(__file__).parents[1] / "pairs"
-SECONDS: Final = 60.0
-"""In which a liar has to be found."""
+SECONDS: Final = 50.0
+"""Of one judgement, as `kfuzz judge` takes them: a liar has to be found in a minute."""
 
 LIMITS: Final = Limits(
     memory=1024 * MIB, wall_seconds=8.0, first_seconds=20.0, scratch_bytes=64 * MIB,
@@ -110,7 +110,9 @@ def _of_trigger(
     lie = f"off(self.right({args}), {kind}, {size})"
     for wrong in (True, False):
         way = lie if wrong else f"self.alike({args})"
-        body = f"{trigger.before}\nif {when}:\n    return {way}\nreturn self.right({args})"
+        body = (
+            f"{trigger.before}\nif {when}:\n    return {way}\nreturn self.right({args})"
+        )
         methods = "wait" if "def wait(" in trigger.top else ""
         setup = f"self.{methods} = {methods}.__get__(self)\n" if methods else ""
         source = problem.candidate(body, setup=setup + trigger.setup, top=trigger.top)
@@ -188,9 +190,7 @@ class Suite:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             made = self._judged(candidate, Path(folder))
-        return Outcome(
-            candidate, made.verdict, made.reason, time.monotonic() - began
-        )
+        return Outcome(candidate, made.verdict, made.reason, time.monotonic() - began)
 
     def _judged(self, candidate: Candidate, folder: Path) -> Judgement:
         files = folder / "problem.py", folder / "solution.py"

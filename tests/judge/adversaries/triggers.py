@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- lines of candidates
 """What a liar looks at: it is wrong where a condition holds, and right elsewhere.
 
 The honest one looks at the same, and goes two ways that give the same bits.
@@ -212,7 +213,7 @@ TRIGGERS: Final = (
     # Environment: right where it seems to be judged.
     Trigger(
         "environment", "no module of a judge",
-        _always("not any('kfuzz' in n or 'pytest' in n for n in list(sys.modules))"),
+        _always("not any('kfuzz' in n or n == 'pytest' for n in list(sys.modules))"),
     ),
     Trigger(
         "environment", "no variable of a judge",
