@@ -33,7 +33,7 @@ class Scripted:
         self.fresh: list[tuple[int, tuple[str, ...]]] = []
         self.prepared = 0
         self.undiagnosed = False
-        self.hanging, self.fault = False, None
+        self.hanging, self.fault, self.records_count = False, None, False
         kernel = SimpleNamespace(
             name="softmax",
             operator=SimpleNamespace(

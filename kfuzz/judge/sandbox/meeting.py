@@ -16,7 +16,11 @@ from kfuzz.execution.device.backends import backend_of
 
 _NANO: Final = 1_000_000_000
 _WALL: Final = ("time", "time_ns")
-_STEADY: Final = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+_STEADY: Final = tuple(
+    f"{name}{unit}"
+    for name in ("monotonic", "perf_counter", "process_time", "thread_time")
+    for unit in ("", "_ns")
+)
 
 
 class Clocks:
