@@ -152,7 +152,7 @@ class Search(Campaign):
             kernel.shown.add(symptom)
             yield from self.process(kernel, case, report)
 
-    def _time_slice(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
+    def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round: every other one begins in a process of its own.
 
         There the first call is on any shape, and few calls come before a case.

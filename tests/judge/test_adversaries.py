@@ -45,7 +45,7 @@ def test_a_liar_violates(candidate: Candidate, zygote: Zygote) -> None:
     "candidate",
     [
         usual(
-            c, is_usual=label(c) == "torch's seed" or c.random and "row_sum" in c.name
+            c, is_usual=label(c) == "torch's seed" or (c.random and "row_sum" in c.name)
         )
         for c in ALL
         if not c.wrong

@@ -16,8 +16,8 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
-from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.rendering import judgement_document, judgement_lines
+from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.sandbox.results import leaves
 
