@@ -10,6 +10,7 @@ import ctypes
 import functools
 import logging
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ NAMED: Final = "kfuzz"
 ALIAS: Final = "runtime"
 """What it is called there instead."""
 
+_A_MODULE: Final = re.compile(r"\w+(\.\w+)+")
 _PATHS: Final = ("__file__", "__cached__", "__loader__", "__doc__")
 # Which packages a folder of the path has to hold to stay in it.
 _NEEDED: Final = ("torch", "triton", "numpy")
@@ -59,6 +61,9 @@ def _codes(module: types.ModuleType) -> Iterator[types.CodeType]:
 
 
 def _imported_by(code: types.CodeType) -> Iterator[str]:
+    for value in code.co_consts:
+        if isinstance(value, str) and _is_ours(value) and _A_MODULE.fullmatch(value):
+            yield value
     for name in code.co_names:
         if not _is_ours(name):
             continue
@@ -183,7 +188,7 @@ def _plain(code: types.CodeType) -> types.CodeType:
     """Return code that names neither its file nor this package."""
     return code.replace(
         co_filename=f"{ALIAS}.py",
-        co_names=tuple(map(_renamed, code.co_names)),
+        co_names=tuple(_renamed(n) if _is_ours(n) else n for n in code.co_names),
         co_consts=tuple(map(_plain_constant, code.co_consts)),
     )
 
@@ -191,8 +196,8 @@ def _plain(code: types.CodeType) -> types.CodeType:
 def _plain_constant(value: Any) -> Any:
     if isinstance(value, types.CodeType):
         return _plain(value)
-    if isinstance(value, str):
-        return _renamed(value)
+    if isinstance(value, str) and (_is_ours(value) or " " in value):
+        return _renamed(value)  # a module's name, or a text for people
     if isinstance(value, tuple):
         return tuple(map(_plain_constant, value))
     return value
