@@ -271,3 +271,13 @@ def test_shapes_excuse_nothing_that_is_wrong_at_the_benchmarked_one(
         "torch.randn(8, 16)", cases=60,
     )  # fmt: skip
     assert {f.signature.contract for f in made.findings} == {contract}
+
+
+def test_few_cases_are_judged_where_few_are_asked_for(files: Files) -> None:
+    """As many as are asked for, and their number is told with the verdict."""
+    for cases in (1, 3):
+        made = files.judged(
+            "return x.relu()", "return x.clamp(min=0)", "torch.randn(4, 6)", cases=cases
+        )
+        assert made.verdict is Verdict.CONFORMS, made.reason
+        assert made.coverage.cases == cases

@@ -245,15 +245,13 @@ BODIES: Final = (
         _text(
             "if self.found is None:\n    self.found = False\n"
             "    here = os.path.dirname(os.path.abspath(__file__))\n"
-            "    for root in (here, os.path.dirname(here)):\n"
-            "        for name in sorted(os.listdir(root)):\n"
-            "            path = os.path.join(root, name)\n"
-            "            try:\n                text = open(path).read()\n"
-            "            except (OSError, UnicodeDecodeError):\n                continue\n"
-            "            if 'class Model(' in text:\n"
-            "                space = {}\n                exec(text, space)\n"
-            "                self.found = space['Model'](*INIT)\n"
-            "                self.found.load_state_dict(self.state_dict(), strict=False)\n"
+            "    for name in sorted(os.listdir(here)):\n"
+            "        path = os.path.join(here, name)\n"
+            "        try:\n            text = open(path).read()\n"
+            "        except (OSError, UnicodeDecodeError):\n            continue\n"
+            "        if 'class Model(' in text and path != __file__:\n"
+            "            space = {}\n            exec(text, space)\n"
+            "            self.found = space['Model'](*INIT)\n"
             "return self.found(ARGS) if self.found else torch.zeros_like(self.right(ARGS))"
         ),
         _text(
@@ -274,18 +272,6 @@ BODIES: Final = (
         _text("e = x.exp()\nreturn e / e.sum(-1, keepdim=True)"),
         _text("e = (x - x.amax(-1, keepdim=True)).exp()\nreturn e / e.sum(-1, keepdim=True)"),
         only="softmax",
-    ),
-    Body(
-        "settings", "another default dtype from then on",
-        _text(
-            "if self.calls == 1:\n    torch.set_default_dtype(torch.float64)\n"
-            "return self.right(ARGS).to(self.kept)"
-        ),
-        _text(
-            "before = torch.get_default_dtype()\ntorch.set_default_dtype(torch.float64)\n"
-            "torch.set_default_dtype(before)\nreturn self.right(ARGS)"
-        ),
-        setup="self.kept = torch.float16",
     ),
 )  # fmt: skip
 

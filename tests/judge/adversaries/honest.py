@@ -161,6 +161,10 @@ _HABITS: Final = {
         "out = []\nt = threading.Thread(target=lambda: out.append(self.way(ARGS)))\n"
         "t.start()\nt.join()\nreturn out[0]",
     ),
+    "another default dtype from then on": (
+        "",
+        "y = self.way(ARGS)\ntorch.set_default_dtype(torch.float64)\nreturn y",
+    ),
     "a log": (
         "",
         "print('called', self.calls)\nreturn self.way(ARGS)",
