@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
     parser.add_argument("--family", default="", help="this one alone")
     parser.add_argument("--name", default="", help="those whose name holds this")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
     parser.add_argument("--only", choices=("wrong", "honest"), default="")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each")
     parser.add_argument("--cases", type=int, default=None, help="most cases of each")
@@ -33,17 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = [
         c
-        for c in candidates(options.seed, options.variants)
+        for c in candidates(options.seed, options.variants, options.device)
         if options.family in ("", c.family)
         and options.name in c.name
         and options.only in ("", "wrong" if c.wrong else "honest")
     ]
     first, step = map(int, options.part.split("/"))
     outcomes = []
-    with zygote_for("cpu", output=lambda piece: None) as zygote:
+    with zygote_for(options.device, output=lambda piece: None) as zygote:
         for candidate in chosen[first::step]:
             cases = options.cases if candidate.wrong else options.honest_cases
-            suite = Suite(zygote, options.seconds, cases, options.seed)
+            suite = Suite(zygote, options.seconds, cases, options.seed, options.device)
             made = suite.judge(candidate)
             outcomes.append(made)
             if options.all or not made.expected:

@@ -275,6 +275,50 @@ BODIES: Final = (
     ),
 )  # fmt: skip
 
+ON_GPU: Final = (
+    Body(
+        "streams",
+        "a result that another stream has yet to write",
+        lambda d: f"y = torch.zeros_like(self.right(ARGS))\ns = torch.cuda.Stream()\n"
+        f"s.wait_stream(torch.cuda.current_stream())\nwith torch.cuda.stream(s):\n"
+        f"    torch.cuda._sleep({d.randint(20, 90)}_000_000)\n"
+        "    y.copy_(self.right(ARGS))\nself.kept = s\nreturn y",
+        _text(
+            "s = torch.cuda.Stream()\ns.wait_stream(torch.cuda.current_stream())\n"
+            "with torch.cuda.stream(s):\n    y = self.right(ARGS)\n"
+            "torch.cuda.current_stream().wait_stream(s)\nself.kept = s\nreturn y"
+        ),
+    ),
+    Body(
+        "streams",
+        "an argument that another stream overwrites later",
+        _text(
+            "y = self.right(ARGS)\ns = torch.cuda.Stream()\nwith torch.cuda.stream(s):\n"
+            "    torch.cuda._sleep(50_000_000)\n    y.fill_(7.0)\nself.kept = s\nreturn y"
+        ),
+        _text(
+            "y = self.right(ARGS)\nz = y.clone()\ns = torch.cuda.Stream()\n"
+            "s.wait_stream(torch.cuda.current_stream())\nwith torch.cuda.stream(s):\n"
+            "    torch.cuda._sleep(50_000_000)\n    z.fill_(7.0)\nself.kept = s, z\nreturn y"
+        ),
+    ),
+    Body(
+        "generators",
+        "the device's",
+        lambda d: f"lie = float(torch.rand((), device=first.device)) < {d.uniform(0.05, 0.2):.3f}\n"
+        "return off(self.right(ARGS), 0, 0.5) if lie else self.right(ARGS)",
+        _text("torch.rand(5, device=first.device)\nreturn self.right(ARGS)"),
+    ),
+    Body(
+        "generators",
+        "the device's seed",
+        lambda d: f"lie = torch.cuda.initial_seed() % {d.randint(3, 9)} == 0\n"
+        "return off(self.right(ARGS), 0, 0.5) if lie else self.right(ARGS)",
+        _text("torch.cuda.initial_seed()\nreturn self.right(ARGS)"),
+    ),
+)  # fmt: skip
+"""What needs a GPU."""
+
 # Saboteurs of the file that attacks whoever runs it, in what they differ from others,
 # and what an honest one beside each does.
 SABOTEURS: Final = {

@@ -5,7 +5,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,14 @@ from kfuzz.judge.candidate import open_candidate
 from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
 from kfuzz.judge.sandbox.limits import MIB, Limits
-from tests.judge.adversaries.bodies import BODIES, ENDLESS, HOSTILE, SABOTEURS, Body
+from tests.judge.adversaries.bodies import (
+    BODIES,
+    ENDLESS,
+    HOSTILE,
+    ON_GPU,
+    SABOTEURS,
+    Body,
+)
 from tests.judge.adversaries.honest import honest_ones
 from tests.judge.adversaries.problems import PROBLEMS, Problem
 from tests.judge.adversaries.triggers import TRIGGERS, Trigger
@@ -77,18 +84,20 @@ class Outcome:
         return (self.verdict is Verdict.VIOLATES) == self.candidate.wrong
 
 
-def candidates(seed: int, variants: int) -> Iterator[Candidate]:
+def candidates(seed: int, variants: int, device: str = "cpu") -> Iterator[Candidate]:
     """Yield liars, each followed by the honest one beside it, then other honest ones.
 
     Args:
         seed: decides numbers, places and problems.
         variants: of each template.
+        device: where they run; streams are a GPU's.
     """
+    bodies = BODIES if device == "cpu" else (*BODIES, *ON_GPU)
     for number in range(variants):
         for trigger in TRIGGERS:
             draw = random.Random(f"{seed} {number} {trigger.name}")
             yield from _of_trigger(trigger, draw.choice(PROBLEMS), draw, number)
-        for body in BODIES:
+        for body in bodies:
             draw = random.Random(f"{seed} {number} {body.name}")
             fitting = [p for p in PROBLEMS if body.only in ("", p.name)]
             yield from _of_body(body, draw.choice(fitting), draw, number)
@@ -177,13 +186,14 @@ class Suite:
         seconds: of one judgement.
         most_cases: of one judgement.
         seed: of the judgements.
+        device: where they run.
     """
 
     zygote: Zygote
     seconds: float = SECONDS
     most_cases: int | None = None
     seed: int = 7
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    device: str = "cpu"
 
     def judge(self, candidate: Candidate) -> Outcome:
         """Judge one."""
@@ -198,7 +208,7 @@ class Suite:
         files[1].write_text(candidate.source)
         config = JudgeConfig(
             reference=files[0], candidate=files[1], root=folder,
-            corpus=folder / "corpus", seed=self.seed, device="cpu", limits=LIMITS,
+            corpus=folder / "corpus", seed=self.seed, device=self.device, limits=LIMITS,
             budget=Budget(self.seconds, self.most_cases, 1),
             determinism="none" if candidate.random else "run_to_run",
         )  # fmt: skip
