@@ -406,7 +406,8 @@ def _seed_all(seed: int) -> None:
 def _imported(path: Path) -> ModuleType:
     """Import the file, its own folder first in the path as `python FILE` has it."""
     sys.path.insert(0, str(path.parent))
-    name = path.stem if path.stem not in sys.modules else f"{path.stem}_file"
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    name = f"{path.stem}_file" if taken else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")

@@ -478,6 +478,7 @@ def _forked_bare(begin: Callable[[], Callable[[], NoReturn]]) -> int:
             return -1
 
     def safely() -> Callable[[], NoReturn]:
+        _thread.stack_size(0)
         try:
             return begin()
         except BaseException:

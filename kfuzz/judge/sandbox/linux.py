@@ -235,7 +235,8 @@ def restrict_by_landlock(
         for file in files:
             _allow(ruleset, file, rights & (_WRITE_FILE | _TRUNCATE))
         for path in readable or ():
-            _allow(ruleset, path, _READ_FILE)
+            with contextlib.suppress(OSError):  # none that rules can be about
+                _allow(ruleset, path, _READ_FILE)
         _syscall(_LANDLOCK_RESTRICT, ruleset, 0)
     finally:
         os.close(ruleset)
