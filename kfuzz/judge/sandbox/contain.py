@@ -16,7 +16,7 @@ from typing import Final
 from kfuzz.core.untrusted import Containment, Measure, Measures
 from kfuzz.execution.processes.limits import allowance
 from kfuzz.judge.sandbox import linux
-from kfuzz.judge.sandbox.hiding import packages
+from kfuzz.judge.sandbox.hiding import package
 from kfuzz.judge.sandbox.limits import MIB, Limits, Rooms, devices
 
 _SHM: Final = Path("/dev/shm")
@@ -139,9 +139,7 @@ def enter_mounts(
         number = 300 + int.from_bytes(os.urandom(2)) % 30_000
         Path("/proc/sys/kernel/ns_last_pid").write_text(str(number))
     unseen = facts.tried("hidden files", lambda: _cover(hidden))
-    for folder in packages():
-        with contextlib.suppress(OSError):
-            _cover([folder])
+    facts.tried("hidden package", lambda: _cover([package()]))
     scratch, cache = str(rooms.scratch), str(rooms.cache)
     size = f"size={limits.scratch_bytes},mode=700"
     quota = facts.tried(

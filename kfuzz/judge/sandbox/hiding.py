@@ -8,6 +8,7 @@ in this folder's README.
 import contextlib
 import ctypes
 import functools
+import gc
 import logging
 import os
 import re
@@ -86,6 +87,11 @@ def hide() -> None:
     for module in modules.values():
         for value in list(vars(module).values()):
             _rename(value, globals_of, seen)
+    # What was made since the process that this one is a fork of began to serve; the rest
+    # is frozen out of the collector's sight.
+    for value in gc.get_objects():
+        if isinstance(value, types.FunctionType):
+            _rename(value, globals_of, seen)
     for name, module in modules.items():
         del sys.modules[name]
         alias = _renamed(name)
@@ -111,15 +117,9 @@ def bare_main() -> None:
             _overwrite(*_area(area), b"python\0" if name == "cmdline" else b"")
 
 
-def packages() -> list[Path]:
-    """Return the folders from which kfuzz could be imported, and what describes it."""
-    package = Path(__file__).parents[2]
-    kinds = (f"{NAMED}-*.dist-info", f"{NAMED}.egg-info")
-    places = [Path(path) for path in {*sys.path, str(package.parent)} if path]
-    return [
-        package,
-        *(p for place in places for kind in kinds for p in place.glob(kind)),
-    ]
+def package() -> Path:
+    """Return the folder that this package is imported from."""
+    return Path(__file__).parents[2]
 
 
 def _is_ours(name: str) -> bool:

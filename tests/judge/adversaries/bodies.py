@@ -345,7 +345,6 @@ SABOTEURS: Final = {
     "lies_about_rank": ("forged replies", "first.dim()"),
     "patches_torch": ("patched functions", "torch.equal(first, first)"),
     "follows_every_line": ("patched functions", "sys.gettrace()"),
-    "takes_memory": ("resource abuse", "torch.ones(1 << 20)"),
 }
 ENDLESS: Final = {
     "sleeps": ("time.sleep(3600)", "time.sleep(0.001)"),
