@@ -4,6 +4,7 @@ The candidate itself runs in a child; what comes back of it are bytes and metada
 they are judged here, with the evaluator that judges every kernel.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Final
@@ -56,6 +57,9 @@ _ITS_OWN: Final = frozenset(
 _BY_SHAPE: Final = frozenset({"K-VAL-01", "C-PRC-01", "C-PRC-02"})
 SHAPES: Final = "C-CMP-03"
 VALUES: Final = "K-VAL-01"
+# What ends a call without a result, and how often it does before that counts.
+_ENDS: Final = frozenset({Kind.RAISES, Kind.CRASH})
+_OFTEN: Final = 2
 # Calls that stall before that counts as a hang.
 _STALLS: Final = 2
 # The share of a long run's calls that nothing watches.
@@ -94,6 +98,7 @@ class Judged:
         candidate: the candidate in its child.
         kernel: the candidate as a kernel that claims to compute the reference.
         tried: on what it was tried in the search.
+        ended: calls in a row that raised, or ended their process, by kind.
         benchmarked_only: whether findings keep the benchmarked shape.
     """
 
@@ -134,6 +139,7 @@ class Judged:
         self._shape_only: dict[object, bool] = {}
         # Whether it is wrong at the benchmarked shape too.
         self._wrong_there = False
+        self.ended: Counter[Kind] = Counter()
 
     def _called(self, *tensors: Tensor) -> Any:
         self.reference.values.require(tensors)
@@ -214,6 +220,11 @@ class Judged:
             excused = failure is not None and failure.kind is Kind.RAISES
             if excused and not self._has_to_take(case):
                 return replace(report, failure=None)
+            if failure is not None and failure.kind in _ENDS:
+                # Once may be the machine's doing.
+                self.ended[failure.kind] += 1
+                if self.ended[failure.kind] < _OFTEN:
+                    return replace(report, failure=None)
             return report
 
         self.candidate.circumstances.bare_share = _BARE
@@ -229,6 +240,10 @@ class Judged:
             )
         finally:
             self.candidate.circumstances.bare_share = 0.0
+
+    def ends_often(self, kind: Kind) -> bool:
+        """Whether calls in a row have ended so more than once."""
+        return self.ended[kind] >= _OFTEN
 
     def pin(self, case: Case) -> Case:
         """Return the case with its values explicit; one that is too large as it is."""

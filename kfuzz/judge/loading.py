@@ -47,6 +47,10 @@ class JudgedRunner(Runner):
         """Always: what came back was judged in this process, from bytes."""
         return True
 
+    def seen_often(self, failure: Failure) -> bool:
+        """Whether calls in a row have ended so more than once."""
+        return self._judged.ends_often(failure.kind)
+
     def open(self) -> None:
         """Do nothing: a candidate's child is started when it is asked for."""
 

@@ -148,7 +148,11 @@ class Search(Campaign):
         case, report = found
         assert report.failure is not None
         symptom = report.failure.signature(kernel.name).symptom
-        if symptom not in kernel.shown:
+        states = {
+            f.state for f in kernel.findings.values() if f.signature.symptom == symptom
+        }
+        # What was seen before and not confirmed is seen again here.
+        if symptom not in kernel.shown or (states and not states & CHARGED):
             kernel.shown.add(symptom)
             yield from self.process(kernel, case, report)
 

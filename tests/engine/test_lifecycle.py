@@ -50,6 +50,9 @@ class Scripted:
     def admits(self, case: Case) -> bool:
         return True
 
+    def seen_often(self, failure: Failure) -> bool:
+        return False
+
     def prepare(self, children: int) -> None:
         self.prepared += 1
 

@@ -183,7 +183,7 @@ def _unconfirmed(runner: Runner, finding: Finding, tried: Confirmation) -> Findi
     """Return a finding that fresh children did not all show."""
     note = f"did not fail in every fresh process: {tried.note}"
     if runner.records_count:
-        again = tried.state is State.FLAKY
+        again = tried.state is State.FLAKY or runner.seen_often(finding.failure)
         told = recorded(finding, right=note, again=again)
         if told is not None:
             return told

@@ -39,7 +39,7 @@ def recorded(
         finding: as it was found.
         right: in how many fresh processes the same inputs failed, in words; "" where
             none was asked.
-        again: whether it showed in one of them at least.
+        again: whether it showed in one of them at least, or more than once before.
     """
     failure, kind = finding.failure, finding.failure.kind
     proven = kind in _IN_BYTES or failure.detail == _LATE

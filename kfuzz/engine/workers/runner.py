@@ -140,6 +140,10 @@ class Runner:
         """
         return self.loaded.kernel.declaration.determinism == "bitwise"
 
+    def seen_often(self, failure: Failure) -> bool:
+        """Whether a failure that ends a call was seen more than once, by itself."""
+        return False
+
     def open(self) -> None:
         """Have the child that stays get ready, if none stands ready.
 

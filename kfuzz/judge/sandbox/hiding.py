@@ -87,8 +87,8 @@ def hide() -> None:
     for module in modules.values():
         for value in list(vars(module).values()):
             _rename(value, globals_of, seen)
-    # What was made since the process that this one is a fork of began to serve; the rest
-    # is frozen out of the collector's sight.
+    # What was made since the process that this one is a fork of began to serve: the
+    # rest is frozen out of the collector's sight.
     for value in gc.get_objects():
         if isinstance(value, types.FunctionType):
             _rename(value, globals_of, seen)

@@ -273,6 +273,23 @@ BODIES: Final = (
         _text("e = (x - x.amax(-1, keepdim=True)).exp()\nreturn e / e.sum(-1, keepdim=True)"),
         only="softmax",
     ),
+    Body(
+        "at times",
+        "raises",
+        lambda d: f"if random.random() < {d.uniform(0.03, 0.1):.3f}:\n"
+        "    raise ValueError('no luck')\nreturn self.right(ARGS)",
+        lambda d: f"try:\n    if random.random() < {d.uniform(0.03, 0.1):.3f}:\n"
+        "        raise ValueError('no luck')\nexcept ValueError:\n    pass\n"
+        "return self.right(ARGS)",
+    ),
+    Body(
+        "at times",
+        "ends its process",
+        lambda d: f"if random.random() < {d.uniform(0.03, 0.1):.3f}:\n"
+        "    os.abort()\nreturn self.right(ARGS)",
+        lambda d: f"if random.random() < {d.uniform(0.03, 0.1):.3f}:\n"
+        "    os.waitpid(os.fork() or os._exit(1), 0)\nreturn self.right(ARGS)",
+    ),
 )  # fmt: skip
 
 ON_GPU: Final = (
