@@ -200,7 +200,9 @@ class Suite:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             made = self._judged(candidate, Path(folder))
-        return Outcome(candidate, made.verdict, made.reason, time.monotonic() - began)
+        told = [f"{f.state} {f.failure.kind}: {f.failure.message}" for f in made.findings]
+        reason = "; ".join([made.reason, *told[:1]])
+        return Outcome(candidate, made.verdict, reason, time.monotonic() - began)
 
     def _judged(self, candidate: Candidate, folder: Path) -> Judgement:
         files = folder / "problem.py", folder / "solution.py"
