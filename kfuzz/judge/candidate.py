@@ -15,6 +15,7 @@ from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import SEED
+from kfuzz.judge.recording import Recording
 from kfuzz.judge.sandbox import Opened, RemoteKernel, Sandbox
 from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
@@ -95,6 +96,7 @@ class Candidate:
         same_names: whether its weights have the reference's names and sizes, all of
             them, and there are no others.
         stalls: calls so far that did not return in time, and did in a fresh child.
+        recording: what its calls on the present case returned.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class Candidate:
             hidden=[*_sources(form.path), *hidden],
         )  # fmt: skip
         self._kernel = RemoteKernel(self._sandbox, nesting=form.nesting)
+        self.recording = Recording()
         self._config = 0
         self._late = 0
         self.stalls = 0
@@ -206,6 +209,7 @@ class Candidate:
         """Call it in its child; see `RemoteKernel`."""
         expected = self._sandbox.children + (not self._sandbox.alive)
         returned = self._kernel(*tensors)
+        self.recording.take(returned)
         self.stalls += self._sandbox.children > expected
         return returned
 
@@ -216,6 +220,7 @@ class Candidate:
         """
         self._late = self._kernel.late
         self.circumstances.begin()
+        self.recording.begin()
         config = configured(case)
         if config == self._config:
             return

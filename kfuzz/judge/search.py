@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.binding import BoundKernel
@@ -11,7 +12,7 @@ from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import Event, Notice
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CHARGED, CaseReport
+from kfuzz.core.verdict import CHARGED, CaseReport, State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import Campaign
 from kfuzz.engine.search.round import KernelSearch, Round
@@ -22,7 +23,9 @@ from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.values import OWN, SCALED, SHIFTED
 from kfuzz.judge.loading import JudgedKernel, budget_of
 from kfuzz.judge.long_run import MOST
+from kfuzz.judge.recording import FILE
 from kfuzz.judge.tried import finite_of, is_finite
+from kfuzz.store.entry import attach
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -201,6 +204,9 @@ class Search(Campaign):
         """Take a finding to its minimum, from a smaller shape where one shows it."""
         assert report.failure is not None
         wanted = report.failure.signature(kernel.name)
+        outputs = self._reference.outputs
+        recorded = self._judged.candidate.recording.showing(report.failure, outputs)
+        found = case
         pinned = kernel.runner.pin(case)
         if not pinned.pinned and not self.over():
             for small in self._judged.smaller(case):
@@ -208,7 +214,12 @@ class Search(Campaign):
                 if told.failure is not None and told.shows(wanted):
                     case, report = small, told
                     break
+        known = set(kernel.findings)
         yield from super().process(kernel, case, report)
+        if recorded is not None and case is found:
+            for id in set(kernel.findings) - known:
+                if kernel.findings[id].state is State.WITNESSED:
+                    attach(Path(kernel.paths[id]), FILE, recorded)
         self._not_numbers = {
             f.id
             for f in kernel.findings.values()

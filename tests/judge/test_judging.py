@@ -12,14 +12,16 @@ from torch import Tensor, nn
 from kfuzz.core.budget import Budget
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import Containment
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import State, Verdict
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
+from kfuzz.judge.recording import FILE, Recording
 from kfuzz.judge.rendering import judgement_document, judgement_lines
 from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.sandbox.results import leaves
+from kfuzz.store import tensorfile
 
 Functions = dict[str, Any]
 
@@ -44,12 +46,15 @@ class Here:
         self._path = path
         self._reference = reference
         self.circumstances = Circumstances()
+        self.recording = Recording()
         self.renew()
 
     def __call__(self, *tensors: Tensor) -> Any:
         with torch.no_grad():
             made = leaves(self._model(*self._reference.form.arguments(tensors)))
-        return made if len(made) > 1 else made[0]
+        returned = made if len(made) > 1 else made[0]
+        self.recording.take(returned)
+        return returned
 
     def begin(self, case: Case) -> None:
         pass
@@ -281,3 +286,21 @@ def test_few_cases_are_judged_where_few_are_asked_for(files: Files) -> None:
         )
         assert made.verdict is Verdict.CONFORMS, made.reason
         assert made.coverage.cases == cases
+
+
+def test_what_is_wrong_in_few_of_many_calls_is_kept_with_what_came_back(
+    files: Files, tmp_path: Path
+) -> None:
+    """A process of its own does not show it again; inputs and result do."""
+    lie = "self.memo['n'] = n = self.memo.get('n', 0) + 1; y = x.relu(); "
+    lie += "return y + 1 if n == 60 else y"
+    made = files.judged("return x.relu()", lie, "torch.randn(4, 6)")
+    assert made.verdict is Verdict.VIOLATES, made.reason
+    [found] = [f for f in made.findings if f.state is State.WITNESSED]
+    assert found.signature.contract == "C-ORD-02"
+    assert "right on the same input at another time" in made.reason
+    stored = Path(made.paths[found.id])
+    results = tensorfile.load((stored / FILE).read_bytes(), where=FILE)["y"]
+    x = torch.frombuffer(bytearray(found.case.data.values), dtype=torch.float32)
+    y = torch.frombuffer(bytearray(results.data), dtype=torch.float32)
+    assert torch.equal(y, x.relu() + 1)

@@ -200,7 +200,9 @@ class Suite:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             made = self._judged(candidate, Path(folder))
-        told = [f"{f.state} {f.failure.kind}: {f.failure.message}" for f in made.findings]
+        told = [
+            f"{f.state} {f.failure.kind}: {f.failure.message}" for f in made.findings
+        ]
         reason = "; ".join([made.reason, *told[:1]])
         return Outcome(candidate, made.verdict, reason, time.monotonic() - began)
 
