@@ -206,13 +206,11 @@ def _plain_constant(value: Any) -> Any:
 def _forget_origin() -> None:
     """Forget from where this package can be imported, and what it has logged."""
     for path in list(sys.path):
-        folder = Path(path or ".")
-        ours = (folder / NAMED).is_dir()
-        if ours and not any((folder / name).is_dir() for name in _NEEDED):
+        if _is_ours_alone(path):
             sys.path.remove(path)
-    gone = set(sys.path_importer_cache) - set(sys.path)
-    for path in [p for p in gone if NAMED in p or (Path(p) / NAMED).is_dir()]:
-        sys.path_importer_cache.pop(path, None)
+    for path in list(sys.path_importer_cache):
+        if _is_ours_alone(path) or f"{os.sep}{NAMED}" in path:
+            del sys.path_importer_cache[path]
     finders: list[Any] = sys.meta_path
     for finder in [f for f in finders if NAMED in str(getattr(f, "__module__", ""))]:
         finders.remove(finder)
@@ -224,11 +222,18 @@ def _forget_origin() -> None:
     for name in [n for n in logging.root.manager.loggerDict if _is_ours(n)]:
         del logging.root.manager.loggerDict[name]
     for name, value in list(os.environ.items()):
-        kept = [p for p in value.split(os.pathsep) if not (Path(p) / NAMED).is_dir()]
-        if name == "PYTHONPATH" and (kept := [p for p in kept if p]):
-            os.environ[name] = os.pathsep.join(kept)
-        elif name == "PYTHONPATH" or NAMED in f"{name}{value}".lower():
+        if name == "PYTHONPATH":
+            others = [p for p in value.split(os.pathsep) if p and not _is_ours_alone(p)]
+            os.environ[name] = os.pathsep.join(others)
+        if NAMED in name.lower() or not os.environ[name]:
             del os.environ[name]
+
+
+def _is_ours_alone(path: str) -> bool:
+    """Whether a folder of the path holds this package and none that is needed."""
+    folder = Path(path or ".")
+    ours = (folder / NAMED).is_dir()
+    return ours and not any((folder / name).is_dir() for name in _NEEDED)
 
 
 def _area(kind: str) -> tuple[int, int]:
