@@ -221,8 +221,8 @@ def _forget_origin() -> None:
         del sys.modules[name]
     for name in [n for n in logging.root.manager.loggerDict if _is_ours(n)]:
         del logging.root.manager.loggerDict[name]
-    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    others = [p for p in path if p and not _is_ours_alone(p)]
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    others = [p for p in folders if p and not _is_ours_alone(p)]
     os.environ["PYTHONPATH"] = os.pathsep.join(others)
     for name in list(os.environ):
         if NAMED in name.lower() or (name == "PYTHONPATH" and not others):
