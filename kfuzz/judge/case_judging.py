@@ -195,14 +195,14 @@ class Judged:
         return self._attributed(case, report)
 
     def history(
-        self, seed: int, *, calls: int, over: Callable[[], bool]
+        self, seed: int, *, calls: int, over: Callable[[int], bool]
     ) -> tuple[Case, CaseReport] | None:
         """Call one child hundreds of times; return the first case that fails, and how.
 
         Args:
             seed: the values and their order depend on it.
             calls: how many.
-            over: whether there is no more time.
+            over: whether there is no more time, given how many calls were made.
         """
         own = [self.reference.case(OWN, seed + i) for i in range(2)]
         cases = [c for each in own for c in (each, *self.smaller(each)[:2])]

@@ -19,6 +19,9 @@ from kfuzz.numerics.elements import same_bits
 MOST: Final = 1_500
 """Calls of a run: more than warm-ups, timings and checks of the usual benchmarks."""
 
+HUNDREDS: Final = 640
+"""Calls that are made though they take more than their share of the time."""
+
 # Results of one input with other bits than the first that are judged.
 _JUDGED: Final = 48
 
@@ -66,7 +69,7 @@ def long_run(
     judge: Callable[[Case, Recorded], CaseReport],
     seed: int,
     calls: int,
-    over: Callable[[], bool],
+    over: Callable[[int], bool],
 ) -> tuple[Case, CaseReport] | None:
     """Call on cases in a row; return the first that fails, and how.
 
@@ -77,14 +80,14 @@ def long_run(
         judge: judges what came back of a call on a case.
         seed: the order of the cases depends on it.
         calls: how many are made.
-        over: whether there is no more time.
+        over: whether there is no more time, given how many calls were made.
     """
     draw = random.Random(seed)
     given = [list(values(case)) for case in cases]
     firsts: dict[int, Recorded] = {}
     judged = dict.fromkeys(range(len(cases)), 0)
-    for _ in range(calls):
-        if over():
+    for made_so_far in range(calls):
+        if over(made_so_far):
             return None
         number = draw.randrange(len(cases))
         made = Recorded.of(call, given[number])

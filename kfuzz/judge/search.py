@@ -22,7 +22,7 @@ from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.values import OWN, SCALED, SHIFTED
 from kfuzz.judge.loading import JudgedKernel, budget_of
-from kfuzz.judge.long_run import MOST
+from kfuzz.judge.long_run import HUNDREDS, MOST
 from kfuzz.judge.recording import FILE
 from kfuzz.judge.tried import finite_of, is_finite
 from kfuzz.store.entry import attach
@@ -45,6 +45,7 @@ _TIMES: Final = 16
 _OPENING: Final = 0.45
 _SEARCHING: Final = 0.75
 _HISTORY: Final = 0.12
+_LONGEST_HISTORY: Final = 0.3
 # Cases before a long run of calls, and its calls for each case where these are counted.
 _BEFORE_HISTORY: Final = 3
 _CALLS_A_CASE: Final = 8
@@ -137,14 +138,21 @@ class Search(Campaign):
     def _history(self, kernel: KernelSearch) -> Iterator[Event]:
         """Make a long run of calls in the child that there is."""
         limit, most = self.config.budget.max_time, self.config.budget.max_cases
-        end = self.search_end()
-        if limit is not None:
-            end = min(end, time.monotonic() + _HISTORY * limit)
+        begun = time.monotonic()
+
+        def over(made: int) -> bool:
+            if self.over() or limit is None:
+                return self.over()
+            share = (time.monotonic() - begun) / limit
+            in_reach = made * _LONGEST_HISTORY >= HUNDREDS * share
+            more = made < HUNDREDS and in_reach
+            return share >= (_LONGEST_HISTORY if more else _HISTORY)
+
         calls = MOST if most is None else min(MOST, _CALLS_A_CASE * most)
         found = self._judged.history(
             self.config.seed,
             calls=calls,
-            over=lambda: self.over() or time.monotonic() >= end,
+            over=over,
         )
         if found is None:
             return
