@@ -116,10 +116,14 @@ class Kind(StrEnum):
 
 
 class State(StrEnum):
-    """Where a finding stands in its life."""
+    """Where a finding stands in its life.
+
+    `witnessed` is what was recorded once, inputs and results, and need not show again.
+    """
 
     NEW = "new"
     CONFIRMED = "confirmed"
+    WITNESSED = "witnessed"
     FLAKY = "flaky"
     UNREPRODUCED = "unreproduced"
     KNOWN = "known"
@@ -127,7 +131,9 @@ class State(StrEnum):
     REGRESSED = "regressed"
 
 
-CHARGED: Final = frozenset({State.CONFIRMED, State.REGRESSED, State.KNOWN})
+CHARGED: Final = frozenset(
+    {State.CONFIRMED, State.WITNESSED, State.REGRESSED, State.KNOWN}
+)
 """States of findings that their contract is charged with."""
 FAILING: Final = CHARGED - {State.KNOWN}
 """Those of them that fail a run, whether or not known ones are to."""

@@ -131,6 +131,19 @@ class Runner:
         """Whether a child has said that its arguments lie beside such pages."""
         return self._children.fenced
 
+    @property
+    def records_count(self) -> bool:
+        """Whether one recorded miss is a violation that nothing has to repeat.
+
+        A kernel that promises equal bits cannot be right about an input at one time
+        and wrong by more than rounding at another.
+        """
+        return self.loaded.kernel.declaration.determinism == "bitwise"
+
+    def seen_often(self, failure: Failure) -> bool:
+        """Whether a failure that ends a call was seen more than once, by itself."""
+        return False
+
     def open(self) -> None:
         """Have the child that stays get ready, if none stands ready.
 
