@@ -221,10 +221,10 @@ class FindingItem(pytest.Item):
 
 
 def _search(item: pytest.Item, marker: pytest.Mark) -> None:
-    """Search as a mark asks, and fail the test on what is confirmed."""
+    """Search as a mark asks, and fail the test on what is found and not refuted."""
     from kfuzz.api import falsify
     from kfuzz.core.errors import KfuzzError, UsageError
-    from kfuzz.core.verdict import FAILING
+    from kfuzz.core.verdict import FAILS_RUN
     from kfuzz.store.corpus import Corpus
 
     options = dict(marker.kwargs)
@@ -249,7 +249,7 @@ def _search(item: pytest.Item, marker: pytest.Mark) -> None:
     except KfuzzError as error:
         texts.append(str(error))
     for finding in found:
-        if finding.state in FAILING:
+        if finding.state in FAILS_RUN:
             stored = options["corpus"] is not None
             texts.append("\n".join(_shown(finding, shown, stored=stored)))
         else:

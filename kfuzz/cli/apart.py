@@ -16,7 +16,14 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from kfuzz.core.errors import BindingError, HarnessError, KfuzzError
+from kfuzz.core.errors import (
+    BindingError,
+    HarnessError,
+    KfuzzError,
+    class_name,
+    message_of,
+    trace_text,
+)
 from kfuzz.core.event import Event
 from kfuzz.core.home import HOME
 from kfuzz.engine.config import RunConfig
@@ -168,11 +175,10 @@ def portable(error: BaseException) -> Any:
     The traceback of one that kfuzz did not expect goes with it as a note.
     """
     import pickle
-    import traceback
 
     if not isinstance(error, KfuzzError):
-        error.add_note("".join(traceback.format_exception(error)))
+        error.add_note(trace_text(error))
     with suppress(Exception):
         if type(pickle.loads(pickle.dumps(error))) is type(error):
             return error
-    return SearchError(f"{type(error).__name__}: {error}")
+    return SearchError(f"{class_name(error)}: {message_of(error)}")

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from kfuzz.core.errors import DecodeError
+from kfuzz.core.errors import DecodeError, encodable
 
 # A finding nests 6 deep; deeper text is hostile and would exhaust the stack of
 # whatever walks it.
@@ -48,10 +48,12 @@ def loads(text: bytes | str, *, where: str = "") -> Any:
 def dumps(value: Any) -> str:
     """Return readable strict JSON: one line per field, flat lists on one line.
 
+    Half of a surrogate pair, which no encoding has, is written as JSON's escape of it.
+
     Raises:
         ValueError: if a number is not finite.
     """
-    return _pretty(value, "") + "\n"
+    return encodable(_pretty(value, "")) + "\n"
 
 
 def _pretty(value: Any, indent: str) -> str:

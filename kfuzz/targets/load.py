@@ -26,6 +26,8 @@ from kfuzz.core.errors import (
     KfuzzError,
     NothingToRunError,
     UsageError,
+    class_name,
+    message_of,
     suggestion,
 )
 from kfuzz.core.finding import ATEN, Target, short_hash
@@ -411,7 +413,7 @@ def _import_failure(error: BaseException, where: str) -> BindingError:
         near = difflib.get_close_matches(error.name, dir(error.obj), n=1)
     way_out = "kfuzz imports a target as Python does; make it import cleanly"
     return BindingError(
-        f"importing it raises {type(error).__name__}: {error}",
+        f"importing it raises {class_name(error)}: {message_of(error)}",
         where=f"{where}{_line_in(error, where)}",
         fix=f"did you mean {near[0]!r}?" if near else way_out,
     )
