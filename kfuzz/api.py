@@ -17,13 +17,8 @@ from kfuzz.engine.replay.replayer import replay as replay_all
 from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.judge.opener import opener
 from kfuzz.store.corpus import Stored
-from kfuzz.targets.load import (
-    LoadedKernel,
-    Source,
-    importing,
-    project_root,
-    target_of,
-)
+from kfuzz.targets.importing import importing
+from kfuzz.targets.load import LoadedKernel, Source, project_root, target_of
 
 
 def falsify(

@@ -75,6 +75,16 @@ class Backend:
             return self._lent.zygote.fork(output)
         return self._lent.templates.fork(home, output, expired)
 
+    def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
+        """Have a file imported in a process of its own first; see `Templates`.
+
+        Raises:
+            BindingError: that ended its process, or did not end.
+            Stopped: the run is over.
+        """
+        if self._lent is not None and self._lent.zygote.serve == zygotes.SERVE:
+            self._lent.templates.require_import(home, expired)
+
     def shares(self, home: Home) -> bool:
         """Whether children of a file come from one that imported it."""
         return self._lent is not None and self._lent.templates.has(home)
