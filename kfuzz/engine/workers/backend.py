@@ -8,7 +8,7 @@ from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.templates import Home
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import BACKENDS, resolve
-from kfuzz.execution.processes import Child
+from kfuzz.execution.processes import Child, Zygote
 from kfuzz.execution.processes.output import Once, to_stderr
 from kfuzz.targets.triton_free import is_triton_free
 
@@ -74,6 +74,11 @@ class Backend:
         if home is None or self._lent.zygote.serve != zygotes.SERVE:
             return self._lent.zygote.fork(output)
         return self._lent.templates.fork(home, output, expired)
+
+    def own_zygote(self) -> Zygote:
+        """Return a zygote that nobody else's children are forked from."""
+        assert self._lent is not None
+        return self._lent.own()
 
     def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
         """Have a file imported in a process of its own first; see `Templates`.

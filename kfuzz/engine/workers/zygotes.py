@@ -71,6 +71,10 @@ class Lent:
         made.start_here()
         return made
 
+    def own(self) -> Zygote:
+        """Return another such zygote, a process of its own, not begun yet."""
+        return self._new()
+
     def _told(self, data: bytes) -> None:
         self._output(data)
 
