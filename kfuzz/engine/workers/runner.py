@@ -86,7 +86,7 @@ def _survived(
     """
 
     @wraps(method)
-    def again(self: "Runner", *args: P.args, **kwargs: P.kwargs) -> T:
+    def again(self: "Runner", /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return method(self, *args, **kwargs)
         except ZygoteError:
