@@ -124,6 +124,7 @@ def replay(
         target=target,
         keep=False,
         opener=opener,
+        trusted=None,  # the caller's own program, which imports what it likes
     )
     stored = Stored(finding, root / "corpus" / finding.folder)
     return next(replay_all([stored], config, stop=threading.Event()))

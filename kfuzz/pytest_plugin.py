@@ -177,6 +177,7 @@ class FindingItem(pytest.Item):
         return self.path, None, self.name
 
     def _replayed(self, stored: "Stored") -> "ReplayResult":
+        from kfuzz.cli.project import open_project
         from kfuzz.core.errors import BackendError
         from kfuzz.engine.config import ReplayConfig
         from kfuzz.engine.replay.replayer import replay
@@ -190,7 +191,13 @@ class FindingItem(pytest.Item):
             pytest.skip(str(error))
         corpus = self.config.stash[_CORPUS]
         root = project_root(self.config.invocation_params.dir)
-        config = ReplayConfig(root=root, corpus=corpus, keep=False, opener=opener)
+        config = ReplayConfig(
+            root=root,
+            corpus=corpus,
+            keep=False,
+            opener=opener,
+            trusted=open_project(None).modules,
+        )
         return next(replay([stored], config, stop=threading.Event()))
 
     def _judge(self, result: "ReplayResult", finding: "Finding") -> None:

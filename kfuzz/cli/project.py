@@ -10,6 +10,7 @@ from typing import Any, Final
 from kfuzz.cli.settings import REMOVED, SETTINGS
 from kfuzz.cli.values import Place
 from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.core.finding import ATEN
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.toml_file import read_toml
 
@@ -117,6 +118,16 @@ class Project:
     def options(self) -> str:
         """What a printed command needs to work on the same corpus."""
         return f" --corpus {quote(self.corpus_option)}" if self.corpus_option else ""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules and packages that its file names as targets."""
+        named = (
+            *self.config.values.get("targets", ()),
+            *self.config.values.get("aten", ()),
+        )
+        texts = (text.removeprefix(ATEN).partition(":")[0] for text in named)
+        return tuple(t for t in texts if "/" not in t and not t.endswith(".py"))
 
     def store(self) -> Corpus:
         """Return the corpus."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from kfuzz.core.budget import Depth
-from kfuzz.core.errors import BindingError, KfuzzError
-from kfuzz.core.finding import Finding
+from kfuzz.core.errors import BindingError, KfuzzError, UsageError
+from kfuzz.core.finding import ATEN, Finding
 from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.confirm.lifecycle import is_by_chance
@@ -21,6 +21,7 @@ from kfuzz.engine.workers.templates import home_of
 from kfuzz.execution.device.backends import resolve
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import REGRESSED, covering, enter, under
+from kfuzz.targets.homes import is_of_project
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve_one
 
 
@@ -188,6 +189,7 @@ def source_of(finding: Finding, config: ReplayConfig) -> Source:
     if config.target:
         return resolve_one(config.target, target.name)
     if target.module:
+        _require_trusted(target.module, config)
         return Source(module=target.module, only=(target.name,))
     if target.file:
         return resolve_one(target.file, target.name, base=config.root)
@@ -195,6 +197,24 @@ def source_of(finding: Finding, config: ReplayConfig) -> Source:
         "the finding's kernel has no importable home, or one outside the project",
         fix="name it: --target path.py::name",
     )
+
+
+def _require_trusted(module: str, config: ReplayConfig) -> None:
+    """Check that a module may be imported because a finding names it.
+
+    Raises:
+        UsageError: if it is neither the project's nor trusted.
+    """
+    name = f"{module.removeprefix(ATEN)}."
+    trusted = config.trusted
+    if trusted is None or any(name.startswith(f"{each}.") for each in trusted):
+        return
+    if not is_of_project(module, config.root):
+        raise UsageError(
+            f"the finding names the module {module!r:.80}, which lies outside the "
+            "project: importing it runs its code",
+            fix="if you trust it, give --trust, or name it in targets of [tool.kfuzz]",
+        )
 
 
 def require_operator(finding: Finding, loaded: LoadedKernel) -> None:
