@@ -42,6 +42,14 @@ MOST_JOBS: Final = 8
 _DeviceOption = Annotated[
     str | None, shared("device", "Default: where each finding was found.")
 ]
+_TrustOption = Annotated[
+    bool,
+    option(
+        "--trust",
+        "Import modules outside the project, too, where findings name them. Without "
+        "it only those in `targets` and `aten` of [tool.kfuzz].",
+    ),
+]
 
 
 def replay(
@@ -67,6 +75,7 @@ def replay(
             metavar="TARGET",
         ),
     ] = "",
+    trust: _TrustOption = False,
     script: Annotated[
         Path | None,
         option(
@@ -143,6 +152,7 @@ def replay(
         target=target,
         jobs=jobs or _jobs_for(entries, device),
         opener=context.obj,
+        trusted=None if trust else project.modules,
     )
     if sanitizer is not None:
         return _sanitize(entries, sanitizer, config, format)
@@ -169,6 +179,7 @@ def shrink(
             metavar="TARGET",
         ),
     ] = "",
+    trust: _TrustOption = False,
 ) -> int:
     """Reduce a stored finding further and explain it anew."""
     project = open_project(corpus)
@@ -179,6 +190,7 @@ def shrink(
         device=device,
         target=target,
         opener=context.obj,
+        trusted=None if trust else project.modules,
     )
 
     from kfuzz.engine.replay import shrink as engine

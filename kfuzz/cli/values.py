@@ -291,7 +291,8 @@ def _from_here(target: str, place: Place) -> str:
 
 
 def _reports(value: Any, place: Place) -> tuple[ReportFile, ...]:
-    if isinstance(value, list | tuple):  # words of the command line
+    words = isinstance(value, list | tuple) and all(isinstance(w, str) for w in value)
+    if words:  # of the command line
         return tuple(reports(value, place.label))
     if not isinstance(value, dict):
         fix = 'write report = { html = "report.html" }'

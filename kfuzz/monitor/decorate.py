@@ -29,7 +29,7 @@ from kfuzz.monitor.subjects.reference_subject import (
 from kfuzz.monitor.subjects.subject import Arguments, Subject, home_of, owner_of
 from kfuzz.monitor.violation import Keep
 from kfuzz.monitor.wrapping import Forward, MonitoredKernel, guarded
-from kfuzz.targets.load import importing
+from kfuzz.targets.importing import importing
 
 Contract = str | Operator | BoundKernel | Callable[..., Any]
 

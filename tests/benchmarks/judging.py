@@ -42,9 +42,9 @@ def judged(
         seconds: after which no further round begins.
 
     Returns:
-        Counts: cases, structures, those in which a value was decided, those outside the
-        oracle's domain, rejected and failing ones; the greatest error as a share of what
-        is allowed; findings (class, kind, output and data type with a message); errors;
+        Counts: cases, structures, those in which a value was decided, those outside
+        the oracle's domain, rejected and failing ones; the greatest error as a share of
+        what is allowed; findings (class, kind, output and data type with a message); errors;
         seconds.
     """
     import torch

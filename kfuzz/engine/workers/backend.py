@@ -10,7 +10,7 @@ from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.templates import Home
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import BACKENDS, resolve
-from kfuzz.execution.processes import Child
+from kfuzz.execution.processes import Child, Zygote
 from kfuzz.execution.processes.output import Once, to_stderr
 from kfuzz.targets.triton_free import is_triton_free
 
@@ -108,6 +108,21 @@ class Backend:
         with self._lending:
             self._turns += 1
             return self.devices[self._turns % len(self.devices)]
+
+    def own_zygote(self, device: str = "") -> Zygote:
+        """Return a zygote that nobody else's children are forked from."""
+        return self._of(device or self.devices[0]).own()
+
+    def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
+        """Have a file imported in a process of its own first; see `Templates`.
+
+        Raises:
+            BindingError: that ended its process, or did not end.
+            Stopped: the run is over.
+        """
+        if self.isolated and self._serve == zygotes.SERVE:
+            first = self._of(self.devices[0])
+            first.templates.require_import(home, expired)
 
     def shares(self, home: Home, device: str = "") -> bool:
         """Whether children of a file come from one that imported it."""

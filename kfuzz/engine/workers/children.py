@@ -1,10 +1,12 @@
 """The children that serve one kernel: opened, proved, kept, replaced."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Final
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import SizeBudget
@@ -22,6 +24,8 @@ from kfuzz.execution.processes import (
     ChildRaised,
     ChildTimeout,
     InProcess,
+    Zygote,
+    ZygoteError,
 )
 from kfuzz.targets.load import LoadedKernel
 
@@ -72,11 +76,13 @@ class Anew:
         fork: begins one.
         differs: whether other children are forked from what has imported the file.
         distrust: has all children import it from now on, for a reason.
+        own_zygote: returns one that no other kernel's children are forked from.
     """
 
     fork: Callable[[], Child]
     differs: Callable[[], bool]
     distrust: Callable[[str], None]
+    own_zygote: Callable[[], Zygote]
 
 
 class Children:
@@ -156,6 +162,31 @@ class Children:
         if self._anew is not None:
             self._anew.distrust(why)
         self.close()
+
+    @contextmanager
+    def lone(self) -> Iterator[None]:
+        """Have children that share no process with other kernels' while the block runs.
+
+        What they are forked from died; whoever's call ended it does so again.
+
+        Raises:
+            HarnessError: it dies again.
+        """
+        fork, anew = self._fork, self._anew
+        if anew is None:  # this block is under way
+            raise HarnessError(_DEADLY, where=self.loaded.node_id)
+        self.close()
+        with anew.own_zygote() as zygote:
+            self._fork, self._anew = zygote.fork, None
+            try:
+                self.standing()
+                yield
+            except ZygoteError as error:
+                what = f"{_DEADLY}: {error.what}"
+                raise HarnessError(what, where=self.loaded.node_id) from None
+            finally:
+                self.close()
+                self._fork, self._anew = fork, anew
 
     def importing(self, *, fresh: bool = False) -> Served:
         """Return the one that imported the kernel's file by itself, and stays.
@@ -326,6 +357,9 @@ class Children:
             where=self.loaded.node_id,
             fix=_tail(fault),
         )
+
+
+_DEADLY: Final = "its calls end the process that its children are forked from"
 
 
 def _gone(device: str, ailment: str) -> BackendError:

@@ -88,6 +88,10 @@ class Lent:
                 if value is not None:
                     os.environ[name] = value
 
+    def own(self) -> Zygote:
+        """Return another such zygote, a process of its own, not begun yet."""
+        return self._new()
+
     def _told(self, data: bytes) -> None:
         self._output(data)
 
