@@ -103,8 +103,8 @@ _OF_CPU: Final = (
             "bfloat16 conv3d in groups of an odd number of channels below 16, x of one "
             "element in each direction, padding of two",
             "results follow uninitialized memory: x of [1, 6, 1, 1, 1] and weight of "
-            "[2, 3, 3, 3, 3], integers, padding 2, 2 groups; float32, float16 and other "
-            "sizes are right",
+            "[2, 3, 3, 3, 3], integers, padding 2, 2 groups; float32, float16 and "
+            "other sizes are right",
             excuse=(("shape_class", "groups == 1 or padding < 2"),),
         )
         for contract in ("K-VAL-01", "K-MEM-02")

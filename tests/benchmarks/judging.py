@@ -44,8 +44,8 @@ def judged(
     Returns:
         Counts: cases, structures, those in which a value was decided, those outside
         the oracle's domain, rejected and failing ones; the greatest error as a share of
-        what is allowed; findings (class, kind, output and data type with a message); errors;
-        seconds.
+        what is allowed; findings (class, kind, output and data type with a message);
+        errors; seconds.
     """
     import torch
 
