@@ -18,8 +18,8 @@ from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.faults import charged, is_fault
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
+from kfuzz.engine.workers.opening import runner_of
 from kfuzz.engine.workers.processors import processors
-from kfuzz.engine.workers.runner import runner_of
 from kfuzz.execution.device.backends import BACKENDS, backend_of, sharing
 from kfuzz.execution.processes import (
     Child,

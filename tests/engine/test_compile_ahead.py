@@ -16,7 +16,7 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.compile_ahead import CompileAhead, Compiled, Slots
-from kfuzz.engine.workers.runner import runner_of
+from kfuzz.engine.workers.opening import runner_of
 from kfuzz.engine.workers.served import Served
 from kfuzz.execution.processes import ChildDied, ChildTimeout
 from kfuzz.targets.load import load_all

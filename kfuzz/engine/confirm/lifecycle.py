@@ -18,8 +18,9 @@ from kfuzz.engine.confirm.offsets import offset_lines
 from kfuzz.engine.confirm.recorded import recorded
 from kfuzz.engine.reduce.fitting import fitted
 from kfuzz.engine.reduce.reducer import reduce_case
+from kfuzz.engine.workers.asking import ENDS_CHILD
 from kfuzz.engine.workers.faults import is_beside_page, is_fault, is_flush
-from kfuzz.engine.workers.runner import ENDS_CHILD, Runner
+from kfuzz.engine.workers.runner import Runner
 from kfuzz.execution.values.fills import in_domain
 from kfuzz.store.life import enter
 from kfuzz.strategies.membership import may_be_drawn

@@ -16,7 +16,8 @@ from kfuzz.engine.confirm.lifecycle import is_by_chance
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.faults import is_beside_page
 from kfuzz.engine.workers.jobs import Halt, Stopped, in_order
-from kfuzz.engine.workers.runner import Runner, runner_of
+from kfuzz.engine.workers.opening import runner_of
+from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.templates import home_of
 from kfuzz.execution.device.backends import resolve
 from kfuzz.store.corpus import Corpus, Problem, Stored

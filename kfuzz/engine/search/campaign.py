@@ -77,7 +77,7 @@ from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.canaries import keep_sound
 from kfuzz.engine.workers.compile_ahead import MOST, Slots, idle_processors
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
-from kfuzz.engine.workers.runner import runner_of
+from kfuzz.engine.workers.opening import runner_of
 from kfuzz.engine.workers.templates import home_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.processes import Child
