@@ -150,7 +150,8 @@ _PROBES: Final[dict[Probe, str]] = {
 _CONFIRMATIONS: Final = {
     "reproduces": "the pinned case is run in three fresh children, and again when it "
     "is minimal; each must show the same kernel, kind, output and detail. What shows "
-    "in some runs only is flaky, and fails no run",
+    "in some runs only is flaky, and fails no run, but where equal bits are declared: "
+    "there a recorded miss is witnessed, under C-ORD-02",
     "witnessed": "the pinned case is run in pairs of fresh children, twenty at most, "
     "until two have shown the same kernel, kind, output and detail, and again when it "
     "is minimal; seen once it is flaky",

@@ -21,8 +21,15 @@ def notes(evidence: Evidence) -> tuple[str, ...]:
         *_collectives(evidence),
         *evidence.of(OpCheck).notes,
         *_beyond_bounds(evidence),
+        *(f"leaves {each} changed; it was put back" for each in _left(evidence)),
     )
     return tuple(dict.fromkeys(found))
+
+
+def _left(evidence: Evidence) -> Iterator[str]:
+    """Yield what calls left changed of torch's own state."""
+    for run in evidence.runs.values():
+        yield from run.left
 
 
 def _unwritten(evidence: Evidence) -> Iterator[str]:

@@ -272,7 +272,10 @@ CLASS = ContractClass(
     "whole batch runs twice, then its first 1, 2, 3, 5, half and all but one rows, its "
     "last row, and all rows in reverse order where they lie contiguously; layouts stay "
     "as they are. Rows lie along the dimension that the operator names, else the first "
-    'of the "*" ones.',
+    'of the "*" ones. A miss whose inputs and results are recorded, and that fresh '
+    "processes do not show again, is reported by its record alone of kernels that "
+    "declare determinism bitwise and of judged candidates: right on the same input at "
+    "another time.",
     kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
     later_kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
     by_chance=(Kind.NONDETERMINISTIC,),

@@ -19,7 +19,7 @@ from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.runner import runner_of
+from kfuzz.engine.workers.opening import runner_of
 from kfuzz.evaluation.bindings.oracle import in_dtype, is_brought
 from kfuzz.evaluation.bindings.places import defined
 from kfuzz.strategies.layouts import build, layout_options

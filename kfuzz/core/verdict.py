@@ -116,10 +116,14 @@ class Kind(StrEnum):
 
 
 class State(StrEnum):
-    """Where a finding stands in its life."""
+    """Where a finding stands in its life.
+
+    `witnessed` is what was recorded once, inputs and results, and need not show again.
+    """
 
     NEW = "new"
     CONFIRMED = "confirmed"
+    WITNESSED = "witnessed"
     FLAKY = "flaky"
     UNREPRODUCED = "unreproduced"
     KNOWN = "known"
@@ -127,10 +131,14 @@ class State(StrEnum):
     REGRESSED = "regressed"
 
 
-CHARGED: Final = frozenset({State.CONFIRMED, State.REGRESSED, State.KNOWN})
+CHARGED: Final = frozenset(
+    {State.CONFIRMED, State.WITNESSED, State.REGRESSED, State.KNOWN}
+)
 """States of findings that their contract is charged with."""
 FAILING: Final = CHARGED - {State.KNOWN}
 """Those of them that fail a run, whether or not known ones are to."""
+FAILS_RUN: Final = FAILING | {State.NEW}
+"""Those with which a run is no success: there was no time to confirm new ones."""
 UNCONFIRMED: Final = frozenset({State.NEW, State.FLAKY, State.UNREPRODUCED})
 """States of findings that were seen and not confirmed."""
 

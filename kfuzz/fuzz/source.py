@@ -27,8 +27,8 @@ from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import round_seed, search_round
 from kfuzz.engine.search.case_source import Guides
 from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.engine.workers.asking import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.children import Children
-from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.served import Served
 from kfuzz.engine.workers.templates import OPEN_SECONDS
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout

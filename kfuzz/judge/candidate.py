@@ -1,6 +1,6 @@
 """A candidate in a child of its own: built there, given the reference's weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,7 +15,9 @@ from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import SEED
+from kfuzz.judge.recording import Recording
 from kfuzz.judge.sandbox import Opened, RemoteKernel, Sandbox
+from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.numerics.run import Raised
 
@@ -38,7 +40,13 @@ class OpenCandidate(Protocol):
     """Starts a candidate."""
 
     def __call__(
-        self, path: Path, reference: Reference, *, backend: str, limits: Limits
+        self,
+        path: Path,
+        reference: Reference,
+        *,
+        backend: str,
+        limits: Limits,
+        hidden: Sequence[Path] = (),
     ) -> "Candidate":
         """Return the candidate of a file.
 
@@ -54,6 +62,7 @@ def open_candidate(
     backend: str,
     limits: Limits,
     zygote: Zygote | None = None,
+    hidden: Sequence[Path] = (),
 ) -> "Candidate":
     """Return the candidate of a file, in a child of its own.
 
@@ -63,11 +72,14 @@ def open_candidate(
         backend: name of the backend.
         limits: what the child may take.
         zygote: what children are forked from; one of its own by default.
+        hidden: files and folders that it must not read, besides the reference's.
 
     Raises:
         KfuzzError: if it cannot be built, or its weights are not the reference's.
     """
-    made = Candidate(path, reference, backend=backend, limits=limits, zygote=zygote)
+    made = Candidate(
+        path, reference, backend=backend, limits=limits, zygote=zygote, hidden=hidden
+    )
     try:
         made.open()
     except BaseException:
@@ -84,6 +96,7 @@ class Candidate:
         same_names: whether its weights have the reference's names and sizes, all of
             them, and there are no others.
         stalls: calls so far that did not return in time, and did in a fresh child.
+        recording: what its calls on the present case returned.
     """
 
     def __init__(
@@ -94,6 +107,7 @@ class Candidate:
         backend: str,
         limits: Limits,
         zygote: Zygote | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
         form = reference.form
         native = BACKENDS[backend].has.native
@@ -105,9 +119,11 @@ class Candidate:
             fixed=dict(form.fixed),
         )  # fmt: skip
         self._sandbox = Sandbox(
-            self._entry, device=device, limits=limits, zygote=zygote
-        )
+            self._entry, device=device, limits=limits, zygote=zygote,
+            hidden=[*_sources(form.path), *hidden],
+        )  # fmt: skip
         self._kernel = RemoteKernel(self._sandbox, nesting=form.nesting)
+        self.recording = Recording()
         self._config = 0
         self._late = 0
         self.stalls = 0
@@ -133,6 +149,33 @@ class Candidate:
     def strays(self) -> Sequence[str]:
         """Writes beside memory that it allocated, by the child's word."""
         return tuple(self._kernel.strays)
+
+    @property
+    def circumstances(self) -> Circumstances:
+        """What draws what surrounds its calls."""
+        return self._kernel.circumstances
+
+    @circumstances.setter
+    def circumstances(self, circumstances: Circumstances) -> None:
+        self._kernel.circumstances = circumstances
+
+    def end_at(self, until: Callable[[], float]) -> None:
+        """Have no call waited for after a moment.
+
+        Args:
+            until: returns it, as `time.monotonic()` counts.
+        """
+        self._sandbox.until = until
+
+    @property
+    def calls_in_a_row(self) -> int:
+        """Most calls that one of its children has answered."""
+        return self._kernel.in_a_row
+
+    @property
+    def left(self) -> Sequence[str]:
+        """What it was seen to leave changed of torch's state, by the child's word."""
+        return tuple(self._kernel.left)
 
     @property
     def late(self) -> bool:
@@ -166,6 +209,7 @@ class Candidate:
         """Call it in its child; see `RemoteKernel`."""
         expected = self._sandbox.children + (not self._sandbox.alive)
         returned = self._kernel(*tensors)
+        self.recording.take(returned)
         self.stalls += self._sandbox.children > expected
         return returned
 
@@ -175,6 +219,8 @@ class Candidate:
         Other weights are the reference's, which has to use them by now.
         """
         self._late = self._kernel.late
+        self.circumstances.begin()
+        self.recording.begin()
         config = configured(case)
         if config == self._config:
             return
@@ -239,6 +285,11 @@ def _holds(own: Mapping[str, Tensor], wanted: Tensor) -> bool:
         and any(torch.equal(y.reshape(-1).to(x.dtype), f) for f in forms)
         for y in own.values()
     )
+
+
+def _sources(path: Path) -> list[Path]:
+    """Return a file, and what Python has compiled it to."""
+    return [path, *(path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")]
 
 
 def _last(output: str) -> str:

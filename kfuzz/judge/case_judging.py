@@ -4,6 +4,7 @@ The candidate itself runs in a child; what comes back of it are bytes and metada
 they are judged here, with the evaluator that judges every kernel.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Final
@@ -30,6 +31,7 @@ from kfuzz.judge.candidate import (
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.rows import RowsJudge
 from kfuzz.judge.kernelbench.values import OWN
+from kfuzz.judge.long_run import Recorded, long_run
 from kfuzz.judge.tried import ELSEWHERE, OTHER_VALUES, Tried
 
 # Above this a case stays a recipe: it is neither written out nor reduced.
@@ -55,8 +57,13 @@ _ITS_OWN: Final = frozenset(
 _BY_SHAPE: Final = frozenset({"K-VAL-01", "C-PRC-01", "C-PRC-02"})
 SHAPES: Final = "C-CMP-03"
 VALUES: Final = "K-VAL-01"
+# What ends a call without a result, and how often it does before that counts.
+_ENDS: Final = frozenset({Kind.RAISES, Kind.CRASH})
+_OFTEN: Final = 2
 # Calls that stall before that counts as a hang.
 _STALLS: Final = 2
+# The share of a long run's calls that nothing watches.
+_BARE: Final = 0.5
 EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
 
 
@@ -91,6 +98,7 @@ class Judged:
         candidate: the candidate in its child.
         kernel: the candidate as a kernel that claims to compute the reference.
         tried: on what it was tried in the search.
+        ended: calls in a row that raised, or ended their process, by kind.
         benchmarked_only: whether findings keep the benchmarked shape.
     """
 
@@ -122,12 +130,16 @@ class Judged:
         self._evaluator = _Evaluator(self.kernel, setting, reference)
         itself = bound(reference, reference, name, claims)
         self._itself = _Evaluator(itself, setting, reference)
+        self._recorded = Recorded()
+        played = bound(lambda *x: self._recorded.play(*x), reference, name, claims)
+        self._played = _Evaluator(played, setting, reference)
         self.benchmarked_only = False
         # The explicit case from which smaller ones are made.
         self._origin: Case | None = None
         self._shape_only: dict[object, bool] = {}
         # Whether it is wrong at the benchmarked shape too.
         self._wrong_there = False
+        self.ended: Counter[Kind] = Counter()
 
     def _called(self, *tensors: Tensor) -> Any:
         self.reference.values.require(tensors)
@@ -181,6 +193,57 @@ class Judged:
             text += "or all 1 as built"
             return replace(report, failure=replace(failure, message=text))
         return self._attributed(case, report)
+
+    def history(
+        self, seed: int, *, calls: int, over: Callable[[int], bool]
+    ) -> tuple[Case, CaseReport] | None:
+        """Call one child hundreds of times; return the first case that fails, and how.
+
+        Args:
+            seed: the values and their order depend on it.
+            calls: how many.
+            over: whether there is no more time, given how many calls were made.
+        """
+        own = [self.reference.case(OWN, seed + i) for i in range(2)]
+        cases = [c for each in own for c in (each, *self.smaller(each)[:2])]
+        cases = [c for c in cases if self.reference.fits(c.dims)]
+        cases = [c for c in cases if _largest(c) <= PINNED_ELEMENTS]
+        if not cases:
+            return None
+        self.reference.use_drawn(drawn=False)
+        self.candidate.begin(cases[0])
+
+        def judge(case: Case, recorded: Recorded) -> CaseReport:
+            self._recorded = recorded
+            report = self._played.judge(case, Depth.BASE)
+            failure = report.failure
+            excused = failure is not None and failure.kind is Kind.RAISES
+            if excused and not self._has_to_take(case):
+                return replace(report, failure=None)
+            if failure is not None and failure.kind in _ENDS:
+                # Once may be the machine's doing.
+                self.ended[failure.kind] += 1
+                if self.ended[failure.kind] < _OFTEN:
+                    return replace(report, failure=None)
+            return report
+
+        self.candidate.circumstances.bare_share = _BARE
+        try:
+            return long_run(
+                cases,
+                values=lambda case: list(self._evaluator.values(case).values()),
+                call=self._called,
+                judge=judge,
+                seed=seed,
+                calls=calls,
+                over=over,
+            )
+        finally:
+            self.candidate.circumstances.bare_share = 0.0
+
+    def ends_often(self, kind: Kind) -> bool:
+        """Whether calls in a row have ended so more than once."""
+        return self.ended[kind] >= _OFTEN
 
     def pin(self, case: Case) -> Case:
         """Return the case with its values explicit; one that is too large as it is."""
@@ -395,6 +458,7 @@ def claims_of(
     accumulator: str,
     nonfinite: str,
     own_kernels_only: bool,
+    determinism: str = "run_to_run",
 ) -> Declaration:
     """Return what a candidate is held to: what the form gives is what it has to take.
 
@@ -408,6 +472,7 @@ def claims_of(
         accumulator=accumulator,
         nonfinite=nonfinite,
         own_kernels_only=own_kernels_only,
+        determinism=determinism,
     )
 
 

@@ -42,6 +42,15 @@ class JudgedRunner(Runner):
         # Whether it hangs: then no further run is made for a smaller case.
         self._hung = False
 
+    @property
+    def records_count(self) -> bool:
+        """Always: what came back was judged in this process, from bytes."""
+        return True
+
+    def seen_often(self, failure: Failure) -> bool:
+        """Whether calls in a row have ended so more than once."""
+        return self._judged.ends_often(failure.kind)
+
     def open(self) -> None:
         """Do nothing: a candidate's child is started when it is asked for."""
 
@@ -55,11 +64,22 @@ class JudgedRunner(Runner):
         """
         if self._over():
             raise Stopped
-        report = self._judged.judge(case, depth)
+        report = self.judge_again(case, depth)
         # It was established in two fresh children: see `RemoteKernel`.
         self._hung = self._hung or is_hang(report)
         if depth == Depth.SEARCH and not case.pinned:
             self._judged.count(case, report)
+        return report
+
+    def judge_again(self, case: Case, depth: Depth) -> CaseReport:
+        """Run and judge one case that is none of the search's.
+
+        Raises:
+            Stopped: once the run's time is over.
+        """
+        report = self._judged.judge(case, depth)
+        if report.error is not None and self._over():
+            raise Stopped  # a call was cut off, and nothing is known of it
         return report
 
     def judge_each(
@@ -80,7 +100,7 @@ class JudgedRunner(Runner):
             if self._over():
                 raise Stopped
             self._judged.fresh()
-            reports.append(self._judged.judge(case, depth))
+            reports.append(self.judge_again(case, depth))
         return reports
 
     def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
@@ -146,7 +166,7 @@ def judged_again(
     made = loaded_candidate(
         problem.reference, candidate, problem.form.path, finding.declaration,
         name=finding.signature.kernel, root=config.root, backend=backend.name,
-        limits=Limits(), opened=opened,
+        limits=Limits(), opened=opened, corpus=config.corpus,
     )  # fmt: skip
     # Only then it was right at the benchmarked shape when it was found.
     made.judged.tried.passed = finding.signature.contract == SHAPES
@@ -208,6 +228,7 @@ def loaded_candidate(
     root: Path,
     backend: str,
     limits: Limits,
+    corpus: Path,
     opened: OpenCandidate = open_candidate,
 ) -> JudgedKernel:
     """Return a candidate in its child, held against a reference.
@@ -221,15 +242,20 @@ def loaded_candidate(
         root: the project.
         backend: name of the backend.
         limits: what its child may take.
+        corpus: where findings lie, which the candidate must not read.
         opened: starts it.
 
     Raises:
         KfuzzError: if it cannot be started.
     """
     budget = budget_of(reference, backend)
+    inside = candidate.resolve().is_relative_to(corpus.resolve())
     judged = Judged(
         reference,
-        opened(candidate.resolve(), reference, backend=backend, limits=limits),
+        opened(
+            candidate.resolve(), reference, backend=backend, limits=limits,
+            hidden=[] if inside else [corpus],
+        ),
         name=name, budget=budget, classes=judged_classes(), claims=claims,
     )  # fmt: skip
     target = Target(

@@ -23,6 +23,7 @@ class Coverage:
             counted, no violation.
         beyond: cases on which the reference does not keep the contract either.
         undecided: cases outside the reference's own domain, or not decided.
+        calls: most calls that one process of the candidate has answered.
     """
 
     cases: int = 0
@@ -34,6 +35,7 @@ class Coverage:
     refused: int = 0
     beyond: int = 0
     undecided: int = 0
+    calls: int = 0
 
     @property
     def elsewhere(self) -> int:

@@ -7,7 +7,7 @@ benchmarked shape; then value families and other shapes, drawn as for any kernel
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +34,7 @@ from kfuzz.judge.loading import (
     loaded_candidate,
 )
 from kfuzz.judge.outcome import Audit, Coverage, Judgement
+from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.search import Search
 
@@ -59,6 +60,8 @@ class JudgeConfig:
         nonfinite: what is promised of NaN and infinities: "propagate" or "undefined".
         own_kernels_only: whether kernels of a library in place of its own count as a
             violation.
+        determinism: "none" where results may follow random numbers of the candidate's
+            own, within what is allowed; else "run_to_run".
         limits: what the candidate's child may take.
         started: `time.monotonic()` from which the time counts.
     """
@@ -73,6 +76,7 @@ class JudgeConfig:
     benchmarked_only: bool = False
     nonfinite: str = "propagate"
     own_kernels_only: bool = False
+    determinism: str = "run_to_run"
     limits: Limits = field(default_factory=Limits)
     started: float | None = None
 
@@ -128,6 +132,7 @@ class Judging:
             accumulator=audit.accumulator,
             nonfinite="undefined" if audit.finite else config.nonfinite,
             own_kernels_only=config.own_kernels_only,
+            determinism=config.determinism,
         )
         try:
             loaded = loaded_candidate(
@@ -135,7 +140,7 @@ class Judging:
                 name=candidate_name(config.reference, config.candidate, config.root),
                 root=config.root,
                 backend=self._backend.name, limits=config.limits,
-                opened=self._opened,
+                opened=self._opened, corpus=config.corpus,
             )  # fmt: skip
         except UsageError:
             raise
@@ -143,6 +148,7 @@ class Judging:
             self._broken = str(error)
             return
         self._judged = loaded.judged
+        self._judged.candidate.circumstances = Circumstances(config.seed)
         self._containment = loaded.judged.candidate.containment
         run = RunConfig(
             targets=(), root=config.root, corpus=config.corpus, seed=config.seed,
@@ -201,7 +207,7 @@ class Judging:
             elapsed_s=self._elapsed,
             interrupted=self._interrupted,
             audit=audit,
-            coverage=judged.tried.coverage if judged else Coverage(),
+            coverage=_covered(judged) if judged else Coverage(),
             findings=finished.findings if finished else (),
             paths=finished.paths if finished else {},
             contracts=finished.contracts if finished else {},
@@ -221,6 +227,10 @@ class Judging:
             return ()
         judged = self._judged
         told = [f"by its child's word: {text}" for text in judged.candidate.strays]
+        told += [
+            f"by its child's word a call leaves {text} changed; it was put back"
+            for text in judged.candidate.left
+        ]
         if judged.reference.form.neutral() and not judged.candidate.same_names:
             told.append(
                 "weights that are all 0 or all 1 stay so: the candidate's are not the "
@@ -283,6 +293,10 @@ class Judging:
                 "reference takes"
             )
         return Verdict.CONFORMS, "nothing found"
+
+
+def _covered(judged: Judged) -> Coverage:
+    return replace(judged.tried.coverage, calls=judged.candidate.calls_in_a_row)
 
 
 def _keeps_from_judging(notice: str) -> bool:

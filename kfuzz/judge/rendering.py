@@ -109,7 +109,7 @@ def _coverage(made: Coverage) -> Iterator[tuple[str, str]]:
         "tried",
         f"{cases}, {made.benchmarked} at the benchmarked shape and {made.elsewhere} "
         f"elsewhere; {len(made.families)} families of values, {made.shapes} shapes, "
-        f"{dtypes}",
+        f"{dtypes}; up to {counted(made.calls, 'call')} of one process",
     )
     left = {
         "refused": made.refused,

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.binding import BoundKernel
@@ -11,7 +12,7 @@ from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import Event, Notice
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CHARGED, CaseReport
+from kfuzz.core.verdict import CHARGED, CaseReport, State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import Campaign
 from kfuzz.engine.search.round import KernelSearch, Round
@@ -21,7 +22,10 @@ from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.values import OWN, SCALED, SHIFTED
 from kfuzz.judge.loading import JudgedKernel, budget_of
+from kfuzz.judge.long_run import HUNDREDS, MOST
+from kfuzz.judge.recording import FILE
 from kfuzz.judge.tried import finite_of, is_finite
+from kfuzz.store.entry import attach
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -40,6 +44,11 @@ _TIMES: Final = 16
 # Parts of the time: for the benchmarked shape, and for all that is not confirming.
 _OPENING: Final = 0.45
 _SEARCHING: Final = 0.75
+_HISTORY: Final = 0.12
+_LONGEST_HISTORY: Final = 0.3
+# Cases before a long run of calls, and its calls for each case where these are counted.
+_BEFORE_HISTORY: Final = 3
+_CALLS_A_CASE: Final = 8
 UNSEEN: Final = (
     "loads outside arguments go unseen: in the candidate's child nothing faults there"
 )
@@ -67,6 +76,7 @@ class Search(Campaign):
         # Confirmed findings that rest on NaN or infinities: after one only numbers.
         self._not_numbers: set[str] = set()
         super().__init__(config, stop, backend, list(loaded), classes)
+        self._judged.candidate.end_at(lambda: self.clock.deadline)
         self.clock.begin(self.clock.started)  # a judge has its time, start-up included
         for kernel in self.kernels:
             kernel.record.notices = {UNSEEN: False}
@@ -102,7 +112,9 @@ class Search(Campaign):
         this_round = Round(kernel, stop=self.stop, deadline=end)
         for number, case in enumerate(self._first_cases()):
             # The first one is judged however little time there is.
-            if number and (this_round.over or self.over()):
+            most = self.config.budget.max_cases
+            full = most is not None and kernel.record.cases >= most
+            if number and (full or this_round.over or self.over()):
                 break
             if self._not_numbers and not is_finite(case):
                 continue
@@ -119,7 +131,50 @@ class Search(Campaign):
                 yield from self.process(kernel, *this_round.found)
             if not number or this_round.found is not None:
                 this_round = Round(kernel, stop=self.stop, deadline=end)
+            if number + 1 == _BEFORE_HISTORY:
+                yield from self._history(kernel)
         yield self.progress(kernel)
+
+    def _history(self, kernel: KernelSearch) -> Iterator[Event]:
+        """Make a long run of calls in the child that there is."""
+        limit, most = self.config.budget.max_time, self.config.budget.max_cases
+        begun = time.monotonic()
+
+        def over(made: int) -> bool:
+            if self.over() or limit is None:
+                return self.over()
+            share = (time.monotonic() - begun) / limit
+            in_reach = made * _LONGEST_HISTORY >= HUNDREDS * share
+            more = made < HUNDREDS and in_reach
+            return share >= (_LONGEST_HISTORY if more else _HISTORY)
+
+        calls = MOST if most is None else min(MOST, _CALLS_A_CASE * most)
+        found = self._judged.history(
+            self.config.seed,
+            calls=calls,
+            over=over,
+        )
+        if found is None:
+            return
+        case, report = found
+        assert report.failure is not None
+        symptom = report.failure.signature(kernel.name).symptom
+        states = {
+            f.state for f in kernel.findings.values() if f.signature.symptom == symptom
+        }
+        # What was seen before and not confirmed is seen again here.
+        if symptom not in kernel.shown or (states and not states & CHARGED):
+            kernel.shown.add(symptom)
+            yield from self.process(kernel, case, report)
+
+    def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
+        """Give a kernel one round: every other one begins in a process of its own.
+
+        There the first call is on any shape, and few calls come before a case.
+        """
+        if kernel.rounds % 2 == 0:
+            self._judged.fresh()
+        yield from super()._time_slice(kernel)
 
     def _is_near(self, case: Case) -> bool:
         """Whether no dimension is so large that compilers of others gave up.
@@ -157,6 +212,9 @@ class Search(Campaign):
         """Take a finding to its minimum, from a smaller shape where one shows it."""
         assert report.failure is not None
         wanted = report.failure.signature(kernel.name)
+        outputs = self._reference.outputs
+        recorded = self._judged.candidate.recording.showing(report.failure, outputs)
+        found = case
         pinned = kernel.runner.pin(case)
         if not pinned.pinned and not self.over():
             for small in self._judged.smaller(case):
@@ -164,7 +222,12 @@ class Search(Campaign):
                 if told.failure is not None and told.shows(wanted):
                     case, report = small, told
                     break
+        known = set(kernel.findings)
         yield from super().process(kernel, case, report)
+        if recorded is not None and case is found:
+            for id in set(kernel.findings) - known:
+                if kernel.findings[id].state is State.WITNESSED:
+                    attach(Path(kernel.paths[id]), FILE, recorded)
         self._not_numbers = {
             f.id
             for f in kernel.findings.values()

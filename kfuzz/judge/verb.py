@@ -1,7 +1,9 @@
 """kfuzz judge: a machine-written candidate against a reference."""
 
+import math
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -24,6 +26,9 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.judge.outcome import Judgement
 
 DEFAULT_TIME: Final = "50s"
+LEAST_TO_BUILD: Final = 20.0
+"""Seconds that a candidate has to be built, however little time is asked for: a context
+of a GPU takes as long at times."""
 
 
 def judge(
@@ -75,6 +80,15 @@ def judge(
             "A library's kernel in place of an own one is a violation, not a note.",
         ),
     ] = False,
+    determinism: Annotated[
+        str,
+        option(
+            "--determinism",
+            "none: the candidate draws random numbers of its own; its results may "
+            "follow them within the allowed range.",
+            values.one_of("run_to_run", "none"),
+        ),
+    ] = "run_to_run",
     seed: Annotated[
         int | None, shared("seed", "Default: a fresh one, printed.", "N")
     ] = None,
@@ -106,7 +120,13 @@ def judge(
 
     from kfuzz.judge import rendering
     from kfuzz.judge.procedure import JudgeConfig, Judging
+    from kfuzz.judge.sandbox.limits import Limits
     from kfuzz.report import json_report
+
+    limits, building = Limits(), math.inf
+    if max_time != DEFAULT_TIME:
+        # What is built as the file is imported is start-up, but no longer than asked.
+        building = max(values.duration(max_time), LEAST_TO_BUILD)
 
     judging = Judging(
         JudgeConfig(
@@ -120,7 +140,9 @@ def judge(
             benchmarked_only=shapes == "benchmarked",
             nonfinite=nonfinite,
             own_kernels_only=own_kernels_only,
+            determinism=determinism,
             started=started,
+            limits=replace(limits, open_seconds=min(limits.open_seconds, building)),
         )
     )
     with report_stream() as out, stopping() as stop:

@@ -173,6 +173,7 @@ class Run:
         results: where each result's elements lay.
         unchecked: a launch that failed on a GPU though the call returned.
         beside: its own allocation that was to lie at the edge, if there was one.
+        left: what it left changed of torch's own state, in words.
     """
 
     outputs: Mapping[str, Tensor] = field(default_factory=dict)
@@ -190,6 +191,7 @@ class Run:
     results: Mapping[str, Footprint] = field(default_factory=dict)
     unchecked: UncheckedLaunch | None = None
     beside: Allocation | None = None
+    left: tuple[str, ...] = ()
 
     @property
     def returned(self) -> bool:

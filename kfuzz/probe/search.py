@@ -30,7 +30,7 @@ from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.runner import runner_of
+from kfuzz.engine.workers.opening import runner_of
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.probe.catalogue import NAMES, readings
 from kfuzz.probe.subject import Subject

@@ -80,6 +80,12 @@ STATES: Final = {
     State.CONFIRMED: StateText(
         "FAIL", "confirmed in fresh processes", "✗", "v-violates"
     ),
+    State.WITNESSED: StateText(
+        "FAIL",
+        "witnessed: inputs and wrong result are recorded",
+        "✗",
+        "v-violates",
+    ),
     State.NEW: StateText(
         "UNCONFIRMED",
         "not confirmed: the time limit came first",

@@ -22,8 +22,8 @@ from kfuzz.core.verdict import FAILING, State, Verdict
 
 # Which findings come first: those that fail a run, then those that may.
 _ORDER: Final = (
-    State.REGRESSED, State.CONFIRMED, State.NEW, State.FLAKY, State.UNREPRODUCED,
-    State.KNOWN, State.FIXED,
+    State.REGRESSED, State.CONFIRMED, State.WITNESSED, State.NEW, State.FLAKY,
+    State.UNREPRODUCED, State.KNOWN, State.FIXED,
 )  # fmt: skip
 # Points of a curve; more cannot be told apart on paper.
 MAX_POINTS: Final = 400

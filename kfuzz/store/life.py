@@ -1,6 +1,6 @@
 """The life of a finding: what each piece of news, and each mark, makes of it.
 
-    new ─► confirmed | flaky | unreproduced ─► known ─► fixed ─► regressed
+    new ─► confirmed | witnessed | flaky | unreproduced ─► known ─► fixed ─► regressed
 
 What a run sees is news; `known`, `fixed` and `new` again are marks that people make,
 which news does not undo: a known finding stays known, and a fixed one that is
@@ -39,10 +39,17 @@ def after(state: State, change: Change) -> State:
     if change.marked:
         return change.state
     match change.state:
-        case State.CONFIRMED | State.KNOWN if state in (State.FIXED, State.REGRESSED):
+        case State.CONFIRMED | State.WITNESSED | State.KNOWN if state in (
+            State.FIXED,
+            State.REGRESSED,
+        ):
             return State.REGRESSED
-        case State.CONFIRMED | State.REGRESSED if state is State.KNOWN:
+        case State.CONFIRMED | State.WITNESSED | State.REGRESSED if (
+            state is State.KNOWN
+        ):
             return State.KNOWN
+        case State.WITNESSED if state is State.CONFIRMED:
+            return state
         case State.FLAKY if state in _LASTING:
             return state
         case State.UNREPRODUCED if state is not State.NEW:
@@ -163,7 +170,7 @@ def covering(marks: Iterable[Finding], finding: Finding) -> Finding | None:
 
     Neither what was marked itself nor what was fixed becomes known by another's mark.
     """
-    if finding.state not in (State.NEW, State.CONFIRMED):
+    if finding.state not in (State.NEW, State.CONFIRMED, State.WITNESSED):
         return None
     return next((m for m in marks if covers(m, finding)), None)
 

@@ -29,10 +29,11 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.engine.workers import runner as running
+from kfuzz.engine.workers import asking as waiting
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
+from kfuzz.engine.workers.runner import Runner
 from kfuzz.execution.processes import table
 from kfuzz.targets.load import load_all
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -131,7 +132,7 @@ def campaign(asked: list[str], device: str) -> Iterator[Step | int]:
             classes=tuple(sorted(c.id for c in ATTRIBUTION)),
             root=ROOT,
         )
-        runner = running.Runner(loaded, place, backend.fork)
+        runner = Runner(loaded, place, backend.fork)
         try:
             for number, turn in enumerate(asked):
                 began = time.perf_counter()
@@ -212,8 +213,8 @@ def main() -> int:
     parse.add_argument("--json", type=Path, help="file for every case's times")
     options = parse.parse_args()
     # Shorter than a campaign's, which wait for kernels that are only slow.
-    running.HANG_SECONDS = options.hang_seconds  # type: ignore[misc]
-    running.HANG_FACTOR = running.SUSPECT_FACTOR = HANG_FACTOR  # type: ignore[misc]
+    waiting.HANG_SECONDS = options.hang_seconds  # type: ignore[misc]
+    waiting.HANG_FACTOR = waiting.SUSPECT_FACTOR = HANG_FACTOR  # type: ignore[misc]
     on_cuda = options.device.startswith("cuda")
     before = device_state() if on_cuda else None
     asked = plan(options.faults, min(options.hangs, options.faults), options.seed)

@@ -16,7 +16,7 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.compile_ahead import CompileAhead, Compiled, Slots
-from kfuzz.engine.workers.runner import runner_of
+from kfuzz.engine.workers.opening import runner_of
 from kfuzz.engine.workers.served import Served
 from kfuzz.execution.processes import ChildDied, ChildTimeout
 from kfuzz.targets.load import load_all
@@ -214,6 +214,7 @@ def softmax(x, dim=-1):
 """
 
 
+@pytest.mark.slow
 def test_children_of_a_kernel_compile_what_another_one_then_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from kfuzz.core.finding import Finding, Reduction
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.confirm.lifecycle import further, process
+from kfuzz.engine.confirm.recorded import recorded
 from tests.helpers.findings import finding
 
 Fails = Callable[[Case], bool]
@@ -33,7 +34,7 @@ class Scripted:
         self.fresh: list[tuple[int, tuple[str, ...]]] = []
         self.prepared = 0
         self.undiagnosed = False
-        self.hanging, self.fault = False, None
+        self.hanging, self.fault, self.records_count = False, None, False
         kernel = SimpleNamespace(
             name="softmax",
             operator=SimpleNamespace(
@@ -48,6 +49,9 @@ class Scripted:
 
     def admits(self, case: Case) -> bool:
         return True
+
+    def seen_often(self, failure: Failure) -> bool:
+        return False
 
     def prepare(self, children: int) -> None:
         self.prepared += 1
@@ -236,3 +240,34 @@ def test_what_had_to_stop_goes_on_from_there() -> None:
 def test_what_does_not_come_again_stays_as_it_was_confirmed() -> None:
     runner = Scripted(lambda case: True, fails_fresh=lambda case: False)
     assert further_from(runner, stopped_at(20)) == []
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_what_is_right_at_another_time_counts_where_equal_bits_are_promised(
+    counts: bool,
+) -> None:
+    runner = Scripted(lambda case: True, fails_fresh=lambda case: False)
+    runner.records_count = counts
+    start = found(4)
+    final, saved = taken(runner, start)
+    assert saved[-1] is final
+    assert final.case == start.case  # the inputs, as bytes
+    if not counts:
+        assert final.state is State.UNREPRODUCED
+        assert final.signature == start.signature
+        return
+    assert final.state is State.WITNESSED
+    assert final.signature.contract == "C-ORD-02"
+    assert final.signature.kind is Kind.NONDETERMINISTIC
+    assert "right on the same input at another time: wrong" in final.failure.message
+    assert "0 of 3 fresh processes" in final.history[-1].note
+
+
+def test_a_crash_that_no_other_process_shows_proves_nothing() -> None:
+    failure = Failure("K-LIV-01", Kind.CRASH, "ends its process", detail="SIGKILL")
+    start = replace(found(4), failure=failure, signature=failure.signature("softmax"))
+    assert recorded(start, right="0 of 3 fresh processes") is None
+    again = recorded(start, right="1 of 3 fresh processes", again=True)
+    assert again is not None
+    assert again.state is State.WITNESSED
+    assert again.signature.contract == "K-LIV-01"

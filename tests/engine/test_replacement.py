@@ -18,7 +18,7 @@ from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm.lifecycle import WITNESS_CHILDREN, WITNESSES, confirm
 from kfuzz.engine.search import campaign
-from kfuzz.engine.workers import runner as running
+from kfuzz.engine.workers import asking as running
 from kfuzz.engine.workers.children import Children, Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import Served

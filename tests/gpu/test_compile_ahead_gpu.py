@@ -15,7 +15,8 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.compile_ahead import CompileAhead, Slots
-from kfuzz.engine.workers.runner import Runner, runner_of
+from kfuzz.engine.workers.opening import runner_of
+from kfuzz.engine.workers.runner import Runner
 from kfuzz.targets.load import load_all
 
 pytestmark = pytest.mark.gpu

@@ -1,7 +1,7 @@
 """Verdicts on candidates, which run in the tests' own process here."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from kfuzz.core.budget import Budget
 from kfuzz.core.recipe import Case
 from kfuzz.core.untrusted import Containment
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import State, Verdict
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
+from kfuzz.judge.recording import FILE, Recording
 from kfuzz.judge.rendering import judgement_document, judgement_lines
+from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.sandbox.results import leaves
+from kfuzz.store import tensorfile
 
 Functions = dict[str, Any]
 
@@ -31,6 +34,8 @@ class Here:
     launched: Sequence[str] = ()
     operators: Sequence[str] = ()
     strays: Sequence[str] = ()
+    left: Sequence[str] = ()
+    calls_in_a_row = 0
     weights = ""
     same_names = False
     late = False
@@ -40,14 +45,21 @@ class Here:
     def __init__(self, path: Path, reference: Reference) -> None:
         self._path = path
         self._reference = reference
+        self.circumstances = Circumstances()
+        self.recording = Recording()
         self.renew()
 
     def __call__(self, *tensors: Tensor) -> Any:
         with torch.no_grad():
             made = leaves(self._model(*self._reference.form.arguments(tensors)))
-        return made if len(made) > 1 else made[0]
+        returned = made if len(made) > 1 else made[0]
+        self.recording.take(returned)
+        return returned
 
     def begin(self, case: Case) -> None:
+        pass
+
+    def end_at(self, until: Callable[[], float]) -> None:
         pass
 
     def renew(self) -> None:
@@ -96,8 +108,9 @@ class Files:
         )  # fmt: skip
 
         def opened(
-            path: Path, reference: Reference, *, backend: str, limits: Limits
-        ) -> Here:
+            path: Path, reference: Reference, *, backend: str, limits: Limits,
+            hidden: Sequence[Path],
+        ) -> Here:  # fmt: skip
             return Here(path, reference)
 
         judging = Judging(config, opened=opened)
@@ -263,3 +276,31 @@ def test_shapes_excuse_nothing_that_is_wrong_at_the_benchmarked_one(
         "torch.randn(8, 16)", cases=60,
     )  # fmt: skip
     assert {f.signature.contract for f in made.findings} == {contract}
+
+
+def test_few_cases_are_judged_where_few_are_asked_for(files: Files) -> None:
+    """As many as are asked for, and their number is told with the verdict."""
+    for cases in (1, 3):
+        made = files.judged(
+            "return x.relu()", "return x.clamp(min=0)", "torch.randn(4, 6)", cases=cases
+        )
+        assert made.verdict is Verdict.CONFORMS, made.reason
+        assert made.coverage.cases == cases
+
+
+def test_what_is_wrong_in_few_of_many_calls_is_kept_with_what_came_back(
+    files: Files, tmp_path: Path
+) -> None:
+    """A process of its own does not show it again; inputs and result do."""
+    lie = "self.memo['n'] = n = self.memo.get('n', 0) + 1; y = x.relu(); "
+    lie += "return y + 1 if n == 60 else y"
+    made = files.judged("return x.relu()", lie, "torch.randn(4, 6)")
+    assert made.verdict is Verdict.VIOLATES, made.reason
+    [found] = [f for f in made.findings if f.state is State.WITNESSED]
+    assert found.signature.contract == "C-ORD-02"
+    assert "right on the same input at another time" in made.reason
+    stored = Path(made.paths[found.id])
+    results = tensorfile.load((stored / FILE).read_bytes(), where=FILE)["y"]
+    x = torch.frombuffer(bytearray(found.case.data.values), dtype=torch.float32)
+    y = torch.frombuffer(bytearray(results.data), dtype=torch.float32)
+    assert torch.equal(y, x.relu() + 1)

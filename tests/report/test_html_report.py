@@ -124,7 +124,7 @@ def test_every_state_of_a_finding_is_shown() -> None:
         saved(finding(kernel=f"k{i}", state=s), "done") for i, s in enumerate(State)
     ]
     shown = page(told)
-    assert "2 violations 1 known 3 not confirmed 1 fixed" in shown.words
+    assert "3 violations 1 known 3 not confirmed 1 fixed" in shown.words
     first = shown.words.index("regressed: it was fixed")
     assert first < shown.words.index("confirmed in fresh processes")
 

@@ -12,6 +12,7 @@ from tests.helpers.findings import finding
 
 NEW, CONFIRMED, FLAKY = State.NEW, State.CONFIRMED, State.FLAKY
 UNREPRODUCED, KNOWN = State.UNREPRODUCED, State.KNOWN
+WITNESSED = State.WITNESSED
 FIXED, REGRESSED = State.FIXED, State.REGRESSED
 
 
@@ -43,6 +44,11 @@ FOUND = (day(NEW, 1), day(CONFIRMED, 1))
         ([day(FIXED, 2, by_hand=True), day(REGRESSED, 3)], CONFIRMED, REGRESSED),
         ([day(FLAKY, 2)], UNREPRODUCED, FLAKY),
         ([day(NEW, 2, by_hand=True)], CONFIRMED, CONFIRMED),
+        ([day(NEW, 1), day(WITNESSED, 1)], FLAKY, WITNESSED),
+        ([day(NEW, 1), day(WITNESSED, 1)], CONFIRMED, CONFIRMED),
+        ([day(NEW, 1), day(CONFIRMED, 1)], WITNESSED, CONFIRMED),
+        ([day(NEW, 1), day(FLAKY, 1)], WITNESSED, WITNESSED),
+        ([day(CONFIRMED, 1), day(FIXED, 2, by_hand=True)], WITNESSED, REGRESSED),
     ],
 )
 def test_what_a_run_sees_again(known: list[Change], news: State, state: State) -> None:

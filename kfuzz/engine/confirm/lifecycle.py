@@ -15,10 +15,12 @@ from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.confirm.offsets import offset_lines
+from kfuzz.engine.confirm.recorded import recorded
 from kfuzz.engine.reduce.fitting import fitted
 from kfuzz.engine.reduce.reducer import reduce_case
+from kfuzz.engine.workers.asking import ENDS_CHILD
 from kfuzz.engine.workers.faults import is_beside_page, is_fault, is_flush
-from kfuzz.engine.workers.runner import ENDS_CHILD, Runner
+from kfuzz.engine.workers.runner import Runner
 from kfuzz.execution.values.fills import in_domain
 from kfuzz.store.life import enter
 from kfuzz.strategies.membership import may_be_drawn
@@ -157,8 +159,7 @@ def process(
             finding = replace(finding, signature=signature, failure=first.instead)
             first = confirm(runner, finding.case, signature)
     if first.state is not State.CONFIRMED or first.failure is None:
-        note = f"did not fail in every fresh process: {first.note}"
-        return save(enter(finding, first.state, note))
+        return save(_unconfirmed(runner, finding, first))
     note = "2 of 2 fresh processes" if hangs else first.note
     finding = enter(finding, State.CONFIRMED, note)
     if is_by_chance(finding.signature):
@@ -177,6 +178,17 @@ def process(
     if allowed <= 0:
         return save(_as_found(finding, "time"))
     return _within(runner, finding, first, deadline, stopped, save, later=later)
+
+
+def _unconfirmed(runner: Runner, finding: Finding, tried: Confirmation) -> Finding:
+    """Return a finding that fresh children did not all show."""
+    note = f"did not fail in every fresh process: {tried.note}"
+    if runner.records_count:
+        again = tried.state is State.FLAKY or runner.seen_often(finding.failure)
+        told = recorded(finding, right=note, again=again)
+        if told is not None:
+            return told
+    return enter(finding, tried.state, note)
 
 
 def _located(
@@ -326,7 +338,8 @@ def _minimise(
     finding = replace(finding, reduction=reduction)
     told = _told_apart(runner, finding, friendly, deadline)
     if told is not None and told.failure is None:
-        return save(enter(finding, State.FLAKY, UNLIKE))
+        state = State.WITNESSED if runner.records_count else State.FLAKY
+        return save(enter(finding, state, UNLIKE))
     if told is not None and told.failure is not None:
         finding = _charged(finding, told.failure)
     if stopped() or told is None or (later and reduction.stopped == "time"):

@@ -17,8 +17,8 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.search.case_drawing import batches_of, groups_of, search_round
 from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.engine.workers.asking import ENDS_CHILD
 from kfuzz.engine.workers.backend import runs_on
-from kfuzz.engine.workers.runner import ENDS_CHILD
 from kfuzz.engine.workers.served import CompilesLong
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED

@@ -12,6 +12,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, State
 from kfuzz.engine.confirm.lifecycle import further, process
+from kfuzz.engine.confirm.recorded import recorded
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.store.corpus import Corpus
@@ -152,6 +153,9 @@ def taken_to_minimum(
             later=wait is not None,
         )  # fmt: skip
     except Stopped:
+        told = entry.finding
+        if told.state is State.NEW and kernel.runner.records_count:
+            entry.save(recorded(told) or told)
         text = f"{entry.finding.id} is saved as it stood when the run ended"
         yield Notice(kernel.node_id, text)
     except Exception:

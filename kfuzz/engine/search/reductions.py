@@ -14,7 +14,7 @@ from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.found import FiledFinding
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.workers.runner import HANG_SECONDS
+from kfuzz.engine.workers.asking import HANG_SECONDS
 
 # Seconds given to reduce and explain one finding while others are searched for, and
 # once nothing else is.

@@ -16,7 +16,7 @@ from kfuzz.core.fingerprint import version_of
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.search.coverage import DUE, LEAST, Coverage
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.workers.runner import FIRST_SECONDS, SUSPECT_SECONDS
+from kfuzz.engine.workers.asking import FIRST_SECONDS, SUSPECT_SECONDS
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.store import strict_json
 from kfuzz.store.statements import read_calibration

@@ -1,107 +1,74 @@
-"""The campaign's side of one kernel: cases go out, reports come back.
-
-Children die and hang; here that becomes a report like any other. A time-out is
-a hang only after max(20 s, 50 x the predicted time) in two fresh children.
-Before that it is a suspicion, raised after a shorter limit so that a search does
-not stand still.
-"""
+"""The campaign's side of one kernel: cases go out, reports come back."""
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    TypeVar,
+)
 
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.arithmetic_facts import Observed
-from kfuzz.core.branches import Branches, Reached
-from kfuzz.core.budget import Depth, SizeBudget, Spending
+from kfuzz.core.budget import Depth
 from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.errors import BindingError, BuildError, HarnessError
+from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, Verdict
-from kfuzz.engine.workers import faults
-from kfuzz.engine.workers.backend import Backend, budget_for
-from kfuzz.engine.workers.children import Anew, Children, Place
+from kfuzz.core.verdict import CaseReport, Failure, Signature, Verdict
+from kfuzz.engine.workers import asking, faults
+from kfuzz.engine.workers.asking import Asking
 from kfuzz.engine.workers.compile_ahead import CompileAhead, Slots
 from kfuzz.engine.workers.faults import (
-    death_report,
-    hang_report,
     is_fault,
-    is_hang,
-    lost_memory,
 )
-from kfuzz.engine.workers.served import CompilesLong, Served
-from kfuzz.engine.workers.templates import OPEN_SECONDS, home_of
+from kfuzz.engine.workers.templates import OPEN_SECONDS
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
-from kfuzz.targets.load import LoadedKernel
+from kfuzz.execution.processes import (
+    ChildDied,
+    ChildRaised,
+    ChildTimeout,
+    ZygoteError,
+)
 
-HANG_SECONDS: Final = 20.0
-HANG_FACTOR: Final = 50.0
-# A child's first call may build an extension or compile; that is no hang, unless it has
-# returned and a device alone is waited for.
-FIRST_SECONDS: Final = 120.0
-# A suspicion costs one kill and two fresh children, so it may come early.
-SUSPECT_SECONDS: Final = 3.0
-SUSPECT_FACTOR: Final = 20.0
-# Once a hang is established, its reduction need not wait long; the minimum is
-# confirmed under the full limit.
-REDUCING_SECONDS: Final = 1.0
-HANGS_AT_TIMES: Final = "a call returned in time in one of two fresh children only"
+P = ParamSpec("P")
+T = TypeVar("T")
 # The classes under which a result that misses is charged at the latest.
 _OF_VALUES: Final = ("K-VAL-01", "K-GRD-01")
-# Kinds of failure after which a child is not there any more.
-ENDS_CHILD: Final = frozenset({Kind.CRASH, Kind.HANG, Kind.DEVICE_FAULT})
 
 
-class Runner:
-    """Runs cases of one kernel in children, replacing them as they die.
+def _survived(
+    method: Callable[Concatenate["Runner", P], T],
+) -> Callable[Concatenate["Runner", P], T]:
+    """Ask once more where what children are forked from died, with one of its own.
 
-    Attributes:
-        loaded: the kernel.
-        place: where it runs.
-        predicted: seconds that a run is expected to take.
-        hanging: whether a hang of this kernel is established, so that time-outs
-            while reducing are short.
-        reached: the branches of the kernel's own file that are known to have run.
-        fault: the violation that a fault beside a fence is, once established, so
-            that it is not established again for every smaller case.
-        spending: what the last answer took in its child; None where none came.
-        ahead: children that compile for the cases to come, if there are any.
-
-    Every method that waits raises `Stopped` once `expired` says so.
+    It is shared with the other kernels, and one of these may have ended it.
     """
 
-    def __init__(
-        self,
-        loaded: LoadedKernel,
-        place: Place,
-        fork: Callable[[], Child] | None,
-        *,
-        expired: Callable[[], bool] = lambda: False,
-        anew: Anew | None = None,
-    ) -> None:
-        self.loaded = loaded
-        self.place = place
-        self.predicted = 0.0
-        self.hanging = False
-        self.reached = Reached()
-        self.fault: Failure | None = None
-        self.spending: Spending | None = None
-        self.ahead: CompileAhead | None = None
-        self._expired = expired
-        self._passed: dict[str, Any] | None = None
-        # Whether several cases asked for at once have ended a child, or kept it busy.
-        self._died = False
-        # Who prefilters a batch whose answer nobody has asked for yet.
-        self._prefiltering: Served | None = None
-        self._children = Children(loaded, place, fork, expired, anew)
+    @wraps(method)
+    def again(self: "Runner", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except ZygoteError:
+            with self._children.lone():
+                return method(self, *args, **kwargs)
+
+    return again
+
+
+class Runner(Asking):
+    """Runs cases of one kernel in children, as a campaign asks for them.
+
+    Attributes:
+        ahead: children that compile for the cases to come, if there are any.
+    """
+
+    ahead: CompileAhead | None = None
 
     @property
     def device_name(self) -> str:
@@ -131,6 +98,19 @@ class Runner:
         """Whether a child has said that its arguments lie beside such pages."""
         return self._children.fenced
 
+    @property
+    def records_count(self) -> bool:
+        """Whether one recorded miss is a violation that nothing has to repeat.
+
+        A kernel that promises equal bits cannot be right about an input at one time
+        and wrong by more than rounding at another.
+        """
+        return self.loaded.kernel.declaration.determinism == "bitwise"
+
+    def seen_often(self, failure: Failure) -> bool:
+        """Whether a failure that ends a call was seen more than once, by itself."""
+        return False
+
     def open(self) -> None:
         """Have the child that stays get ready, if none stands ready.
 
@@ -141,6 +121,7 @@ class Runner:
         """
         self._children.standing()
 
+    @_survived
     def judge(
         self, case: Case, depth: Depth, *, patience: float = math.inf
     ) -> CaseReport:
@@ -164,6 +145,7 @@ class Runner:
             return faults.charged(report, self.fault)
         return report
 
+    @_survived
     def judge_each(
         self, cases: Sequence[Case], depth: Depth, until: Signature
     ) -> list[CaseReport]:
@@ -185,6 +167,7 @@ class Runner:
             reports.append(self.judge(cases[len(reports)], depth))
         return reports
 
+    @_survived
     def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
         """Judge a case that fails with the probes that tell the classes apart.
 
@@ -211,7 +194,7 @@ class Runner:
         else:
             fresh, peer = False, self._send(message)
         try:
-            limit = max(self._hang_limit(), FIRST_SECONDS)
+            limit = max(self._hang_limit(), asking.FIRST_SECONDS)
             reply = self._reply(peer, limit, until=until)
             return decode(CaseReport, reply["report"], "report")
         except (ChildTimeout, ChildDied):
@@ -224,6 +207,7 @@ class Runner:
             if fresh:
                 self._children.discard([peer])
 
+    @_survived
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
         """Run and judge one case in fresh children, at the full time limit.
 
@@ -268,7 +252,7 @@ class Runner:
         if not by_chance and any(r.failure is None for r in reports):
             return True
         signature = failure.signature(self.loaded.name)
-        limit = max(self._hang_limit(), FIRST_SECONDS)
+        limit = max(self._hang_limit(), asking.FIRST_SECONDS)
         for fresh in (False, True):
             peer = self._children.importing(fresh=fresh)
             if self._asked(peer, message, limit).shows(signature):
@@ -332,6 +316,7 @@ class Runner:
         kernel = self.loaded.kernel
         return kernel.operator.admits(case, kernel.declaration)
 
+    @_survived
     def pin(self, case: Case) -> Case:
         """Return the case with all values explicit.
 
@@ -346,6 +331,7 @@ class Runner:
             raise HarnessError(f"the values cannot be made: {fault}") from fault
         return decode(Case, reply["case"], "case")
 
+    @_survived
     def observe(self, case: Case, times: int = 1) -> Observed:
         """Return what equal calls on a case give, unjudged.
 
@@ -355,7 +341,7 @@ class Runner:
         """
         peer = self._send({"do": "observe", "case": encode(case), "times": times})
         try:
-            reply = self._reply(peer, max(FIRST_SECONDS, self._hang_limit()))
+            reply = self._reply(peer, max(asking.FIRST_SECONDS, self._hang_limit()))
         except (ChildTimeout, ChildDied) as fault:
             self._children.replace(peer)
             return Observed(calls=1, problem=f"the call ends its process: {fault}")
@@ -396,9 +382,10 @@ class Runner:
             ours = not peer.is_in_kernel()
             self._children.replace(peer)
             if ours:
-                return Screened(error=f"kfuzz took more than {FIRST_SECONDS:.0f} s")
+                what = f"kfuzz took more than {asking.FIRST_SECONDS:.0f} s"
+                return Screened(error=what)
             return Screened(lost="it takes too long", spent=True)
-        except ChildDied as died:
+        except (ChildDied, ZygoteError) as died:
             self._children.replace(peer)
             return Screened(lost=str(died), spent=True)
         except BuildError as error:
@@ -426,295 +413,6 @@ class Runner:
         if self.ahead is not None:
             self.ahead.close()
         self._children.close()
-
-    def _send(self, message: dict[str, Any]) -> Served:
-        """Send a request to the child that stays, and return it."""
-        self._prefiltering = None
-        peer = self._children.standing()
-        try:
-            peer.send(message)
-        except ChildDied:
-            # It ended between two requests: nobody's case is to blame.
-            self._children.close()
-            peer = self._children.standing()
-            peer.send(message)
-        return peer
-
-    def _judge(
-        self, message: dict[str, Any], limit: float, patience: float = math.inf
-    ) -> CaseReport:
-        peer = self._send(message)
-        start = time.perf_counter()
-        report = self._take(peer, limit, established=False, patience=patience)
-        if not peer.lost:
-            self._learn(time.perf_counter() - start)
-            self._passed = message
-        if report.error == _SUSPECT:
-            return self._verify_hang(message)
-        return report
-
-    def _judge_together(
-        self, cases: Sequence[Case], depth: Depth, until: Signature
-    ) -> list[CaseReport]:
-        """Return what one message for several cases brings, as far as it goes.
-
-        Nothing where each has to be asked for alone: who ended the child, or kept it
-        busy, does not show in an answer that does not come.
-        """
-        mortal = self._died or self.hanging or self.fault or until.kind in ENDS_CHILD
-        if len(cases) < 2 or mortal or any(case.large for case in cases):
-            return []
-        peer = self._send(
-            {
-                "do": "judge_each",
-                "cases": [encode(case) for case in cases],
-                "depth": depth,
-                "until": encode(until),
-            }
-        )
-        start = time.perf_counter()
-        try:
-            reply = self._reply(peer, self._suspect_limit())
-        except (ChildTimeout, ChildDied):
-            self._children.replace(peer)
-            self._died = True
-            return []
-        except (BuildError, ChildRaised):
-            return []
-        reports = [decode(CaseReport, r, "reports") for r in reply["reports"]]
-        self._learn((time.perf_counter() - start) / len(reports))
-        if lost_memory(reports[-1]):
-            peer.discard()
-        return reports
-
-    def _verify_hang(self, message: dict[str, Any]) -> CaseReport:
-        """Decide a suspicion in two fresh children under the full limit."""
-        if self.hanging:
-            return hang_report(REDUCING_SECONDS)
-        if not self._children.apart:
-            raise HarnessError("a hang was suspected without a process")
-        start = time.perf_counter()
-        anew = self._children.forked
-        reports = self._side_by_side([message, message], warm=True, anew=anew)
-        spent = time.perf_counter() - start
-        hung = [r for r in reports if is_hang(r)]
-        if len(hung) == len(reports):
-            return hung[0]
-        if any(r.unsupported is not None for r in reports):
-            return next(r for r in reports if r.unsupported is not None)
-        other = next(r for r in reports if not is_hang(r))
-        if hung:
-            return replace(other, notes=(*other.notes, HANGS_AT_TIMES))
-        # Only slow: expect that from now on.
-        self.predicted = max(self.predicted, spent / SUSPECT_FACTOR)
-        return other
-
-    def _side_by_side(
-        self, messages: Sequence[dict[str, Any]], *, warm: bool, anew: bool = False
-    ) -> list[CaseReport]:
-        """Judge each message in a fresh child of its own, all at once if on the CPU.
-
-        Args:
-            messages: requests.
-            warm: whether each child is first sent a case that has returned.
-            anew: whether each imports the kernel's file by itself.
-        """
-        if messages[0].get("large") and (len(messages) > 1 or self._children.stands):
-            # The device has memory for one of them.
-            self._children.close()
-            return [
-                report
-                for message in messages
-                for report in self._side_by_side([message], warm=False, anew=anew)
-            ]
-        peers = self._children.fresh(len(messages), anew=anew)
-        limit = max(self._hang_limit(), FIRST_SECONDS)
-        try:
-            if warm and self._passed is not None:
-                for peer in peers:
-                    peer.send(self._passed)
-                for peer in peers:
-                    self._take(peer, FIRST_SECONDS, established=True)
-                limit = self._hang_limit()
-            if self.place.has.asynchronous and not warm:
-                # In turn: what one leaves in shared memory, the next one finds.
-                return [
-                    self._asked(peer, message, limit)
-                    for peer, message in zip(peers, messages, strict=True)
-                ]
-            for peer, message in zip(peers, messages, strict=True):
-                peer.send(message)
-            return [self._take(peer, limit, established=True) for peer in peers]
-        finally:
-            self._children.discard(peers)
-
-    def _asked(self, peer: Served, message: dict[str, Any], limit: float) -> CaseReport:
-        """Return the report of a request that a fresh child is sent."""
-        peer.send(message)
-        return self._take(peer, limit, established=True)
-
-    def _take(
-        self,
-        peer: Served,
-        limit: float,
-        *,
-        established: bool,
-        patience: float = math.inf,
-    ) -> CaseReport:
-        """Return the report of the request under way, whatever happens."""
-        try:
-            reply = self._reply(peer, limit, patience)
-        except ChildTimeout:
-            ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
-            limit = peer.limit(limit, on_device=self._hang_limit())
-            stack = peer.stack() if established else ""
-            self._children.replace(peer)
-            if established and ours:
-                what = f"kfuzz itself took more than {limit:.0f} s; it was at\n{stack}"
-                return CaseReport({}, error=what)
-            if established:
-                return hang_report(limit, stack)
-            return CaseReport({}, error=_SUSPECT)
-        except ChildDied as died:
-            self._children.replace(peer)
-            return death_report(died)
-        except ChildRaised as raised:
-            last = raised.traceback.strip().splitlines()[-3:]
-            where = f"{raised.type}: {raised.message} ({' '.join(last)})"
-            if raised.type == "MemoryError":
-                where = f"out of memory: {where}"
-            return CaseReport({}, error=where)
-        report = decode(CaseReport, reply["report"], "report")
-        if lost_memory(report):
-            peer.discard()
-        return report
-
-    def _reply(
-        self,
-        peer: Served,
-        limit: float,
-        patience: float = math.inf,
-        *,
-        until: float = math.inf,
-    ) -> dict[str, Any]:
-        """Wait for a reply and take what it says of branches and of its child.
-
-        Raises:
-            BindingError, BuildError: as the child does: it would in every other case.
-            ChildRaised: what else it raises, in kfuzz's own part.
-            ChildDied, ChildTimeout: if there is no reply.
-            CompilesLong: if there is none yet since it compiles; its child is ended.
-        """
-        told = None
-        self.spending = None
-        try:
-            reply = peer.wait(
-                limit, on_device=self._hang_limit(), compiling=patience, until=until
-            )
-            if reply.get("branches") is not None:
-                told = decode(Branches, reply["branches"], "branches")
-            if reply.get("spending") is not None:
-                self.spending = decode(Spending, reply["spending"], "spending")
-        except CompilesLong:
-            self._children.replace(peer)
-            raise
-        except ChildRaised as raised:
-            if raised.type in _OF_KERNEL:
-                raise _OF_KERNEL[raised.type](raised.message) from None
-            # For want of memory, or of a device that works.
-            if raised.type == "MemoryError" or self.place.has.asynchronous:
-                self._children.replace(peer)
-            raise
-        finally:
-            self.reached.take(told)
-        if reply.get("spent"):  # its device context can be used no more
-            self._children.replace(peer)
-        return reply
-
-    def _reply_to_batch(self, peer: Served, patience: float) -> dict[str, Any]:
-        """Wait for what a prefilter says; kfuzz's own work is no hang of the kernel.
-
-        Raises:
-            CompilesLong: as `_reply` does.
-            ChildTimeout: if the kernel, or kfuzz by far, takes too long.
-        """
-        deadline = time.monotonic() + FIRST_SECONDS
-        while True:
-            try:
-                return self._reply(peer, self._suspect_limit(), patience)
-            except ChildTimeout:
-                if peer.is_in_kernel() or time.monotonic() >= deadline:
-                    raise
-
-    def _suspect_limit(self) -> float:
-        if self.hanging:
-            return max(REDUCING_SECONDS, SUSPECT_FACTOR * self.predicted)
-        return max(SUSPECT_SECONDS, SUSPECT_FACTOR * self.predicted)
-
-    def _hang_limit(self) -> float:
-        return max(HANG_SECONDS, HANG_FACTOR * self.predicted)
-
-    def _learn(self, seconds: float) -> None:
-        self.predicted = max(0.9 * self.predicted, seconds)
-
-
-@runtime_checkable
-class RunsItself(Protocol):
-    """A loaded kernel that brings what runs its cases."""
-
-    def runner(self, place: Place, *, expired: Callable[[], bool]) -> Runner:
-        """Return what runs its cases."""
-
-
-def runner_of(
-    loaded: LoadedKernel,
-    backend: Backend,
-    *,
-    root: Path,
-    expired: Callable[[], bool],
-    classes: Collection[str] = frozenset(CLASSES),
-    budget: SizeBudget | None = None,
-    device: str = "",
-    probes: float = 1 / SECOND_CALL_SHARE,
-    quiet: Callable[[], bool] | None = None,
-) -> Runner:
-    """Return what runs the cases of a kernel, the kernel's own if it brings one.
-
-    Args:
-        loaded: the kernel.
-        backend: where its children are forked.
-        root: the project.
-        expired: whether the run is over.
-        classes: ids of the contract classes in force.
-        budget: limits on sizes; those of the kernel on the backend by default.
-        device: torch's name, where it is not the backend's first one.
-        probes: share of the cases that get the sampled probes.
-        quiet: tells whether what the children print is dropped.
-    """
-    place = Place(
-        device=device or backend.device,
-        backend=backend.name,
-        budget=budget or budget_for(loaded.kernel, backend.name),
-        classes=tuple(sorted(classes)),
-        root=root,
-        probes=probes,
-    )
-    if isinstance(loaded, RunsItself):
-        return loaded.runner(place, expired=expired)
-    fork = anew = None
-    if backend.isolated:
-        home = home_of(loaded.source, root)
-        fork = partial(backend.fork, quiet, home=home, expired=expired)
-        anew = Anew(
-            partial(backend.fork, quiet),
-            partial(backend.shares, home),
-            partial(backend.distrust, home),
-        )
-    return Runner(loaded, place, fork, expired=expired, anew=anew)
-
-
-_SUSPECT: Final = "suspected hang"
-_OF_KERNEL: Final = {"BindingError": BindingError, "BuildError": BuildError}
 
 
 def _question(case: Case, depth: Depth) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from kfuzz.execution.calls.occupied import by_device, by_kernel
 from kfuzz.execution.calls.raised import caught
+from kfuzz.execution.calls.torch_state import TorchState
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.values.randomness import SEED, seeded
@@ -22,16 +23,20 @@ class Call:
         returned: what the kernel returned.
         raised: the exception that left it.
         unchecked: a launch that failed on a GPU though the call returned.
+        left: what it left changed of torch's own state, in words; it was put back.
     """
 
     returned: object = None
     raised: Raised | None = None
     unchecked: UncheckedLaunch | None = None
+    left: tuple[str, ...] = ()
 
 
 @contextmanager
-def environment(device: torch.device, seed: int = SEED) -> Iterator[None]:
+def environment(device: torch.device, seed: int = SEED) -> Iterator[list[str]]:
     """What holds during a call, or all calls of a batch.
+
+    It gives a list that holds, at its end, what was left changed of torch's state.
 
     Args:
         device: where the kernel runs.
@@ -40,8 +45,13 @@ def environment(device: torch.device, seed: int = SEED) -> Iterator[None]:
     around = surroundings_of(device)
     if around is not None:
         around.forget_errors()
+    left: list[str] = []
     with by_kernel(), seeded(device, seed), torch.no_grad():
-        yield
+        before = TorchState.now()
+        try:
+            yield left
+        finally:
+            left += before.restore()
 
 
 def attempt(
@@ -82,11 +92,11 @@ def call_once(
     """Call a kernel in its environment and wait for its device; see `attempt`."""
     backend = backend_of(device)
     try:
-        with environment(device, seed):
+        with environment(device, seed) as left:
             made = attempt(call, device, guard)
             if made.raised is None and backend.has.asynchronous:
                 by_device()
                 backend.wait(device)
     except BaseException as error:
         return Call(raised=caught(error, device))
-    return made
+    return replace(made, left=tuple(left))

@@ -125,7 +125,8 @@ def execute(
         call = partial(asked.call, *placement.tensors.values(), **asked.scalars)
         made = call_once(call, device, allocations, seed=manner.seed)
         if made.raised is not None:
-            return replace(_observed(launches, allocations), raised=made.raised)
+            observed = _observed(launches, allocations)
+            return replace(observed, raised=made.raised, left=made.left)
     # A kernel may have made another tensor of its argument, as `t_` does.
     if keep is not None and lay == _footprints(placement):
         keep(Held(placement, made.returned, allocations))
@@ -140,6 +141,7 @@ def execute(
         arguments={name: lay[name] for name in asked.case.tensors},
         results=read.results,
         unchecked=made.unchecked,
+        left=made.left,
     )
 
 

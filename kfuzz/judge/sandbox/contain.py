@@ -8,7 +8,7 @@ import contextlib
 import os
 import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 from kfuzz.core.untrusted import Containment, Measure, Measures
 from kfuzz.execution.processes.limits import allowance
 from kfuzz.judge.sandbox import linux
+from kfuzz.judge.sandbox.hiding import package
 from kfuzz.judge.sandbox.limits import MIB, Limits, Rooms, devices
 
 _SHM: Final = Path("/dev/shm")
@@ -37,6 +38,7 @@ class Facts:
         landlock: version of the rules that hold, 0 for none.
         no_new_privileges: whether programs that it runs gain none.
         capabilities_dropped: whether it has no capability left.
+        hidden: whether what it must not read cannot be read.
         limits: names of the resource limits that the system took.
         refused: what the system said to measures that do not hold.
     """
@@ -49,6 +51,7 @@ class Facts:
     landlock: int = 0
     no_new_privileges: bool = False
     capabilities_dropped: bool = False
+    hidden: bool = False
     limits: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
 
@@ -100,7 +103,14 @@ def _rehearse(action: Callable[[], None]) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def enter_mounts(facts: Facts, rooms: Rooms, limits: Limits, *, gpu: bool) -> Facts:
+def enter_mounts(
+    facts: Facts,
+    rooms: Rooms,
+    limits: Limits,
+    hidden: Sequence[Path] = (),
+    *,
+    gpu: bool,
+) -> Facts:
     """Give this process a view of the file system that it cannot write to.
 
     It is process 1 of its namespace. But for its two folders all is read-only.
@@ -109,6 +119,7 @@ def enter_mounts(facts: Facts, rooms: Rooms, limits: Limits, *, gpu: bool) -> Fa
         facts: what holds already.
         rooms: its folders.
         limits: the size of its scratch folder.
+        hidden: files and folders in whose place there is nothing to read.
         gpu: whether it needs the devices of GPUs.
     """
     network = linux.NEW_NETWORK | linux.NEW_IPC | linux.NEW_UTS
@@ -121,13 +132,18 @@ def enter_mounts(facts: Facts, rooms: Rooms, limits: Limits, *, gpu: bool) -> Fa
         "private mounts", lambda: linux.mount("none", "/", None, private)
     ):
         return facts
-    hidden = linux.MS_NOSUID | linux.MS_NODEV
-    proc = hidden | linux.MS_NOEXEC
+    plain = linux.MS_NOSUID | linux.MS_NODEV
+    proc = plain | linux.MS_NOEXEC
     facts.tried("own /proc", lambda: linux.mount("proc", "/proc", "proc", proc))
+    with contextlib.suppress(OSError):  # else it is process 2 every time
+        number = 300 + int.from_bytes(os.urandom(2)) % 30_000
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(number))
+    unseen = facts.tried("hidden files", lambda: _cover(hidden))
+    facts.tried("hidden package", lambda: _cover([package()]))
     scratch, cache = str(rooms.scratch), str(rooms.cache)
     size = f"size={limits.scratch_bytes},mode=700"
     quota = facts.tried(
-        "tmpfs", lambda: linux.mount("tmpfs", scratch, "tmpfs", hidden, size)
+        "tmpfs", lambda: linux.mount("tmpfs", scratch, "tmpfs", plain, size)
     )
     own = quota and facts.tried("own /dev", lambda: _own_devices(rooms, size, gpu=gpu))
 
@@ -140,7 +156,23 @@ def enter_mounts(facts: Facts, rooms: Rooms, limits: Limits, *, gpu: bool) -> Fa
             linux.set_read_only(str(_SHM), read_only=False)
 
     closed = facts.tried("read-only mounts", close)
-    return replace(facts, quota=quota, own_devices=own, read_only=closed and quota)
+    return replace(
+        facts,
+        quota=quota,
+        own_devices=own,
+        read_only=closed and quota,
+        hidden=unseen and bool(hidden),
+    )
+
+
+def _cover(paths: Sequence[Path]) -> None:
+    """Mount nothing over files and folders that exist."""
+    for path in paths:
+        if path.is_dir():
+            flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_RDONLY
+            linux.mount("tmpfs", str(path), "tmpfs", flags, "size=4k,mode=555")
+        elif path.exists():
+            linux.mount("/dev/null", str(path), None, linux.MS_BIND)
 
 
 def _own_devices(rooms: Rooms, size: str, *, gpu: bool) -> None:
@@ -160,14 +192,20 @@ def _own_devices(rooms: Rooms, size: str, *, gpu: bool) -> None:
         (folder / name).symlink_to(target)
     shared = folder / "shm"
     shared.mkdir()
-    hidden = linux.MS_NOSUID | linux.MS_NODEV
-    linux.mount("tmpfs", str(shared), "tmpfs", hidden, size)
+    plain = linux.MS_NOSUID | linux.MS_NODEV
+    linux.mount("tmpfs", str(shared), "tmpfs", plain, size)
     linux.mount(str(folder), "/dev", None, linux.MS_MOVE)
     folder.rmdir()
 
 
 def restrict(
-    facts: Facts, measures: Measures, rooms: Rooms, limits: Limits, *, gpu: bool
+    facts: Facts,
+    measures: Measures,
+    rooms: Rooms,
+    limits: Limits,
+    hidden: Sequence[Path] = (),
+    *,
+    gpu: bool,
 ) -> Facts:
     """Limit this process: the last that is done before foreign code is imported.
 
@@ -176,6 +214,7 @@ def restrict(
         measures: what is tried.
         rooms: where it may write.
         limits: what it may take.
+        hidden: files and folders that it may not read.
         gpu: whether it uses a GPU.
     """
     if measures.limits:
@@ -189,16 +228,37 @@ def restrict(
         )
         facts = replace(facts, no_new_privileges=kept)
     version = linux.landlock_version() if measures.landlock else 0
-    if version and facts.tried("Landlock", lambda: _landlock(facts, rooms, gpu=gpu)):
-        facts = replace(facts, landlock=version)
+    if version and facts.tried(
+        "Landlock", lambda: _landlock(facts, rooms, hidden, gpu=gpu)
+    ):
+        unread = facts.hidden or bool(hidden)
+        facts = replace(facts, landlock=version, hidden=unread)
     return facts
 
 
-def _landlock(facts: Facts, rooms: Rooms, *, gpu: bool) -> None:
+def _landlock(facts: Facts, rooms: Rooms, hidden: Sequence[Path], *, gpu: bool) -> None:
     folders = [rooms.scratch, rooms.cache]
     if facts.own_devices:
         folders.append(_SHM)
-    linux.restrict_by_landlock(folders, devices(gpu=gpu))
+    readable: list[Path] | None = None
+    if hidden:
+        readable = list(_all_but(hidden, Path("/")))
+    linux.restrict_by_landlock(folders, devices(gpu=gpu), readable)
+
+
+def _all_but(hidden: Sequence[Path], folder: Path) -> Iterator[Path]:
+    """Yield the largest parts of a folder in which nothing hidden lies."""
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_symlink() or entry in hidden:
+            continue
+        if any(path.is_relative_to(entry) for path in hidden):
+            yield from _all_but(hidden, entry)
+        else:
+            yield entry
 
 
 def _set_limits(facts: Facts, limits: Limits, *, gpu: bool) -> tuple[str, ...]:
@@ -294,9 +354,11 @@ def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
     alone = "none outlives the child"
     faster = "one that forks faster than it is looked for wins"
     inherited = "it inherits a short list of variables that compilers and drivers need"
+    but = "but the reference and the corpus" if facts.hidden else "the reference"
+    included = ", and unix sockets by path" if facts.hidden else " and unix sockets by "
+    included += "" if facts.hidden else "path included"
     readable = (
-        "it can read every file that the user who runs kfuzz can read, the reference "
-        "and unix sockets by path included"
+        f"it can read every file that the user who runs kfuzz can read, {but}{included}"
     )
     device = (
         f"torch gives it at most {limits.device_share:.0%} of the GPU's memory; calls "

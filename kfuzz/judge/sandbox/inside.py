@@ -25,7 +25,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from mmap import mmap
 from pathlib import Path
@@ -37,6 +37,7 @@ from torch import Tensor
 
 from kfuzz.core.untrusted import Mode
 from kfuzz.execution.calls.raised import raised_by
+from kfuzz.execution.calls.torch_state import TorchState
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.memory.allocations import GuardedAllocations
@@ -45,6 +46,7 @@ from kfuzz.execution.processes.wire import Channel, Message, WireError
 from kfuzz.execution.values.constants import drawn_constants
 from kfuzz.execution.values.randomness import seeded
 from kfuzz.judge.sandbox.contain import Facts
+from kfuzz.judge.sandbox.meeting import Clocks, meet
 from kfuzz.judge.sandbox.results import Held, told_results
 from kfuzz.judge.sandbox.wire import (
     MOST_NAMES,
@@ -54,9 +56,6 @@ from kfuzz.judge.sandbox.wire import (
     raw,
     received,
 )
-
-MODULE: Final = "kfuzz_candidate"
-"""What the file is called in `sys.modules`."""
 
 LATE_SECONDS: Final = 0.05
 """How long threads that a call leaves behind may go on before the results are looked at
@@ -71,6 +70,7 @@ _BYTES: Final = torch.uint8
 _equal: Final = torch.equal
 _synchronize: Final = torch.cuda.synchronize
 _sleep: Final = time.sleep
+_clock: Final = time.perf_counter
 
 
 def attend(channel: Channel, facts: Facts, device: str) -> NoReturn:
@@ -106,6 +106,7 @@ class Candidate:
         self._blocks = Blocks(device)
         self._held = Held()
         self._threads = 0
+        self._clocks = Clocks()
 
     def answer(self, message: Message, given: Sequence[int]) -> Message:
         """Return the answer to a request."""
@@ -210,13 +211,18 @@ class Candidate:
             around.poison(poison)
         allocations = GuardedAllocations(device, poison)
         launches: dict[str, None] = {}
-        began = time.perf_counter()
+        began = _clock()
         try:
-            with (
-                seeded(device, int(message["seed"])), torch.no_grad(), allocations,
-                triton_launches(launches),
-            ):  # fmt: skip
-                returned = target(*positional, **scalars)
+            with seeded(device, 0), torch.no_grad():
+                before = TorchState.now()
+                meet(self._clocks, device, message["around"])
+                try:
+                    bare = bool(message["around"]["bare"])
+                    watch = nullcontext() if bare else triton_launches(launches)
+                    with nullcontext() if bare else allocations, watch:
+                        returned = target(*positional, **scalars)
+                finally:
+                    left = before.restore()
             _untrace()
             told, items = told_results(returned, tensors, self._held, results.numel())
             lingers = _threads(device) > self._threads
@@ -232,7 +238,7 @@ class Candidate:
                 self._blocks.clear()
                 self._held.clear()
             return {"raised": raised}
-        seconds = time.perf_counter() - began
+        seconds = _clock() - began
         now = [raw(t) for t in looked_at]
         copies = now if firsts is None else firsts
         late = firsts is not None and not all(map(_equal, firsts, now))
@@ -250,6 +256,7 @@ class Candidate:
             "late": late,
             "operators": list(allocations.foreign)[:MOST_NAMES],
             "kernels": list(launches)[:MOST_NAMES],
+            "left": list(left)[:MOST_NAMES],
             "strays": [t.describe() for t in allocations.touches()][:MOST_NAMES],
         }
 
@@ -399,11 +406,13 @@ def _seed_all(seed: int) -> None:
 def _imported(path: Path) -> ModuleType:
     """Import the file, its own folder first in the path as `python FILE` has it."""
     sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(MODULE, path)
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    name = f"{path.stem}_file" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

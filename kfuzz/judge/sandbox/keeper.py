@@ -7,6 +7,7 @@ tracing or killing its keeper a hostile process gains no more than it has alread
 answer what it likes, or not to answer.
 """
 
+import _thread
 import contextlib
 import fcntl
 import os
@@ -14,8 +15,11 @@ import select
 import signal
 import socket
 import time
+import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -31,6 +35,7 @@ from kfuzz.execution.processes.wire import (
 )
 from kfuzz.judge.sandbox import linux
 from kfuzz.judge.sandbox.contain import Facts, enter_mounts, enter_namespaces, restrict
+from kfuzz.judge.sandbox.hiding import bare_main, hide
 from kfuzz.judge.sandbox.limits import (
     Limits,
     Rooms,
@@ -124,23 +129,28 @@ class Keeper:
         measures = Measures(**message["measures"])
         rooms = Rooms(Path(message["scratch"]), Path(message["cache"]))
         inside = str(message["inside"])
+        hidden = [Path(path) for path in message["hidden"]]
 
-        def settle(channel: Channel, facts: Facts) -> NoReturn:
+        def settle(channel: Channel, facts: Facts) -> Callable[[], NoReturn]:
             # Process ids are known by their own names from here on.
             from kfuzz.judge.sandbox.inside import attend
 
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getpriority(os.PRIO_PROCESS, 0) < 0:
                 os.setpriority(os.PRIO_PROCESS, 0, 0)
-            facts = restrict(facts, measures, rooms, limits, gpu=gpu)
+            facts = restrict(facts, measures, rooms, limits, hidden, gpu=gpu)
             os.environ.update(rooms.environment())
             os.chdir(rooms.scratch)
-            attend(channel, facts, inside)
+            bare_main()
+            hide()
+            return partial(attend, channel, facts, inside)
 
         def begin(channel: Channel, facts: Facts) -> NoReturn:
-            if not facts.pids:
-                settle(channel, facts)
-            facts = enter_mounts(facts, rooms, limits, gpu=gpu)
+            if facts.pids:
+                # A mount names what it hides to whoever looks for mounts.
+                landlock = measures.landlock and linux.landlock_version()
+                covered = [] if landlock else hidden
+                facts = enter_mounts(facts, rooms, limits, covered, gpu=gpu)
             supervise(lambda: settle(channel, facts))
 
         # A folder that is a file system of its own is empty as seen from here.
@@ -319,7 +329,7 @@ class Tenant:
             time.sleep(0.001)
         if code is None:
             return Ended(End.PROTOCOL, "protocol", "closes its connection and goes on")
-        if self.facts.pids and code > 128:
+        if code > 128:  # by a signal, see `supervise`
             code = 128 - code
         if code == -signal.SIGKILL and killed_for_memory() > self._killed:
             text = "is killed by the system for want of memory"
@@ -402,6 +412,8 @@ def _become(
         os.setsid()
         _close_all_but(sock.fileno())
         run(Channel(sock), facts)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(_FAILED)
 
@@ -411,19 +423,17 @@ def _close_all_but(kept: int) -> None:
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def supervise(go: Callable[[], NoReturn]) -> NoReturn:
-    """As process 1, run something in process 2 and end as it does.
+def supervise(begin: Callable[[], Callable[[], NoReturn]]) -> NoReturn:
+    """Run something in a process of its own and end as it does.
 
-    Nothing in the namespace can signal process 1; with it all others end. What a
-    signal ended is told as 128 and its number, as shells do: process 1 itself cannot
-    be ended so from within.
+    As process 1 of a namespace nothing in it can signal this one, and with it all
+    others end. What a signal ended is told as 128 and its number, as shells do: process
+    1 itself cannot be ended so from within.
+
+    Args:
+        begin: called in the new process; returns what runs there until it ends.
     """
-    pid = os.fork()
-    if pid == 0:
-        try:
-            go()
-        finally:
-            os._exit(_FAILED)
+    pid = _forked_bare(begin)
     os.closerange(0, os.sysconf("SC_OPEN_MAX"))
     while True:
         try:
@@ -433,3 +443,53 @@ def supervise(go: Callable[[], NoReturn]) -> NoReturn:
         if found == pid:
             code = os.waitstatus_to_exitcode(status)
             os._exit(code if code >= 0 else 128 - code)
+
+
+# Nothing on a child's stack but what it runs: it is forked from a thread that began
+# here, and the frames of the others are not there any more.
+_ROOT: Final = """
+def run(fork, begin, tell):
+    pid = fork()
+    if pid:
+        tell(pid)
+    else:
+        begin()()
+"""
+_STACK_BYTES: Final = 64 << 20
+
+
+def _forked_bare(begin: Callable[[], Callable[[], NoReturn]]) -> int:
+    """Fork a process without the frames of this one; return its id."""
+    told: list[int] = []
+    ready, never = _thread.allocate_lock(), _thread.allocate_lock()
+    ready.acquire()
+    never.acquire()
+
+    def tell(pid: int) -> None:
+        told.append(pid)
+        ready.release()
+        never.acquire()  # a child whose thread ends would be told that its parent did
+
+    def fork() -> int:
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                return os.fork()
+        except OSError:
+            return -1
+
+    def safely() -> Callable[[], NoReturn]:
+        _thread.stack_size(0)
+        try:
+            return begin()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(_FAILED)
+
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(_ROOT, "<string>", "exec"), space)
+    _thread.stack_size(_STACK_BYTES)
+    _thread.start_new_thread(space["run"], (fork, safely, tell))
+    ready.acquire()
+    if told[0] < 0:
+        os._exit(_FAILED)
+    return told[0]

@@ -16,7 +16,7 @@ from kfuzz.execution.device.backends import named
 from kfuzz.execution.processes import Child, ChildDied, ChildTimeout, Zygote
 from kfuzz.execution.processes.faults import ChildRaised, ZygoteError
 from kfuzz.judge.sandbox.contain import Facts
-from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.judge.sandbox.limits import Limits, killed_for_memory
 from kfuzz.judge.sandbox.results import Given, Returned, returned
 from kfuzz.judge.sandbox.wire import (
     ArgumentRooms,
@@ -51,6 +51,7 @@ class Kept:
         device: str,
         limits: Limits,
         measures: Measures,
+        hidden: Sequence[Path] = (),
     ) -> None:
         """Start it without waiting.
 
@@ -62,6 +63,7 @@ class Kept:
         self._scratch = scratch
         self._limits = limits
         self._ready = False
+        self._killed = killed_for_memory()
         scratch.mkdir(parents=True)
         cache.mkdir(parents=True, exist_ok=True)
         self._child: Child = zygote.fork()
@@ -74,6 +76,7 @@ class Kept:
                 "cache": str(cache),
                 "gpu": not named(device).has.on_host,
                 "inside": device,
+                "hidden": [str(path) for path in hidden],
             }
         )
 
@@ -144,9 +147,14 @@ class Kept:
     def _lost(self, fault: Exception) -> Ended:
         """Return what is to be said of a child whose keeper is gone.
 
-        A keeper does not end by itself: its child found and ended it.
+        A keeper does not end by itself: its child found and ended it, unless the system
+        ran out of memory meanwhile.
         """
         tail = getattr(fault, "output_tail", "")
+        if killed_for_memory() > self._killed:
+            text = "ends as the system kills processes for want of memory"
+            self.ended = Ended(End.MEMORY, "machine", text, tail)
+            return self.ended
         text = f"ends its supervisor process ({fault})"
         self.ended = Ended(End.CRASH, "supervisor ended", text, tail)
         return self.ended

@@ -169,6 +169,7 @@ def drop_capabilities() -> None:
 # Rights of LANDLOCK_ACCESS_FS_*: writing to a file; removing, making, moving and
 # truncating came with versions 1, 2 and 3.
 _WRITE_FILE: Final = 1 << 1
+_READ_FILE: Final = 1 << 2
 _CHANGE_FOLDERS: Final = sum(1 << bit for bit in range(4, 13))
 _REFER: Final = 1 << 13
 _TRUNCATE: Final = 1 << 14
@@ -199,15 +200,21 @@ def landlock_version() -> int:
         return 0
 
 
-def restrict_by_landlock(folders: Iterable[Path], files: Iterable[Path]) -> None:
+def restrict_by_landlock(
+    folders: Iterable[Path],
+    files: Iterable[Path],
+    readable: Iterable[Path] | None = None,
+) -> None:
     """Keep this process from writing elsewhere, and from the network as far as can be.
 
-    Reading and running files stays allowed. From version 4 on TCP is refused; from
+    Running files stays allowed. From version 4 on TCP is refused; from
     version 6 on so are signals and abstract sockets to processes outside.
 
     Args:
         folders: what it may write below.
         files: devices and files that it may write to.
+        readable: files, and folders whose files, it may read, besides the folders; None
+            for all there are.
 
     Raises:
         OSError: the kernel refused; `PR_SET_NO_NEW_PRIVS` must be set before.
@@ -216,6 +223,7 @@ def restrict_by_landlock(folders: Iterable[Path], files: Iterable[Path]) -> None
     rights = _WRITE_FILE | _CHANGE_FOLDERS
     rights |= _REFER if version >= 2 else 0
     rights |= _TRUNCATE if version >= 3 else 0
+    rights |= _READ_FILE if readable is not None else 0
     rules = _Ruleset(
         rights, _NET_TCP if version >= 4 else 0, _SCOPED if version >= 6 else 0
     )
@@ -226,6 +234,9 @@ def restrict_by_landlock(folders: Iterable[Path], files: Iterable[Path]) -> None
             _allow(ruleset, folder, rights)
         for file in files:
             _allow(ruleset, file, rights & (_WRITE_FILE | _TRUNCATE))
+        for path in readable or ():
+            with contextlib.suppress(OSError):  # none that rules can be about
+                _allow(ruleset, path, _READ_FILE)
         _syscall(_LANDLOCK_RESTRICT, ruleset, 0)
     finally:
         os.close(ruleset)

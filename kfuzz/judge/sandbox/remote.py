@@ -1,6 +1,7 @@
 """`RemoteKernel`: foreign code in a child, callable like an implementation."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from kfuzz.core.untrusted import End, Ended, KernelEnded, OutputSpec
 from kfuzz.execution.calls.raised import RaisedElsewhere
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.keeper_client import Called
 from kfuzz.judge.sandbox.results import Returned, stand_in
 from kfuzz.judge.sandbox.sandbox import Sandbox
@@ -41,27 +43,39 @@ class RemoteKernel:
         sandbox: where the entry runs; the caller opens and closes it.
         outputs: tells what a call may return; None for a bound by the arguments' size.
         nesting: how results are to be nested, as `results.nesting` says it.
+        circumstances: draws what surrounds each call; fresh ones by default.
 
     Attributes:
         predicted: seconds that a call is expected to take, at most what calls took.
         calls: calls that returned.
+        in_a_row: most of them that one child answered.
         late: calls after which results still changed.
         operators: torch's own operators that computed in any call, by the child's word.
         kernels: those of Triton that it launched, likewise.
         strays: writes beside the kernel's own allocations, by the child's word.
+        left: what calls left changed of torch's state, likewise.
+        circumstances: what draws what surrounds each call.
     """
 
     def __init__(
-        self, sandbox: Sandbox, *, outputs: Outputs | None = None, nesting: str = ""
+        self,
+        sandbox: Sandbox,
+        *,
+        outputs: Outputs | None = None,
+        nesting: str = "",
+        circumstances: Circumstances | None = None,
     ) -> None:
         self.sandbox = sandbox
+        self.circumstances = circumstances or Circumstances()
         self._nesting = nesting
         self.predicted = 0.0
         self.calls = 0
         self.late = 0
+        self.in_a_row = self._row = 0
         self.operators: dict[str, None] = {}
         self.kernels: dict[str, None] = {}
         self.strays: dict[str, None] = {}
+        self.left: dict[str, None] = {}
         self._outputs = outputs
         # Calls that overlap in the campaign's threads take turns.
         self._lock = threading.Lock()
@@ -79,6 +93,8 @@ class RemoteKernel:
         if returned is None:
             raise RaisedElsewhere(called.raised or Raised("Exception", "", ""))
         self.calls += 1
+        self._row = 1 if first else self._row + 1
+        self.in_a_row = max(self.in_a_row, self._row)
         self.late += returned.late
         if not first:  # a child's first call may build and compile
             self.predicted = max(0.9 * self.predicted, called.seconds)
@@ -86,6 +102,7 @@ class RemoteKernel:
             (returned.operators, self.operators),
             (returned.kernels, self.kernels),
             (returned.strays, self.strays),
+            (returned.left, self.left),
         ):
             if len(known) < _MOST_NAMES:
                 known.update(dict.fromkeys(names))
@@ -114,11 +131,15 @@ class RemoteKernel:
         outputs = None if self._outputs is None else self._outputs(tensors, scalars)
         named = {k: v for k, v in scalars.items() if isinstance(v, Tensor)}
         plain = {k: v for k, v in scalars.items() if k not in named}
+        if not self.sandbox.alive:
+            self.circumstances.renew()
+        around = self.circumstances.of(seed, [*tensors, *named.values()])
+        time.sleep(around.pause)
         for attempt in range(2):
             try:
                 called = self.sandbox.call(
                     tensors, plain, outputs, named=named,
-                    poison=poison, seed=seed, predicted=self.predicted,
+                    poison=poison, around=around, predicted=self.predicted,
                 )  # fmt: skip
             except (OSError, KfuzzError) as error:
                 text = f"cannot be called: {error}"

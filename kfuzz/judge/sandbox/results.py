@@ -227,6 +227,7 @@ class Returned:
         operators: torch's own operators that computed.
         kernels: those of Triton that it launched, in the order of the first launch.
         strays: writes beside its own allocations.
+        left: what it left changed of torch's state, in words.
         inside: seconds that the call took by the child's clock.
     """
 
@@ -238,6 +239,7 @@ class Returned:
     operators: tuple[str, ...]
     kernels: tuple[str, ...]
     strays: tuple[str, ...]
+    left: tuple[str, ...]
     inside: float
 
 
@@ -307,6 +309,7 @@ def returned(
         operators=as_names(fields.get("operators")),
         kernels=as_names(fields.get("kernels")),
         strays=as_names(fields.get("strays")),
+        left=as_names(fields.get("left")),
         inside=float(inside) if isinstance(inside, int | float) else 0.0,
     )
 

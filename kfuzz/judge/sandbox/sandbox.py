@@ -4,11 +4,12 @@ What is and what is not contained is told by `Sandbox.containment`, measured on 
 machine; what the code can and cannot do to a verdict stands in `inside`.
 """
 
+import math
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from torch import Tensor
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.untrusted import (
     Containment,
+    End,
     Ended,
     Entry,
     Measures,
@@ -29,7 +31,7 @@ from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes import Zygote
 from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.output import Sink
-from kfuzz.execution.values.randomness import SEED
+from kfuzz.judge.sandbox.circumstances import PLAIN, Surroundings
 from kfuzz.judge.sandbox.contain import close_to_others, describe, open_to_others
 from kfuzz.judge.sandbox.keeper import SERVE
 from kfuzz.judge.sandbox.keeper_client import (
@@ -53,9 +55,14 @@ from kfuzz.judge.sandbox.wire import (
 from kfuzz.numerics.run import Raised
 
 _INSIDE: Final = "kfuzz.judge.sandbox.inside"
+_LAZY: Final = "kfuzz.judge.sandbox.hiding:load_all"
 _CLOSE: Final = "kfuzz.judge.sandbox.contain:close_to_others"
 _SMALL_RESULTS: Final = 64 << 20
 _RESULT_FACTOR: Final = 8
+# Seconds that a call may go on once nobody waits for it: it may be about to return.
+_AFTERWARDS: Final = 0.5
+# How much longer than the longest first call so far one may take.
+_FIRSTS: Final = 10.0
 
 
 def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
@@ -67,7 +74,10 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     """
     env = scrubbed(os.environ, added=named(device).environment)
     return Zygote(
-        SERVE, env=env, preload=("torch", "triton", _INSIDE, _CLOSE), output=output
+        SERVE,
+        env=env,
+        preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
+        output=output,
     )
 
 
@@ -85,11 +95,13 @@ class Sandbox(Closing):
         share_cache: whether what a child builds and compiles is there for the next.
         zygote: what children are forked from, as `zygote_for` makes it; the caller's to
             close. One of its own by default.
+        hidden: files and folders that the code must not read.
 
     Attributes:
         device: torch's device of the calls.
         limits: what a child may take.
         children: how many children were started.
+        until: returns the `time.monotonic()` after which nobody waits for a call.
     """
 
     def __init__(
@@ -101,12 +113,15 @@ class Sandbox(Closing):
         measures: Measures | None = None,
         share_cache: bool = True,
         zygote: Zygote | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
+        self._hidden = [path.resolve() for path in hidden]
         self._entry = entry
         self._device_name, backend = device, named(device)
         self.device = torch.device(device if backend.has.native else backend.torch_type)
         self.limits = limits or Limits()
         self.children = 0
+        self.until: Callable[[], float] = lambda: math.inf
         self._measures = measures or Measures()
         self._share_cache = share_cache
         self._zygote = zygote
@@ -117,6 +132,7 @@ class Sandbox(Closing):
         self._opened: Opened | None = None
         self._containment: Containment | None = None
         self._called_before = False
+        self._first_took = 0.0
         self._given = Given()
 
     @property
@@ -171,7 +187,7 @@ class Sandbox(Closing):
         *,
         named: Mapping[str, Tensor] | None = None,
         poison: Poison = Poison.NAN,
-        seed: int = SEED,
+        around: Surroundings = PLAIN,
         predicted: float = 0.0,
     ) -> Called:
         """Call the entry on tensors, in the child; what it writes to them comes back.
@@ -186,7 +202,7 @@ class Sandbox(Closing):
                 a multiple of what it is given.
             named: tensors that are passed by keyword.
             poison: what memory holds that it allocates.
-            seed: of torch's generators.
+            around: what surrounds the call.
             predicted: seconds that the call is expected to take.
 
         Raises:
@@ -215,18 +231,25 @@ class Sandbox(Closing):
                 "named": list(named),
                 "scalars": plain_to_wire(dict(scalars)),
                 "poison": str(poison),
-                "seed": seed,
+                "around": around.told(),
             }
             began = time.monotonic()
+            patience = self.patience(predicted)
+            left = max(self.until() - began, 0.0)
             answer = self._kept.ask(
                 request,
-                self.patience(predicted),
+                min(patience, left + _AFTERWARDS),
                 [carried.descriptor, results.descriptor],
             )
             seconds = time.monotonic() - began
             if isinstance(answer, Ended):
                 self._discard()
+                if answer.end is End.HANG and seconds < patience:
+                    text = f"was cut off after {seconds:.0f} s: the time was up"
+                    answer = Ended(End.UNAVAILABLE, "time", text, answer.output)
                 return Called(ended=answer, seconds=seconds)
+            if not self._called_before:
+                self._first_took = max(self._first_took, seconds)
             self._called_before = True
             called = read_called(
                 answer, rooms, carried, results, tensors, self.device, self._given
@@ -242,7 +265,14 @@ class Sandbox(Closing):
             predicted: seconds that it is expected to take.
         """
         limits = self.limits
-        least = limits.wall_seconds if self._called_before else limits.first_seconds
+        least = limits.wall_seconds
+        if not self._called_before:
+            # What a first call builds is there for those of later children.
+            known = max(least, _FIRSTS * self._first_took)
+            shorter = self._share_cache and self._first_took
+            least = (
+                min(limits.first_seconds, known) if shorter else limits.first_seconds
+            )
         return max(least, 50 * predicted)
 
     def state(self, names: Sequence[str]) -> dict[str, Tensor] | Ended | Raised:
@@ -347,7 +377,7 @@ class Sandbox(Closing):
 
     def _fork(self) -> Kept:
         if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="kfuzz-untrusted-"))
+            self._root = Path(tempfile.mkdtemp())
             close_to_others()
         if self._zygote is None:
             self._zygote = zygote_for(self._device_name)
@@ -360,6 +390,7 @@ class Sandbox(Closing):
             device=str(self.device),
             limits=self.limits,
             measures=self._measures,
+            hidden=self._hidden,
         )
 
     def _discard(self) -> None:

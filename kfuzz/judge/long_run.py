@@ -1,0 +1,125 @@
+"""Hundreds of calls of one child: what a candidate makes of its history.
+
+The first result for each input is judged as in any case. A later one with the same bits
+is as right; one with other bits is judged from the bytes that came back, which are
+played to the evaluator in the candidate's place.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torch import Tensor
+
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport
+from kfuzz.numerics.elements import same_bits
+
+MOST: Final = 1_500
+"""Calls of a run: more than warm-ups, timings and checks of the usual benchmarks."""
+
+HUNDREDS: Final = 640
+"""Calls that are made though they take more than their share of the time."""
+
+# Results of one input with other bits than the first that are judged.
+_JUDGED: Final = 48
+
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What came back of one call, to be played to whoever judges it.
+
+    Attributes:
+        returned: the results, None where it raised.
+        raised: the exception, None where it returned.
+    """
+
+    returned: Any = None
+    raised: Exception | None = None
+
+    @classmethod
+    def of(cls, call: Call, values: Sequence[Tensor]) -> "Recorded":
+        """Call on copies of values and keep what comes back."""
+        try:
+            return cls(returned=_copied(call(*(x.clone() for x in values))))
+        except Exception as error:
+            return cls(raised=error)
+
+    def play(self, *tensors: Tensor) -> Any:
+        """Give what came back, again."""
+        if self.raised is not None:
+            raise self.raised
+        return _copied(self.returned)
+
+    def equals(self, other: "Recorded") -> bool:
+        """Whether both are the same, bit for bit."""
+        if self.raised is not None or other.raised is not None:
+            return False
+        return _same(self.returned, other.returned)
+
+
+def long_run(
+    cases: Sequence[Case],
+    *,
+    values: Callable[[Case], Sequence[Tensor]],
+    call: Call,
+    judge: Callable[[Case, Recorded], CaseReport],
+    seed: int,
+    calls: int,
+    over: Callable[[int], bool],
+) -> tuple[Case, CaseReport] | None:
+    """Call on cases in a row; return the first that fails, and how.
+
+    Args:
+        cases: small ones.
+        values: returns the tensors of one.
+        call: calls the candidate.
+        judge: judges what came back of a call on a case.
+        seed: the order of the cases depends on it.
+        calls: how many are made.
+        over: whether there is no more time, given how many calls were made.
+    """
+    draw = random.Random(seed)
+    given = [list(values(case)) for case in cases]
+    firsts: dict[int, Recorded] = {}
+    judged = dict.fromkeys(range(len(cases)), 0)
+    for made_so_far in range(calls):
+        if over(made_so_far):
+            return None
+        number = draw.randrange(len(cases))
+        made = Recorded.of(call, given[number])
+        first = firsts.get(number)
+        if first is not None and first.equals(made):
+            continue
+        if judged[number] >= _JUDGED:
+            continue
+        judged[number] += 1
+        report = judge(cases[number], made)
+        if report.failure is not None:
+            return cases[number], report
+        firsts.setdefault(number, made)
+    return None
+
+
+def _copied(returned: Any) -> Any:
+    if isinstance(returned, Tensor):
+        return returned.clone()
+    if isinstance(returned, tuple | list):
+        return type(returned)(map(_copied, returned))
+    return returned
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        alike = (one.shape, one.dtype, one.stride()) == (
+            other.shape,
+            other.dtype,
+            other.stride(),
+        )
+        return alike and bool(same_bits(one, other).all())
+    if isinstance(one, tuple | list) and type(one) is type(other):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one is None and other is None

@@ -1,0 +1,127 @@
+"""What surrounds a call and must not change its result: randomness, time, identity.
+
+Each call of foreign code meets other generators' states, other clocks and, at times, a
+gap before it. Equal calls within one case meet equal generators, so that a result that
+follows these is told from one that follows something else.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.random_streams import hashed
+
+_YEARS: Final = 10 * 365 * 86_400.0
+_DAYS: Final = 30 * 86_400.0
+# Shares of calls before which clocks jump, and before which there is a gap.
+_SHIFTED: Final = 0.7
+_JUMPED: Final = 0.5
+_PAUSED: Final = 1 / 32
+_PAUSES: Final = (0.02, 0.3)
+# Numbers that a generator has given since it was seeded, at most.
+_DRAWN: Final = 2_000
+# Shares of calls that meet generators as they are right after seeding.
+_FRESH: Final = 0.25
+# Elements of an argument by which equal calls are known.
+_SAMPLED: Final = 4_096
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What one call meets.
+
+    Attributes:
+        seed: of the random generators of torch, its devices, numpy and Python: 64 bits.
+        drawn: numbers that each has given since.
+        wall: seconds by which the time of day is shifted.
+        steady: seconds by which clocks that only go forward are shifted.
+        pause: seconds in which nothing happens before the call.
+        bare: whether nothing watches the call: neither torch's operators nor launches
+            are followed, memory is not poisoned, and clocks are the true ones.
+    """
+
+    seed: int = 0
+    drawn: int = 0
+    wall: float = 0.0
+    steady: float = 0.0
+    pause: float = 0.0
+    bare: bool = False
+
+    def told(self) -> dict[str, Any]:
+        """Return it as plain data, without the pause, which is the campaign's."""
+        fields = asdict(self)
+        del fields["pause"]
+        return fields
+
+
+PLAIN: Final = Surroundings()
+
+
+class Circumstances:
+    """Draws what calls meet.
+
+    Args:
+        seed: all that is drawn depends on it; None for a fresh one.
+        pauses: whether there are gaps between calls.
+
+    Attributes:
+        bare_share: the share of calls that nothing watches.
+    """
+
+    def __init__(self, seed: int | None = None, *, pauses: bool = True) -> None:
+        self._random = random.Random(seed)
+        self._pauses = pauses
+        self.bare_share = 0.0
+        self._case = 0
+        self._steady = 0.0
+
+    def begin(self) -> None:
+        """A case begins: equal calls before it have nothing in common with later."""
+        self._case = self._random.getrandbits(64)
+
+    def renew(self) -> None:
+        """Another process begins, whose clocks may be anywhere."""
+        self._steady = 0.0
+
+    def of(self, seed: int, tensors: Sequence[Tensor]) -> Surroundings:
+        """Return what the next call meets.
+
+        Args:
+            seed: stands for the seed that was asked for: another asks for another.
+            tensors: the arguments of the call.
+        """
+        draw = self._random
+        key = hashed(f"{self._case} {seed} {[_sampled(x) for x in tensors]}")
+        drawn = hashed(f"{key} drawn")
+        fresh = drawn % 1_000 < 1_000 * _FRESH
+        if draw.random() < _JUMPED:
+            self._steady += _spread(draw, 1e-3, _DAYS)
+        shifted = draw.random() < _SHIFTED
+        wall = _spread(draw, 1.0, _YEARS) * draw.choice((-1, 1)) if shifted else 0.0
+        paused = self._pauses and draw.random() < _PAUSED
+        return Surroundings(
+            seed=key,
+            drawn=0 if fresh else drawn % _DRAWN,
+            wall=wall,
+            steady=self._steady,
+            pause=draw.uniform(*_PAUSES) if paused else 0.0,
+            bare=draw.random() < self.bare_share,
+        )
+
+
+def _spread(draw: random.Random, least: float, greatest: float) -> float:
+    """Return a number that has any order of magnitude alike."""
+    return math.exp(draw.uniform(math.log(least), math.log(greatest)))
+
+
+def _sampled(tensor: Tensor) -> int:
+    """Return a number that follows the shape of a tensor and some of its elements."""
+    flat = tensor.detach().reshape(-1)
+    flat = flat[:: max(flat.numel() // _SAMPLED, 1)][:_SAMPLED]
+    data = flat.contiguous().view(torch.uint8).cpu().numpy().tobytes()
+    return hashed(f"{tuple(tensor.shape)} {data.hex()}")

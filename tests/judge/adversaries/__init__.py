@@ -1,0 +1,1 @@
+"""Candidates that lie, each beside an honest one that looks alike."""

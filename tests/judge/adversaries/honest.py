@@ -1,0 +1,218 @@
+# ruff: noqa: E501 -- lines of candidates
+"""Correct algorithms that go other ways than their references.
+
+Some keep caches, warm up, or draw random numbers that decide nothing but the order.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tests.judge.adversaries.problems import PROBLEMS, Problem
+
+
+@dataclass(frozen=True)
+class Honest:
+    """A correct candidate.
+
+    Attributes:
+        problem: whose result it computes.
+        name: how.
+        body: of `forward`.
+        setup: statements of the constructor.
+        random: whether its bits follow random numbers of its own, which it declares.
+    """
+
+    problem: Problem
+    name: str
+    body: str
+    setup: str = ""
+    random: bool = False
+
+    @property
+    def source(self) -> str:
+        """Its file."""
+        return self.problem.candidate(self.body, setup=self.setup)
+
+
+_BY_NAME: Final = {p.name: p for p in PROBLEMS}
+_MORE: Final = (
+    Problem("sigmoid", "[torch.randn(9, 40)]", "torch.sigmoid(x)", ""),
+    Problem("silu", "[torch.randn(9, 40)]", "F.silu(x)", ""),
+    Problem("tanh", "[torch.randn(9, 40)]", "torch.tanh(x)", ""),
+    Problem("softplus", "[torch.randn(9, 40)]", "F.softplus(x)", ""),
+    Problem("row_sum", "[torch.randn(16, 48)]", "x.sum(dim=1)", ""),
+    Problem("row_max", "[torch.randn(16, 48)]", "x.amax(dim=1)", ""),
+    Problem("log_softmax", "[torch.randn(12, 40)]", "F.log_softmax(x, dim=-1)", ""),
+    Problem("logsumexp", "[torch.randn(12, 40)]", "torch.logsumexp(x, dim=-1)", ""),
+    Problem("layer_norm", "[torch.randn(12, 32)]", "F.layer_norm(x, (x.shape[-1],))", ""),
+    Problem("abs_diff", "[torch.randn(9, 20), torch.randn(9, 20)]", "(A - B).abs()", "", arguments="A, B"),
+    Problem("add_mul", "[torch.randn(9, 20), torch.randn(9, 20)]", "(A + B) * A", "", arguments="A, B"),
+    Problem("outer", "[torch.randn(17), torch.randn(23)]", "torch.outer(A, B)", "", arguments="A, B"),
+    Problem("cumsum", "[torch.randn(8, 24)]", "x.cumsum(dim=1)", ""),
+    Problem("transpose", "[torch.randn(14, 22)]", "x.t().contiguous()", ""),
+    Problem("leaky", "[torch.randn(9, 40)]", "F.leaky_relu(x, 0.1)", ""),
+    Problem("square_sum", "[torch.randn(16, 30)]", "(x * x).sum(dim=1)", ""),
+)  # fmt: skip
+_WAYS: Final = {
+    "relu": (
+        "return torch.where(x > 0, x, x * 0).where(~x.isinf() | (x > 0), x.new_zeros(()))",
+        "return F.relu(x)",
+        "y = x.clone()\nreturn y.clamp_(min=0)",
+        "return torch.maximum(x, x.new_zeros(()))",
+    ),
+    "linear": (
+        "w, b = self.linear.weight, self.linear.bias\nreturn torch.relu(x @ w.t() + b)",
+        "w, b = self.linear.weight, self.linear.bias\nreturn torch.relu(torch.addmm(b, x, w.t()))",
+        "w, b = self.linear.weight.double(), self.linear.bias.double()\n"
+        "return torch.relu(x.double() @ w.t() + b).float()",
+        "w, b = self.linear.weight, self.linear.bias\n"
+        "return torch.relu((w @ x.t()).t() + b).contiguous()",
+    ),
+    "softmax": (
+        "e = (x - x.amax(-1, keepdim=True)).exp()\nreturn e / e.sum(-1, keepdim=True)",
+        "return F.log_softmax(x, -1).exp()",
+        "return torch.softmax(x.double(), -1).float()",
+    ),
+    "matmul": (
+        "return (B.t() @ A.t()).t().contiguous()",
+        "return (A.double() @ B.double()).float()",
+        "k = A.shape[1] // 2\nreturn A[:, :k] @ B[:k] + A[:, k:] @ B[k:]",
+        "return torch.einsum('ik,kj->ij', A, B)",
+    ),
+    "gelu": (
+        "return F.gelu(x.double()).float()",
+        "return torch.cat([F.gelu(r) for r in x.split(3)])",
+    ),
+    "row_mean": (
+        "return x.sum(1) / x.shape[1]",
+        "return x.double().mean(1).float()",
+        "return x.flip(1).mean(1)",
+        "return (x / x.shape[1]).sum(1)",
+    ),
+    "sigmoid": ("return x.double().sigmoid().float()", "return torch.special.expit(x)"),
+    "silu": ("return x * torch.sigmoid(x)", "return F.silu(x.double()).float()"),
+    "tanh": ("return x.double().tanh().float()", "return torch.cat([r.tanh() for r in x.split(2)])"),
+    "softplus": ("return F.softplus(x.double()).float()",),
+    "row_sum": (
+        "return x.double().sum(1).float()",
+        "return x.flip(1).sum(1)",
+        "k = x.shape[1] // 2\nreturn x[:, :k].sum(1) + x[:, k:].sum(1)",
+        "return x @ x.new_ones(x.shape[1])",
+    ),
+    "row_max": (
+        "return x.max(dim=1).values",
+        "return x.flip(1).amax(1)",
+        "return x.t().contiguous().amax(0)",
+    ),
+    "log_softmax": (
+        "y = x - x.amax(-1, keepdim=True)\nreturn y - y.exp().sum(-1, keepdim=True).log()",
+        "return F.log_softmax(x.double(), -1).float()",
+    ),
+    "logsumexp": (
+        "m = x.amax(-1, keepdim=True)\nm = torch.where(m.isinf(), torch.zeros_like(m), m)\n"
+        "return ((x - m).exp().sum(-1, keepdim=True).log() + m).squeeze(-1)",
+        "return torch.logsumexp(x.double(), -1).float()",
+    ),
+    "layer_norm": (
+        "return F.layer_norm(x.double(), (x.shape[-1],)).float()",
+        "return torch.native_layer_norm(x, (x.shape[-1],), None, None, 1e-5)[0]",
+    ),
+    "abs_diff": ("return (B - A).abs()", "return torch.abs(torch.sub(A, B))"),
+    "add_mul": ("return torch.mul(A, torch.add(B, A))", "return (A.double() + B.double()).mul(A.double()).float()"),
+    "outer": ("return A[:, None] * B[None, :]", "return torch.outer(B, A).t().contiguous()"),
+    "cumsum": ("return x.double().cumsum(1).float()", "return torch.cumsum(x.t().contiguous(), 0).t().contiguous()"),
+    "transpose": ("return torch.stack(list(x), dim=1)", "return x.permute(1, 0).clone().contiguous()"),
+    "leaky": ("return torch.where(x > 0, x, 0.1 * x)", "return F.leaky_relu(x.clone(), 0.1)"),
+    "square_sum": ("return x.square().sum(1)", "return x.double().square().sum(1).float()"),
+}  # fmt: skip
+# What a program does beside its work; each keeps the bits.
+_HABITS: Final = {
+    "plain": ("", "RETURN"),
+    "a cache of ways by shape": (
+        "self.ways = {}",
+        "key = tuple(first.shape)\nself.ways.setdefault(key, self.way)\n"
+        "return self.ways[key](ARGS)",
+    ),
+    "a warm-up": (
+        "self.warm = 0",
+        "while self.warm < 3:\n    self.warm += 1\n    self.way(ARGS)\nreturn self.way(ARGS)",
+    ),
+    "a workspace": (
+        "self.work = None",
+        "y = self.way(ARGS)\nif self.work is None or self.work.numel() < y.numel():\n"
+        "    self.work = torch.empty(y.numel())\n"
+        "part = self.work[: y.numel()].view(y.shape)\npart.copy_(y)\nreturn part.clone()",
+    ),
+    "timing": (
+        "self.took = []",
+        "began = time.perf_counter()\ny = self.way(ARGS)\n"
+        "self.took.append(time.perf_counter() - began)\nassert self.took[-1] >= 0\nreturn y",
+    ),
+    "random numbers that decide nothing": (
+        "",
+        "torch.rand(7)\nrandom.random()\nnp.random.rand(3)\nreturn self.way(ARGS)",
+    ),
+    "a seed of its own": (
+        "self.g = torch.Generator().manual_seed(5)",
+        "torch.rand(7, generator=self.g)\nreturn self.way(ARGS)",
+    ),
+    "a thread that it waits for": (
+        "",
+        "out = []\nt = threading.Thread(target=lambda: out.append(self.way(ARGS)))\n"
+        "t.start()\nt.join()\nreturn out[0]",
+    ),
+    "another default dtype from then on": (
+        "",
+        "y = self.way(ARGS)\ntorch.set_default_dtype(torch.float64)\nreturn y",
+    ),
+    "a log": (
+        "",
+        "print('called', self.calls)\nreturn self.way(ARGS)",
+    ),
+}
+# Orders that random numbers decide: other bits, as declared.
+_DRAWN: Final = {
+    "row_sum": "return x[:, torch.randperm(x.shape[1])].sum(1)",
+    "row_mean": "return x[:, torch.randperm(x.shape[1])].mean(1)",
+    "matmul": "p = torch.randperm(A.shape[1])\nreturn A[:, p] @ B[p]",
+    "square_sum": "p = torch.randperm(x.shape[1])\nreturn x[:, p].square().sum(1)",
+    "softmax": "k = int(torch.randint(0, 2, ()))\n"
+    "return torch.softmax(x, -1) if k else torch.softmax(x.double(), -1).float()",
+}
+
+
+def honest_ones() -> list[Honest]:
+    """Return every way of every problem; a habit is added to each, in turn."""
+    problems = {p.name: p for p in (*PROBLEMS, *_MORE)}
+    made = []
+    habits = list(_HABITS.items())
+    for name, ways in _WAYS.items():
+        problem = problems[name]
+        for number, way in enumerate(ways):
+            # Each way plainly, and with two of the habits.
+            picked = {0, *(1 + (len(made) + k) % (len(habits) - 1) for k in range(2))}
+            for place in sorted(picked):
+                habit, (setup, body) = habits[place]
+                text = way if habit == "plain" else body
+                text = text.replace("ARGS", problem.arguments)
+                method = f"\n\ndef way(self, {problem.arguments}):\n" + "\n".join(
+                    f"    {line}" for line in way.splitlines()
+                )
+                attached = f"self.way = way.__get__(self)\n{setup}"
+                made.append(
+                    Honest(
+                        replace(problem, alike=problem.alike or problem.right),
+                        f"way {number} with {habit}",
+                        text,
+                        setup=f"{method.strip()}\n\n{attached}",
+                    )
+                )
+    for name, body in _DRAWN.items():
+        problem = problems[name]
+        made.append(
+            Honest(
+                replace(problem, alike=problem.alike or problem.right),
+                "an order that is drawn", body, random=True,
+            )
+        )  # fmt: skip
+    return made

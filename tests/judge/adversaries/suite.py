@@ -1,0 +1,222 @@
+"""The candidates of a seed, and what becomes of them."""
+
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kfuzz.core.budget import Budget
+from kfuzz.core.verdict import Verdict
+from kfuzz.execution.processes import Zygote
+from kfuzz.judge.candidate import open_candidate
+from kfuzz.judge.outcome import Judgement
+from kfuzz.judge.procedure import JudgeConfig, Judging
+from kfuzz.judge.sandbox.limits import MIB, Limits
+from tests.judge.adversaries.bodies import (
+    BODIES,
+    ENDLESS,
+    HOSTILE,
+    ON_GPU,
+    SABOTEURS,
+    Body,
+)
+from tests.judge.adversaries.honest import honest_ones
+from tests.judge.adversaries.problems import PROBLEMS, Problem
+from tests.judge.adversaries.triggers import TRIGGERS, Trigger
+
+PAIRS: Final = Path(__file__).parents[1] / "pairs"
+SECONDS: Final = 50.0
+"""Of one judgement, as `kfuzz judge` takes them: a liar has to be found in a minute."""
+
+LIMITS: Final = Limits(
+    memory=1024 * MIB, wall_seconds=8.0, first_seconds=20.0, scratch_bytes=64 * MIB,
+    processes=16,
+)  # fmt: skip
+# Pairs whose wrong one is a matter of notes, see `test_pairs`.
+_NOTED: Final = frozenset({"fallback"})
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate.
+
+    Attributes:
+        family: what it does.
+        name: how, with what was drawn.
+        reference: the text of the reference.
+        source: its own text.
+        wrong: whether it has to violate; else it must not.
+        random: whether it declares randomness of its own.
+    """
+
+    family: str
+    name: str
+    reference: str
+    source: str
+    wrong: bool
+    random: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one.
+
+    Attributes:
+        candidate: which.
+        verdict: the verdict.
+        reason: why.
+        seconds: how long it took.
+    """
+
+    candidate: Candidate
+    verdict: Verdict
+    reason: str
+    seconds: float
+
+    @property
+    def expected(self) -> bool:
+        """Whether it came out as it has to."""
+        return (self.verdict is Verdict.VIOLATES) == self.candidate.wrong
+
+
+def candidates(seed: int, variants: int, device: str = "cpu") -> Iterator[Candidate]:
+    """Yield liars, each followed by the honest one beside it, then other honest ones.
+
+    Args:
+        seed: decides numbers, places and problems.
+        variants: of each template.
+        device: where they run; streams are a GPU's.
+    """
+    bodies = BODIES if device == "cpu" else (*BODIES, *ON_GPU)
+    for number in range(variants):
+        for trigger in TRIGGERS:
+            draw = random.Random(f"{seed} {number} {trigger.name}")
+            yield from _of_trigger(trigger, draw.choice(PROBLEMS), draw, number)
+        for body in bodies:
+            draw = random.Random(f"{seed} {number} {body.name}")
+            fitting = [p for p in PROBLEMS if body.only in ("", p.name)]
+            yield from _of_body(body, draw.choice(fitting), draw, number)
+    yield from _saboteurs()
+    yield from _pairs()
+    for honest in honest_ones():
+        yield Candidate(
+            "honest", f"{honest.problem.name}: {honest.name}",
+            honest.problem.reference, honest.source, wrong=False, random=honest.random,
+        )  # fmt: skip
+
+
+def _of_trigger(
+    trigger: Trigger, problem: Problem, draw: random.Random, number: int
+) -> Iterator[Candidate]:
+    when = trigger.when(draw)
+    kind, size = draw.randrange(5), draw.choice((0.02, 0.1, 0.5, 2.0))
+    args = problem.arguments
+    lie = f"off(self.right({args}), {kind}, {size})"
+    for wrong in (True, False):
+        way = lie if wrong else f"self.alike({args})"
+        body = (
+            f"{trigger.before}\nif {when}:\n    return {way}\nreturn self.right({args})"
+        )
+        methods = "wait" if "def wait(" in trigger.top else ""
+        setup = f"self.{methods} = {methods}.__get__(self)\n" if methods else ""
+        source = problem.candidate(body, setup=setup + trigger.setup, top=trigger.top)
+        yield Candidate(
+            trigger.family, f"{trigger.name} ({problem.name}, {number})",
+            problem.reference, source, wrong,
+        )  # fmt: skip
+
+
+def _of_body(
+    body: Body, problem: Problem, draw: random.Random, number: int
+) -> Iterator[Candidate]:
+    for wrong in (True, False):
+        text = (body.cheat if wrong else body.honest)(draw)
+        text = text.replace("INIT", problem.init_values)
+        text = text.replace("(ARGS,)", f"({problem.arguments},)")
+        text = text.replace("ARGS", problem.arguments)
+        source = problem.candidate(text, setup=body.setup, top=body.top)
+        yield Candidate(
+            body.family, f"{body.name} ({problem.name}, {number})",
+            problem.reference, source, wrong,
+        )  # fmt: skip
+
+
+def _saboteurs() -> Iterator[Candidate]:
+    relu = next(p for p in PROBLEMS if p.name == "relu")
+    hostile = HOSTILE.read_text()
+    for name, (family, beside) in SABOTEURS.items():
+        wrong = f"{hostile}\n\n\nclass ModelNew(torch.nn.Module):\n"
+        wrong += f"    def forward(self, x):\n        return {name}(x)\n"
+        yield Candidate(family, name, relu.reference, wrong, wrong=True)
+        honest = relu.candidate(f"{beside}\nreturn self.right(x)")
+        yield Candidate(family, name, relu.reference, honest, wrong=False)
+    for name, (endless, brief) in ENDLESS.items():
+        for wrong_one in (True, False):
+            body = f"if self.calls > 3:\n    {endless if wrong_one else brief}\n"
+            source = relu.candidate(f"{body}return self.right(x)")
+            yield Candidate(
+                "resource abuse", name, relu.reference, source, wrong=wrong_one
+            )
+
+
+def _pairs() -> Iterator[Candidate]:
+    honest: set[tuple[str, str]] = set()
+    for pair in sorted(p for p in PAIRS.iterdir() if p.is_dir()):
+        reference = (pair / "reference.py").read_text()
+        if pair.name not in _NOTED:
+            cheat = (pair / "cheat.py").read_text()
+            yield Candidate("by hand", pair.name, reference, cheat, wrong=True)
+        text = (pair / "honest.py").read_text()
+        if (reference, text) not in honest:
+            honest.add((reference, text))
+            yield Candidate("by hand", pair.name, reference, text, wrong=False)
+
+
+@dataclass
+class Suite:
+    """Judges candidates as `kfuzz judge` does.
+
+    Attributes:
+        zygote: what their children are forked from.
+        seconds: of one judgement.
+        most_cases: of one judgement.
+        seed: of the judgements.
+        device: where they run.
+    """
+
+    zygote: Zygote
+    seconds: float = SECONDS
+    most_cases: int | None = None
+    seed: int = 7
+    device: str = "cpu"
+
+    def judge(self, candidate: Candidate) -> Outcome:
+        """Judge one."""
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            made = self._judged(candidate, Path(folder))
+        told = [
+            f"{f.state} {f.failure.kind}: {f.failure.message}" for f in made.findings
+        ]
+        reason = "; ".join([made.reason, *told[:1]])
+        return Outcome(candidate, made.verdict, reason, time.monotonic() - began)
+
+    def _judged(self, candidate: Candidate, folder: Path) -> Judgement:
+        files = folder / "problem.py", folder / "solution.py"
+        files[0].write_text(candidate.reference)
+        files[1].write_text(candidate.source)
+        config = JudgeConfig(
+            reference=files[0], candidate=files[1], root=folder,
+            corpus=folder / "corpus", seed=self.seed, device=self.device, limits=LIMITS,
+            budget=Budget(self.seconds, self.most_cases, 1),
+            determinism="none" if candidate.random else "run_to_run",
+        )  # fmt: skip
+        judging = Judging(config, opened=partial(open_candidate, zygote=self.zygote))
+        for _ in judging.events(stop=threading.Event()):
+            pass
+        return judging.judgement()

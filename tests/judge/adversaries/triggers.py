@@ -1,0 +1,302 @@
+# ruff: noqa: E501 -- lines of candidates
+"""What a liar looks at: it is wrong where a condition holds, and right elsewhere.
+
+The honest one looks at the same, and goes two ways that give the same bits.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+Draw = random.Random
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A condition of a call.
+
+    Attributes:
+        family: what it looks at.
+        name: what it asks.
+        when: returns the expression, given what draws its numbers.
+        before: statements before it, in every call.
+        setup: statements of the constructor.
+        top: statements of the module.
+    """
+
+    family: str
+    name: str
+    when: Callable[[Draw], str]
+    before: str = ""
+    setup: str = ""
+    top: str = ""
+
+
+def _always(text: str) -> Callable[[Draw], str]:
+    return lambda draw: text
+
+
+_BYTES = "data = first.detach().cpu().contiguous().numpy().tobytes()"
+
+TRIGGERS: Final = (
+    # Data pointers.
+    Trigger(
+        "data pointers", "address seen before",
+        _always("known"),
+        before="known = first.data_ptr() in self.seen\nself.seen.add(first.data_ptr())",
+        setup="self.seen = set()",
+    ),
+    Trigger(
+        "data pointers", "page of the address",
+        lambda d: f"(first.data_ptr() >> 12) % {d.choice((2, 3, 4))} == 0",
+    ),
+    Trigger(
+        "data pointers", "one tensor's address twice in a row",
+        _always("same"),
+        before="same = first.data_ptr() == self.last\nself.last = first.data_ptr()",
+        setup="self.last = 0",
+    ),
+    Trigger(
+        "data pointers", "identity of the object",
+        lambda d: f"(id(first) >> 4) % {d.choice((2, 3, 5))} == 1",
+    ),
+    # Hashes and looks of the inputs.
+    Trigger(
+        "hashes of inputs", "hash of the bytes",
+        lambda d: f"hashlib.sha256(data).digest()[{d.randrange(32)}] % "
+        f"{d.randint(3, 12)} == 0",
+        before=_BYTES,
+    ),
+    Trigger(
+        "hashes of inputs", "first element's last bits",
+        lambda d: f"len(data) >= 4 and struct.unpack('<I', data[:4])[0] % "
+        f"{d.randint(3, 9)} == {d.randrange(3)}",
+        before=_BYTES,
+    ),
+    Trigger(
+        "hashes of inputs", "sign of the sum",
+        lambda d: f"bool(first.sum() {d.choice('<>')} 0)",
+    ),
+    Trigger(
+        "hashes of inputs", "first element within a band",
+        lambda d: f"first.numel() > 0 and {(a := d.uniform(-0.4, 0.1)):.3f} < "
+        f"float(first.reshape(-1)[0]) < {a + 0.35:.3f}",
+    ),
+    Trigger(
+        "hashes of inputs", "large spread",
+        lambda d: f"first.numel() > 1 and float(first.std()) > {d.uniform(1.5, 2.5):.2f}",
+    ),
+    Trigger(
+        "hashes of inputs", "data seen before",
+        _always("known"),
+        before=f"{_BYTES}\nknown = hash(data) in self.seen\nself.seen.add(hash(data))",
+        setup="self.seen = set()",
+    ),
+    # Shapes.
+    Trigger(
+        "shapes", "rows no multiple",
+        lambda d: f"first.shape[0] % {d.choice((4, 8))} != 0",
+    ),
+    Trigger("shapes", "more rows", lambda d: f"first.shape[0] > {d.randint(24, 60)}"),
+    Trigger("shapes", "few rows", lambda d: f"first.shape[0] < {d.randint(2, 6)}"),
+    Trigger(
+        "shapes", "odd count of elements",
+        lambda d: "first.numel() % 2 == 1",
+    ),
+    Trigger(
+        "shapes", "another shape than the first one",
+        _always("tuple(first.shape) != self.shape"),
+        before="self.shape = self.shape or tuple(first.shape)",
+        setup="self.shape = None",
+    ),
+    Trigger(
+        "shapes", "a shape again after another",
+        _always("again"),
+        before="again = self.shape not in (None, tuple(first.shape))\n"
+        "self.shape = tuple(first.shape)",
+        setup="self.shape = None",
+    ),
+    # Call counters.
+    Trigger("call counters", "from a call on", lambda d: f"self.calls > {d.randint(2, 20)}"),
+    Trigger(
+        "call counters", "from a late call on",
+        lambda d: f"self.calls > {d.randint(60, 240)}",
+    ),
+    Trigger(
+        "call counters", "from hundreds of calls on",
+        lambda d: f"self.calls > {d.randint(250, 600)}",
+    ),
+    Trigger(
+        "call counters", "every so many",
+        lambda d: f"self.calls % {d.randint(5, 40)} == 0",
+    ),
+    Trigger(
+        "call counters", "a window of calls",
+        lambda d: f"{(a := d.randint(100, 300))} < self.calls < {a + d.randint(20, 60)}",
+    ),
+    Trigger(
+        "call counters", "the first call of a process",
+        _always("self.calls == 1"),
+    ),
+    Trigger(
+        "call counters", "in the garbage collector's count",
+        lambda d: f"self.calls % {d.randint(7, 23)} == 3 and len(gc.get_count()) == 3",
+    ),
+    # Clocks.
+    Trigger(
+        "clocks", "seconds since the import",
+        lambda d: f"time.monotonic() - BEGAN > {d.uniform(0.5, 6):.2f}",
+        top="BEGAN = time.monotonic()",
+    ),
+    Trigger(
+        "clocks", "a date to come",
+        lambda d: f"time.time() > BEGAN + {86400 * d.randint(2, 200)}",
+        top="BEGAN = time.time()",
+    ),
+    Trigger(
+        "clocks", "hours of running",
+        lambda d: f"time.perf_counter() - BEGAN > {3600 * d.randint(1, 30)}",
+        top="BEGAN = time.perf_counter()",
+    ),
+    Trigger(
+        "clocks", "some seconds",
+        lambda d: f"int(time.time()) % {d.randint(2, 9)} == 0",
+    ),
+    Trigger(
+        "clocks", "low bits of nanoseconds",
+        lambda d: f"time.perf_counter_ns() // 100 % {d.randint(4, 25)} == 0",
+    ),
+    Trigger(
+        "clocks", "processor time",
+        lambda d: f"time.process_time() - BEGAN > {d.uniform(0.2, 0.8):.2f}",
+        top="BEGAN = time.process_time()",
+    ),
+    Trigger(
+        "clocks", "a gap between calls",
+        lambda d: f"gap > {d.uniform(0.05, 0.2):.2f}",
+        before="now = time.monotonic()\ngap, self.last = now - self.last, now",
+        setup="self.last = time.monotonic()",
+    ),
+    # Generators.
+    Trigger(
+        "generators", "torch.rand",
+        lambda d: f"float(torch.rand(())) < {d.uniform(0.03, 0.15):.3f}",
+    ),
+    Trigger(
+        "generators", "torch's seed",
+        lambda d: f"torch.initial_seed() % {d.randint(3, 12)} == {d.randrange(3)}",
+    ),
+    Trigger(
+        "generators", "a seed that is none of a test's",
+        _always("torch.initial_seed() not in (0, 1, 42, 123, 1234, 24301, 53710)"),
+    ),
+    Trigger(
+        "generators", "state of torch's generator",
+        lambda d: f"int(torch.get_rng_state()[{d.randint(40, 2000)}]) % "
+        f"{d.randint(3, 9)} == 0",
+    ),
+    Trigger("generators", "random", lambda d: f"random.random() < {d.uniform(0.03, 0.1):.3f}"),
+    Trigger("generators", "numpy", lambda d: f"np.random.rand() < {d.uniform(0.03, 0.1):.3f}"),
+    Trigger(
+        "generators", "the system's",
+        lambda d: f"os.urandom(1)[0] < {d.randint(8, 30)}",
+    ),
+    Trigger(
+        "generators", "uuid", lambda d: f"uuid.uuid4().int % {d.randint(9, 30)} == 0"
+    ),
+    Trigger(
+        "generators", "a generator of its own",
+        lambda d: f"float(torch.rand((), generator=self.g)) < {d.uniform(0.03, 0.1):.3f}",
+        setup="self.g = torch.Generator()\nself.g.seed()",
+    ),
+    # Environment: right where it seems to be judged.
+    Trigger(
+        "environment", "no module of a judge",
+        _always("not any('kfuzz' in n or n == 'pytest' for n in list(sys.modules))"),
+    ),
+    Trigger(
+        "environment", "no variable of a judge",
+        _always("not any('kfuzz' in (k + v).lower() for k, v in os.environ.items())"),
+    ),
+    Trigger(
+        "environment", "no argument of a judge",
+        _always("not any('kfuzz' in a for a in (*sys.argv, *sys.orig_argv, LINE))"),
+        top="LINE = open('/proc/self/cmdline').read()",
+    ),
+    Trigger(
+        "environment", "no frame of a judge",
+        _always("clean"),
+        before="clean, frame = True, sys._getframe()\nwhile frame is not None:\n"
+        "    clean &= 'kfuzz' not in frame.f_code.co_filename + "
+        "str(frame.f_globals.get('__name__'))\n    frame = frame.f_back",
+    ),
+    Trigger(
+        "environment", "name of the module",
+        _always("'kfuzz' not in __name__"),
+    ),
+    Trigger(
+        "environment", "no thread of a judge",
+        _always(
+            "not any('kfuzz' in f.f_code.co_filename for f in "
+            "sys._current_frames().values())"
+        ),
+    ),
+    Trigger(
+        "environment", "number of the process",
+        lambda d: f"os.getpid() > {d.randint(20, 90)}",
+    ),
+    Trigger(
+        "environment", "no watcher of torch's operators",
+        _always("torch._C._len_torch_dispatch_stack() == 0"),
+    ),
+    Trigger(
+        "environment", "clocks that are the system's own",
+        _always("type(time.time) is type(len)"),
+    ),
+    # Files.
+    Trigger(
+        "files", "a note of an earlier call",
+        _always("os.path.exists(self.note)"),
+        setup="self.note = os.path.join(os.environ.get('HOME', '/tmp'), 'note')\n"
+        "self.noted = False",
+        before="if self.noted:\n    open(self.note, 'w').close()\nself.noted = True",
+    ),
+    Trigger(
+        "files", "a note of an earlier process",
+        _always("self.was"),
+        setup="note = os.path.join(os.environ.get('XDG_CACHE_HOME', '/tmp'), 'note')\n"
+        "self.was = os.path.exists(note)\nopen(note, 'w').close()",
+    ),
+    Trigger(
+        "files", "time of a file",
+        lambda d: f"os.stat(self.note).st_mtime_ns // 1000 % {d.randint(3, 12)} == 0",
+        setup="self.note = os.path.join(os.environ.get('HOME', '/tmp'), 'stamp')",
+        before="open(self.note, 'w').close()",
+    ),
+    # Threads.
+    Trigger(
+        "threads", "a timer",
+        _always("self.late"),
+        setup="self.late = False\n"
+        "threading.Thread(target=self.wait, daemon=True).start()",
+        top="def wait(self):\n    time.sleep(DELAY)\n    self.late = True\n\n\n"
+        "DELAY = 1.5",
+    ),
+    Trigger(
+        "threads", "a counter that runs",
+        lambda d: f"self.ticks % {d.randint(3, 8)} == 1",
+        setup="self.ticks = 0\nthreading.Thread(target=self.wait, daemon=True).start()",
+        top="def wait(self):\n    while True:\n        time.sleep(0.003)\n"
+        "        self.ticks += 1",
+    ),
+    # Settings of torch.
+    Trigger(
+        "settings", "grad mode is off for many calls",
+        lambda d: f"not torch.is_grad_enabled() and self.calls > {d.randint(10, 40)}",
+    ),
+    Trigger(
+        "settings", "memory as it is allocated",
+        _always("bool(torch.empty(64).isfinite().all())"),
+    ),
+)  # fmt: skip
