@@ -132,7 +132,10 @@ class Search(Campaign):
             if not number or this_round.found is not None:
                 this_round = Round(kernel, stop=self.stop, deadline=end)
             if number + 1 == _BEFORE_HISTORY:
+                began = time.monotonic()
                 yield from self._history(kernel)
+                end = min(end + time.monotonic() - began, self.search_end())
+                this_round = Round(kernel, stop=self.stop, deadline=end)
         yield self.progress(kernel)
 
     def _history(self, kernel: KernelSearch) -> Iterator[Event]:
