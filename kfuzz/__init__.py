@@ -15,7 +15,7 @@ on the command line, or with `falsify` here.
   `module` for torch.nn.Module, `compiled` for torch.compile; `reference` makes an
   operator of any function in plain torch, an `Operator`.
 * Searching: `falsify`, `replay`, and `mark.falsify` for tests of pytest.
-* Live calls: `monitor`.
+* Live calls: `monitor`; one call in a test: `assert_conforms`.
 * Error models: `numerics`.
 """
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kfuzz.contracts import kernel as kernel
     from kfuzz.contracts.reference import reference as reference
     from kfuzz.monitor import monitor as monitor
+    from kfuzz.monitor.asserting import assert_conforms as assert_conforms
     from kfuzz.targets.compiled import compiled as compiled
     from kfuzz.targets.cuda_source import cuda_source as cuda_source
     from kfuzz.targets.launching import launch as launch
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 # Resolved on first use: `kfuzz --help` and the corpus verbs start without torch.
 _LAZY = {
     "Operator": "kfuzz.contracts",
+    "assert_conforms": "kfuzz.monitor.asserting",
     "kernel": "kfuzz.contracts",
     "reference": "kfuzz.contracts.reference",
     "falsify": "kfuzz.api",
@@ -54,6 +56,7 @@ _LAZY = {
 __all__ = [
     "Operator",
     "__version__",
+    "assert_conforms",
     "compiled",
     "cuda_source",
     "falsify",

@@ -4,6 +4,13 @@ import sys
 
 
 def main() -> int:
+    """Run the command line, watched from outside; return its exit code."""
+    from kfuzz.cli.guard import watched
+
+    return watched(_obey)
+
+
+def _obey() -> int:
     """Run the command line; Ctrl-C is heeded while it is imported, too."""
     try:
         from kfuzz import app

@@ -17,13 +17,8 @@ from kfuzz.engine.replay.replayer import replay as replay_all
 from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.judge.opener import opener
 from kfuzz.store.corpus import Stored
-from kfuzz.targets.load import (
-    LoadedKernel,
-    Source,
-    importing,
-    project_root,
-    target_of,
-)
+from kfuzz.targets.importing import importing
+from kfuzz.targets.load import LoadedKernel, Source, project_root, target_of
 
 
 def falsify(
@@ -129,6 +124,7 @@ def replay(
         target=target,
         keep=False,
         opener=opener,
+        trusted=None,  # the caller's own program, which imports what it likes
     )
     stored = Stored(finding, root / "corpus" / finding.folder)
     return next(replay_all([stored], config, stop=threading.Event()))

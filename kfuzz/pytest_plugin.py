@@ -177,6 +177,7 @@ class FindingItem(pytest.Item):
         return self.path, None, self.name
 
     def _replayed(self, stored: "Stored") -> "ReplayResult":
+        from kfuzz.cli.project import open_project
         from kfuzz.core.errors import BackendError
         from kfuzz.engine.config import ReplayConfig
         from kfuzz.engine.replay.replayer import replay
@@ -190,7 +191,13 @@ class FindingItem(pytest.Item):
             pytest.skip(str(error))
         corpus = self.config.stash[_CORPUS]
         root = project_root(self.config.invocation_params.dir)
-        config = ReplayConfig(root=root, corpus=corpus, keep=False, opener=opener)
+        config = ReplayConfig(
+            root=root,
+            corpus=corpus,
+            keep=False,
+            opener=opener,
+            trusted=open_project(None).modules,
+        )
         return next(replay([stored], config, stop=threading.Event()))
 
     def _judge(self, result: "ReplayResult", finding: "Finding") -> None:
@@ -221,10 +228,10 @@ class FindingItem(pytest.Item):
 
 
 def _search(item: pytest.Item, marker: pytest.Mark) -> None:
-    """Search as a mark asks, and fail the test on what is confirmed."""
+    """Search as a mark asks, and fail the test on what is found and not refuted."""
     from kfuzz.api import falsify
     from kfuzz.core.errors import KfuzzError, UsageError
-    from kfuzz.core.verdict import FAILING
+    from kfuzz.core.verdict import FAILS_RUN
     from kfuzz.store.corpus import Corpus
 
     options = dict(marker.kwargs)
@@ -249,7 +256,7 @@ def _search(item: pytest.Item, marker: pytest.Mark) -> None:
     except KfuzzError as error:
         texts.append(str(error))
     for finding in found:
-        if finding.state in FAILING:
+        if finding.state in FAILS_RUN:
             stored = options["corpus"] is not None
             texts.append("\n".join(_shown(finding, shown, stored=stored)))
         else:

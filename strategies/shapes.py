@@ -1,6 +1,7 @@
 """Shapes: named dimensions shared between tensors, within budget and declaration."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,18 +36,31 @@ class Limit:
     Attributes:
         most: the greatest product.
         sides: per dimension the tile side by which its size is divided.
+        times: how often dimensions count that do so more than once, as in "B T T".
     """
 
     most: int
     sides: Mapping[str, int]
+    times: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, most: int, axes: Sequence[str]) -> "Limit":
+        """Return the bound on the elements of a tensor."""
+        repeated = {a: n for a, n in Counter(axes).items() if n > 1}
+        return cls(most, dict.fromkeys(axes, 1), repeated)
 
     def room(self, axis: str, sizes: Mapping[str, int]) -> int:
         """Return the greatest size that the others leave to one dimension."""
         product = 1
         for name, side in self.sides.items():
             if name != axis:
-                product *= max(1, -(-sizes[name] // side))
-        return self.most // product * self.sides[axis]
+                tiles = max(1, -(-sizes[name] // side))
+                product *= tiles ** self.times.get(name, 1)
+        left, degree = self.most // product, self.times.get(axis, 1)
+        if degree > 1:
+            root = int(left ** (1 / degree)) + 1
+            left = next(n for n in range(root, -1, -1) if n**degree <= left)
+        return left * self.sides[axis]
 
 
 @dataclass(frozen=True)
@@ -337,7 +351,7 @@ def plan(
     long = reduced or (first[-1] if first else None)
     every = tuple(dict.fromkeys(name for names in axes.values() for name in names))
     made = [*axes.values(), *(tuple(dims.split()) for dims in workspaces)]
-    limits = [Limit(budget.elements, dict.fromkeys(a, 1)) for a in made]
+    limits = [Limit.of(budget.elements, names) for names in made]
     data = [
         set(axes[n]) for n, p in tensors.items() if p.role == "data" and not p.dtype
     ]

@@ -9,12 +9,16 @@ from kfuzz.contracts.operator import Operator
 # Each enters its kernels.
 from kfuzz.contracts.platform import (  # noqa: F401
     attention,
+    convolutions,
     indexing,
+    losses,
     normalisation,
     pointwise,
     products,
     quantization,
     reductions,
+    routing,
+    training,
 )
 from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import IMPLEMENTATIONS, excuses, joined

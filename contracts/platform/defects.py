@@ -18,7 +18,21 @@ _LINEAR: Final = (
 )  # fmt: skip
 _PRODUCTS: Final = ("torch_matmul", "torch_bmm", *_LINEAR, "torch_attention_unfused")
 
+# By oneDNN where the processor has products of bfloat16.
+_CONVOLUTIONS: Final = tuple(
+    f"torch_conv{kind}_bfloat16" for kind in ("2d", "1d", "3d", "_transpose1d",
+                                              "_transpose2d")
+)  # fmt: skip
+
 _OF_CPU: Final = (
+    Defect(
+        "K-LIV-01",
+        ("torch_weight_norm",),
+        "torch._weight_norm over all but the first dimension of v without rows",
+        "v of [0, 3] ends the process with SIGFPE, a division by the number of rows; v "
+        "of [3, 0] does not",
+        excuse=(("shape_class", "O >= 1"),),
+    ),
     Defect(
         "C-EXC-01",
         ("torch_gelu", "torch_geglu", "torch_linear_gelu"),
@@ -74,12 +88,26 @@ _OF_CPU: Final = (
     ),
     Defect(
         "C-EXC-01",
-        ("torch_conv2d_bfloat16",),
-        "bfloat16 conv2d of one output channel, or in groups, with an infinity in x",
+        _CONVOLUTIONS,
+        "bfloat16 convolution of one output channel, or in groups, with an infinity in "
+        "x",
         "elements that do not meet the infinity are NaN: x of [1, 7, 3, 2], weight of "
         "[1, 7, 2, 1], dilation 2, x[0, 6, 2, 1] = Inf give y[0, 0, 0, 0] = NaN. "
         "oneDNN multiplies neighbours by the zeros that pad the weights",
         excuse=_UNDEFINED,
+    ),
+    *(
+        Defect(
+            contract,
+            ("torch_conv3d_bfloat16",),
+            "bfloat16 conv3d in groups of an odd number of channels below 16, x of one "
+            "element in each direction, padding of two",
+            "results follow uninitialized memory: x of [1, 6, 1, 1, 1] and weight of "
+            "[2, 3, 3, 3, 3], integers, padding 2, 2 groups; float32, float16 and other "
+            "sizes are right",
+            excuse=(("shape_class", "groups == 1 or padding < 2"),),
+        )
+        for contract in ("K-VAL-01", "K-MEM-02")
     ),
     Defect(
         "K-VAL-01",

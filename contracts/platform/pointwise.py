@@ -99,3 +99,40 @@ def torch_rope_complex(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     pairs = torch.unflatten(x, -1, (cos.shape[-1], 2))
     pairs = torch.view_as_complex(pairs.clone(memory_format=torch.contiguous_format))
     return torch.view_as_real(pairs * torch.complex(cos, sin)[:, None]).flatten(-2)
+
+
+CHAIN: Final = stored("a chain of torch's operators, each of which stores its result")
+
+
+@implements(ops.rope_positions, CHAIN)
+def torch_rope_positions(
+    x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, interleaved: bool = False,
+    part: int = 1,
+) -> Tensor:  # fmt: skip
+    """Turn the pairs of leading columns with torch's operators."""
+    half = cos.shape[-1]
+    c, s = cos[positions][:, :, None], sin[positions][:, :, None]
+    head = x[..., : 2 * half]
+    if interleaved:
+        a, b = head[..., ::2], head[..., 1::2]
+        made = torch.stack((a * c - b * s, b * c + a * s), -1).flatten(-2)
+    else:
+        a, b = head[..., :half], head[..., half:]
+        made = torch.cat((a * c - b * s, b * c + a * s), -1)
+    return torch.cat((made, x[..., 2 * half :]), -1)
+
+
+@implements(ops.rope_sections, CHAIN)
+def torch_rope_sections(
+    x: Tensor, cos: Tensor, sin: Tensor, first: int = 1, second: int = 1
+) -> Tensor:
+    """Turn pairs by tables put together with torch's operators."""
+    half = cos.shape[-1]
+    sizes = (first, second, half - first - second)
+
+    def joined(table: Tensor) -> Tensor:
+        parts = table.split(sizes, -1)  # type: ignore[no-untyped-call]
+        return torch.cat([part[i] for i, part in enumerate(parts)], -1)[:, :, None]
+
+    a, b, c, s = x[..., :half], x[..., half:], joined(cos), joined(sin)
+    return torch.cat((a * c - b * s, b * c + a * s), -1)

@@ -156,9 +156,15 @@ BY_DEFAULT: Final = Claim(
     "torch.backends.cudnn.allow_tf32 is True by default (docs/source/notes/cuda.rst)",
     device="cuda",
 )  # fmt: skip
+WIDER: Final = Claim(
+    "dtypes", ("float32", "float16"), "bfloat16 goes by a kernel of its own"
+)
+BFLOAT16: Final = Claim(
+    "dtypes", "bfloat16", "other formats go by a kernel of their own"
+)
 implements(
     ops.conv2d,
-    Claim("dtypes", ("float32", "float16"), "bfloat16 goes by a kernel of its own"),
+    WIDER,
     BY_DEFAULT,
     BIAS_AFTER,
     TRANSFORMED,
@@ -166,7 +172,7 @@ implements(
 )(_conv2d)
 implements(
     ops.conv2d,
-    Claim("dtypes", "bfloat16", "other formats go by a kernel of their own"),
+    BFLOAT16,
     BIAS_AFTER,
     TRANSFORMED,
     name="torch_conv2d_bfloat16",

@@ -26,13 +26,16 @@ _APART: Final = frozenset({_INCIDENTS, _CHEATS, _IMPOSTORS, "classes.branches"})
 
 @cache
 def everywhere() -> dict[str, Witness]:
-    """Return the witnesses of all modules beside this one and of `classes`, by name.
+    """Return the witnesses of all modules beside this one, and below, by name.
+
+    Those below are in `classes` and `shipped`.
 
     It imports these modules. What is planted, of gradients or for a GPU alone is
     listed elsewhere.
     """
     folder = Path(__file__).parent
-    files = (*sorted(folder.glob("*.py")), *sorted(folder.glob("classes/*.py")))
+    places = ("*.py", "classes/*.py", "shipped/*.py")
+    files = [file for place in places for file in sorted(folder.glob(place))]
     names = [".".join(f.relative_to(folder).with_suffix("").parts) for f in files]
     names = [n for n in names if n not in _APART and not n.endswith("__init__")]
     return {w.kernel: w for name in names for w in declared_in(name)}

@@ -15,36 +15,64 @@ from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, Shape, witness
 _SHAPES: Final[dict[tuple[Shape, ...], str]] = {
     (LONG_ROWS,): (
         "softmax sum amax mean amin argmax var logsumexp cumsum log_softmax "
-        "l2_normalize"
+        "l2_normalize layer_norm_plain rms_norm_plain top_k_filter top_p_filter"
     ),
     (LONG_ROWS, (1024,), (1024,)): "layer_norm",
-    (SQUARE, SQUARE): "matmul add mul swiglu geglu linear_plain",
     (SQUARE,): (
         "relu copy clamp leaky_relu elu sigmoid tanh exp log softplus gelu gelu_tanh "
-        "silu transpose topk sort sort_stable cast quantize_int8 quantize_fp8"
+        "silu dropout transpose topk sort sort_stable cast quantize_int8 quantize_fp8"
     ),
     ((512, 64), (128,)): "embedding index_select",
     ((64, 256), (64, 32)): "gather take_along_dim",
     ((64, 512), (64,)): "cross_entropy cross_entropy_sum cross_entropy_none",
+    (SQUARE, SQUARE): (
+        "matmul add mul swiglu geglu linear_plain kl_div js_div mse_loss "
+        "smooth_l1_loss huber_loss"
+    ),
+    ((64, 512), (64,), (512,)): "nll_loss",
+    ((64, 32), (512, 32), (64,), (512,)): "linear_cross_entropy",
+    (SQUARE, SQUARE, (64,), (64,)): "bce_with_logits",
     ((4, 16, 16), (4, 16, 16)): "bmm",
     (SQUARE, SQUARE, (64,)): "linear linear_relu linear_gelu",
     # Few terms: bfloat16 results of 1 to 2 must keep an absolute 1e-2.
     ((2, 2, 8, 8), (4, 2, 1, 1), (4,)): "conv2d conv2d_bfloat16",
+    ((2, 2, 16), (4, 2, 1), (4,)): "conv1d conv1d_bfloat16",
+    ((2, 2, 16), (2, 4, 1), (4,)): (
+        "conv_transpose1d conv_transpose1d_float16 conv_transpose1d_bfloat16"
+    ),
+    ((2, 2, 4, 4, 4), (4, 2, 1, 1, 1), (4,)): "conv3d conv3d_bfloat16",
+    ((2, 2, 8, 8), (2, 4, 1, 1), (4,)): (
+        "conv_transpose2d conv_transpose2d_float16 conv_transpose2d_bfloat16"
+    ),
+    ((2, 8, 16), (8, 4), (8,), (2, 8, 3)): "causal_conv1d",
     ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16)): "attention",
     ((2, 2, 16, 16), (2, 2, 16, 16), (2, 2, 16, 16), (16, 16)): (
         "attention_masked attention_unfused"
     ),
+    ((16, 32), (32, 16), (16,), (16,), (16,)): "scaled_matmul_int8 scaled_matmul_fp8",
+    ((16, 256), (256, 128), (16, 2), (2, 1)): "scaled_matmul_blocks",
+    ((16, 64), (64, 16), (16, 2), (2, 16)): "mx_matmul",
+    ((16, 64), (32, 16), (2, 16), (2, 16)): "int4_matmul",
+    ((16, 64), (8, 16), (2, 16), (2, 2)): "gptq_matmul",
+    ((64, 32),): "topk_routing",
+    ((64, 16), (1, 16, 32), (2,)): "grouped_matmul",
+    ((64, 16), (64, 2)): "moe_permute",
+    ((64, 16), (32, 2), (32, 2)): "moe_combine",
     ((64, 256), (64, 32), (64, 32)): "scatter_add",
     ((512, 64), (128,), (128, 64)): "index_add",
-    (SQUARE, SQUARE, SQUARE): "where",
-    (SQUARE, (64,)): "dequantize_int8 dequantize_fp8",
+    (SQUARE, SQUARE, SQUARE): "where sgd",
     ((2, 8, 4, 16), (8, 16), (8, 16)): "rope",
     ((2, 8, 4, 16), (8, 8), (8, 8)): "rope_complex",
+    ((2, 8, 4, 16), (32, 8), (32, 8), (2, 8)): "rope_positions",
+    ((2, 8, 4, 16), (3, 2, 8, 8), (3, 2, 8, 8)): "rope_sections",
+    (SQUARE, SQUARE, SQUARE, SQUARE): "adamw",
     # Few factors: the product of many normal numbers vanishes.
     ((64, 4),): "prod prod_float16 prod_bfloat16",
     (LONG_ROWS, (1024,)): "rms_norm",
-    (LONG_ROWS, LONG_ROWS, (1024,)): "add_rms_norm",
-    ((4, 8, 64), (8,), (8,)): "group_norm",
+    (LONG_ROWS, LONG_ROWS, (1024,), (1024,)): "gated_layer_norm",
+    (SQUARE, (64,)): "dequantize_int8 dequantize_fp8 weight_norm",
+    (LONG_ROWS, LONG_ROWS, (1024,)): "add_rms_norm gated_rms_norm",
+    ((4, 8, 64), (8,), (8,)): "group_norm instance_norm",
     ((4, 8, 64), (8,), (8,), (8,), (8,)): "batch_norm",
 }
 SHAPES: Final = {
@@ -54,7 +82,12 @@ SHAPES: Final = {
 }
 """Friendly shapes of the tensor arguments, by kernel."""
 _DTYPES: Final = {
-    "torch_conv2d_bfloat16": "bfloat16",
+    **{f"torch_conv{n}d_bfloat16": "bfloat16" for n in (1, 2, 3)},
+    **{
+        f"torch_conv_transpose{n}d_{dtype}": dtype
+        for n in (1, 2)
+        for dtype in ("float16", "bfloat16")
+    },
     "torch_prod_float16": "float16",
     "torch_prod_bfloat16": "bfloat16",
 }

@@ -14,20 +14,25 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from kfuzz.core.errors import BindingError, HarnessError, KfuzzError
+from kfuzz.core.errors import (
+    HarnessError,
+    KfuzzError,
+    class_name,
+    message_of,
+    trace_text,
+)
 from kfuzz.core.event import Event
 from kfuzz.core.home import HOME
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
 from kfuzz.execution.device.backends import environment_for, guess
 from kfuzz.execution.processes.child import signal_name
+from kfuzz.targets import importing as imports
 from kfuzz.targets.load import resolve
 
 _MODULE: Final = "kfuzz.cli.searching"
-# What builds an extension as it is imported may take long.
-IMPORT_SECONDS: Final = 1800.0
 # An import heeds nothing; a search needs longer, and is waited for.
 STOP_SECONDS: Final = 3.0
 # From the last event to the end of the process.
@@ -71,7 +76,7 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         try:
             connection.send(config)
         except OSError:
-            raise _ended(process, importing=False, config=config) from None
+            raise _ended(process, target=False) from None
         yield from _heard(connection, process, config, stop)
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_SECONDS)
@@ -105,7 +110,7 @@ def _heard(
     stop: threading.Event,
 ) -> Iterator[Event]:
     """Yield the events as they come; raise what the process raised, or its end."""
-    importing, began, asked = True, time.monotonic(), False
+    importing, target, began, asked = True, "", time.monotonic(), False
     while True:
         try:
             if stop.is_set() and not asked:
@@ -117,23 +122,22 @@ def _heard(
             elif process.poll() is not None:  # another may hold its end open
                 raise EOFError
         except (EOFError, OSError):
-            raise _ended(process, importing, config) from None
+            ended = importing and (target or " ".join(config.targets))
+            raise _ended(process, ended) from None
         match message:
             case ("event", event):
                 importing = False
                 yield event
+            case ("importing", str(target)):
+                began = began if asked else time.monotonic()
             case ("raised", error):
                 raise error
             case "end":
                 return
             case _ if importing and asked and _since(began) > STOP_SECONDS:
                 raise KeyboardInterrupt
-            case _ if importing and _since(began) > IMPORT_SECONDS:
-                raise BindingError(
-                    f"importing it takes more than {IMPORT_SECONDS:.0f} s",
-                    where=" ".join(config.targets),
-                    fix="kfuzz imports a target as Python does; see what waits there",
-                )
+            case _ if target and _since(began) > imports.limit():
+                raise imports.overdue(target)
 
 
 def _since(moment: float) -> float:
@@ -141,21 +145,22 @@ def _since(moment: float) -> float:
 
 
 def _ended(
-    process: "subprocess.Popen[bytes]", importing: bool, config: RunConfig
+    process: "subprocess.Popen[bytes]", target: str | Literal[False]
 ) -> Exception:
-    """Return what is said where the process ended before its last event."""
+    """Return what is said where the process ended before its last event.
+
+    Args:
+        process: the process.
+        target: what it was importing; False where it was searching.
+    """
     try:
         code = process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:  # it closed its end, and goes on
         process.kill()
         code = process.wait()
     how = f"exit code {code}" if code >= 0 else signal_name(code)
-    if importing:
-        return BindingError(
-            f"importing it ends the process: {how}",
-            where=" ".join(config.targets),
-            fix="kfuzz imports a target as Python does; make it import cleanly",
-        )
+    if target is not False:
+        return imports.ended(target, how)
     return HarnessError(
         f"the process that searches ended: {how}",
         fix="What was found is in the corpus, `kfuzz corpus list` shows it",
@@ -168,11 +173,10 @@ def portable(error: BaseException) -> Any:
     The traceback of one that kfuzz did not expect goes with it as a note.
     """
     import pickle
-    import traceback
 
     if not isinstance(error, KfuzzError):
-        error.add_note("".join(traceback.format_exception(error)))
+        error.add_note(trace_text(error))
     with suppress(Exception):
         if type(pickle.loads(pickle.dumps(error))) is type(error):
             return error
-    return SearchError(f"{type(error).__name__}: {error}")
+    return SearchError(f"{class_name(error)}: {message_of(error)}")

@@ -28,7 +28,9 @@ from kfuzz.core.errors import UsageError, suggestion
 COMMAND_LINE: Final = "command line"
 UNSAID: Final = "default"
 # Variables of other parts of kfuzz.
-_OTHER_VARIABLES: Final = frozenset({"KFUZZ_CACHE", "KFUZZ_CHILD_MEMORY"})
+_OTHER_VARIABLES: Final = frozenset(
+    {"KFUZZ_CACHE", "KFUZZ_CHILD_MEMORY", "KFUZZ_IMPORT_SECONDS"}
+)
 
 
 @dataclass(frozen=True)

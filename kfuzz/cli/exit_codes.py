@@ -16,7 +16,7 @@ from kfuzz.core.errors import (
 from kfuzz.core.event import Event, FindingReplayed, KernelFinished, RunFinished
 from kfuzz.core.verdict import (
     CHARGED,
-    FAILING,
+    FAILS_RUN,
     UNCONFIRMED,
     ReplayOutcome,
     Verdict,
@@ -87,12 +87,12 @@ class Outcome:
     """Folds a campaign's events to its exit code.
 
     Args:
-        fail_on_any: whether findings marked known, and those that could not be
-            confirmed, fail the run, too.
+        fail_on_any: whether findings marked known, and those that did not show in
+            every fresh process, fail the run, too.
     """
 
     def __init__(self, *, fail_on_any: bool) -> None:
-        self._failing = CHARGED | UNCONFIRMED if fail_on_any else FAILING
+        self._failing = CHARGED | UNCONFIRMED if fail_on_any else FAILS_RUN
         self._fail_on_any = fail_on_any
         self._violated = self._interrupted = False
         self._error = self._lacking = False

@@ -1,7 +1,6 @@
 """Where a verb works: the project, what its pyproject.toml says, and its corpus."""
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import Any, Final
 from kfuzz.cli.settings import REMOVED, SETTINGS
 from kfuzz.cli.values import Place
 from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.core.finding import ATEN
 from kfuzz.store.corpus import Corpus
+from kfuzz.store.toml_file import read_toml
 
 SECTION: Final = "[tool.kfuzz]"
 PROFILES_KEY: Final = "profiles"
@@ -42,19 +43,15 @@ def read_config(start: Path | None = None) -> Config:
         start: the folder, the working one by default.
 
     Raises:
-        UsageError: if it cannot be read, or says what kfuzz does not know.
+        DecodeError: if it cannot be read.
+        UsageError: if it says what kfuzz does not know.
     """
     here = (start or Path.cwd()).resolve()
     folders = (here, *here.parents)
     file = next((f for d in folders if (f := d / "pyproject.toml").is_file()), None)
     if file is None:
         return Config()
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # TOMLDecodeError and bad UTF-8 too
-        raise UsageError(
-            f"cannot be read: {error}", where=str(file), fix="it must be valid TOML"
-        ) from None
+    document = read_toml(file)
     tool = document.get("tool", {})
     section = tool.get("kfuzz", {}) if isinstance(tool, dict) else {}
     where = f"{file}: {SECTION}"
@@ -121,6 +118,16 @@ class Project:
     def options(self) -> str:
         """What a printed command needs to work on the same corpus."""
         return f" --corpus {quote(self.corpus_option)}" if self.corpus_option else ""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules and packages that its file names as targets."""
+        named = (
+            *self.config.values.get("targets", ()),
+            *self.config.values.get("aten", ()),
+        )
+        texts = (text.removeprefix(ATEN).partition(":")[0] for text in named)
+        return tuple(t for t in texts if "/" not in t and not t.endswith(".py"))
 
     def store(self) -> Corpus:
         """Return the corpus."""

@@ -19,12 +19,17 @@ from kfuzz.cli.settings import (
     shared,
 )
 from kfuzz.cli.standard_streams import consume, print_report, report_stream, stopping
-from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
+from kfuzz.core.errors import (
+    BackendError,
+    DecodeError,
+    NothingToRunError,
+    UsageError,
+)
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.workers.processors import processors
-from kfuzz.execution.device.backends import AUTO, named
+from kfuzz.execution.device.backends import AUTO, named, resolve
 from kfuzz.execution.device.sanitizer import TOOLS
 from kfuzz.report.corpus_lists import problem_line
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
@@ -36,6 +41,14 @@ MOST_JOBS: Final = 8
 
 _DeviceOption = Annotated[
     str | None, shared("device", "Default: where each finding was found.")
+]
+_TrustOption = Annotated[
+    bool,
+    option(
+        "--trust",
+        "Import modules outside the project, too, where findings name them. Without "
+        "it only those in `targets` and `aten` of [tool.kfuzz].",
+    ),
 ]
 
 
@@ -62,6 +75,7 @@ def replay(
             metavar="TARGET",
         ),
     ] = "",
+    trust: _TrustOption = False,
     script: Annotated[
         Path | None,
         option(
@@ -138,6 +152,7 @@ def replay(
         target=target,
         jobs=jobs or _jobs_for(entries, device),
         opener=context.obj,
+        trusted=None if trust else project.modules,
     )
     if sanitizer is not None:
         return _sanitize(entries, sanitizer, config, format)
@@ -164,6 +179,7 @@ def shrink(
             metavar="TARGET",
         ),
     ] = "",
+    trust: _TrustOption = False,
 ) -> int:
     """Reduce a stored finding further and explain it anew."""
     project = open_project(corpus)
@@ -174,6 +190,7 @@ def shrink(
         device=device,
         target=target,
         opener=context.obj,
+        trusted=None if trust else project.modules,
     )
 
     from kfuzz.engine.replay import shrink as engine
@@ -191,9 +208,18 @@ def shrink(
 def _jobs_for(entries: Sequence[Stored | Problem], device: str | None) -> int:
     """Return how many findings are replayed side by side where nobody says."""
     used = {device or e.finding.device for e in entries if isinstance(e, Stored)}
-    if any(name == AUTO or named(name).has.asynchronous for name in used):
-        return 1  # what else a GPU does may change what shows
+    gpus = [name for name in used if name == AUTO or named(name).has.asynchronous]
+    if gpus:
+        # What else a GPU does may change what shows: one for each.
+        return min(max(_count(name) for name in gpus), MOST_JOBS, len(entries))
     return min(max(processors() // 2, 1), MOST_JOBS, len(entries))
+
+
+def _count(device: str) -> int:
+    try:
+        return len(resolve(device)[1])
+    except BackendError:  # whoever replays there says so
+        return 1
 
 
 def _replay(

@@ -13,7 +13,7 @@ from kfuzz.cli.settings import CorpusOption, option
 from kfuzz.cli.values import reports
 from kfuzz.core.errors import NothingToRunError, UsageError, suggestion
 from kfuzz.core.event import Event, Exited, FindingSaved, Notice
-from kfuzz.report.event_lines import read_events
+from kfuzz.report.event_lines import MAX_LINE_CHARACTERS, read_events
 from kfuzz.report.kinds import NAMES
 from kfuzz.store.corpus import Problem
 
@@ -135,7 +135,8 @@ def _kept(name: str) -> list[Event]:
         NothingToRunError: if it kept nothing.
     """
     with open(name, encoding="utf-8", errors="surrogateescape") as lines:
-        told = list(read_events(lines, where=name))
+        pieces = iter(lambda: lines.readline(MAX_LINE_CHARACTERS + 1), "")
+        told = list(read_events(pieces, where=name))
     if not told:  # a page without findings would pass for a run without
         raise NothingToRunError("no event is kept here", where=f"--events {name}")
     return told

@@ -17,6 +17,7 @@ from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.templates import Home, home_of
 from kfuzz.execution.processes import bytecode, forked
+from kfuzz.targets import importing
 from kfuzz.targets.load import resolve
 
 
@@ -31,6 +32,12 @@ def main() -> None:
     config: RunConfig = connection.recv()
     os.register_at_fork(after_in_child=connection.close)
     stop = threading.Event()
+
+    def tell(target: str) -> None:
+        with contextlib.suppress(OSError):
+            connection.send(("importing", target))
+
+    importing.tell(tell)
     try:
         if config.engine is Engine.HYPOTHESIS:
             zygotes.begin_here(config.device, homes(config))

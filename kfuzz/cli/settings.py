@@ -227,7 +227,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "device",
             values.DEVICE,
-            "Where kernels run.",
+            "Where kernels run; all GPUs share the work unless some are named.",
             RunConfig.device,
             repeated=True,
         ),
@@ -248,7 +248,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "fail-on",
             one_of("new", "any"),
-            "Exit 1 on new findings only, or on known and unconfirmed ones too.",
+            "Exit 1 on new findings only, or on known and flaky ones too.",
             "new",
         ),
         Setting(

@@ -239,6 +239,11 @@ def _device(value: Any, place: Place) -> str:
     if not isinstance(value, str):
         place.reject(value, "a device", suggestion("", DEVICES))
     numbered = tuple(b.name for b in BACKENDS.values() if b.numbered)
+    if "," in value:
+        each = [part.strip() for part in value.split(",")]
+        for part in each:
+            choose(part.partition(":")[0], numbered, place.label)
+        return ",".join(_device(part, place) for part in each)
     name, colon, _ = value.partition(":")
     if name in numbered and _NUMBER.fullmatch(value, len(name)):
         return value
@@ -286,7 +291,8 @@ def _from_here(target: str, place: Place) -> str:
 
 
 def _reports(value: Any, place: Place) -> tuple[ReportFile, ...]:
-    if isinstance(value, list | tuple):  # words of the command line
+    words = isinstance(value, list | tuple) and all(isinstance(w, str) for w in value)
+    if words:  # of the command line
         return tuple(reports(value, place.label))
     if not isinstance(value, dict):
         fix = 'write report = { html = "report.html" }'
@@ -322,7 +328,7 @@ COUNT: Final = Kind(_count, "N", int, _number)
 SEED: Final = Kind(_seed, "N|fresh", text=_number, engine=drawn_seed)
 SHARE: Final = Kind(_share, "SHARE", float, _number)
 FLAG: Final = Kind(_flag, "", bool, _truth)
-DEVICE: Final = Kind(_device, "auto|cpu|cuda[:i]|interpret")
+DEVICE: Final = Kind(_device, "auto|cpu|cuda[:i][,cuda:j]|interpret")
 NAME: Final = Kind(partial(_text, what="a name"), "NAME")
 FILE: Final = Kind(_path, "FILE")
 FOLDER: Final = Kind(

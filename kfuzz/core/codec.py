@@ -9,6 +9,7 @@ of a plant are a bit-hex string.
 
 import base64
 import math
+import reprlib
 import struct
 import types
 import typing
@@ -37,8 +38,23 @@ from kfuzz.core.statement import KernelStatement
 
 T = TypeVar("T")
 
+# What is shown of data that is wrong: of a long text or list its beginning.
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+_SHORT.maxlist = _SHORT.maxdict = 16
+
 # Up to here a person may want to read the values; beyond, base64 is compact.
 INLINE_ELEMENTS: Final = 256
+# Fields of these names count or measure something, in whatever they stand.
+_FROM_ZERO: Final = frozenset(
+    {
+        "bursts", "cases", "cases_per_s", "conforming_cases", "count", "decided",
+        "distance", "elapsed_s", "elements", "evaluations", "failed", "failing",
+        "failures", "findings", "itemsize", "jobs", "kernels_done", "max_cases",
+        "max_time", "once", "ratio", "runs", "screened", "sound", "startup_s", "strata",
+        "structures", "undecided", "unsearched", "worst_ratio",
+    }
+)  # fmt: skip
 # Formats that `struct` has.
 _CODES: Final = {"float64": "d", "float32": "f", "float16": "e"}
 
@@ -258,6 +274,8 @@ def _dataclass_decoder(cls: Any) -> _Decoder:
         f.name: _decode_null if f.name == values_of else _decoder(hints[f.name])
         for f in fields(cls)
     }
+    for name in parts.keys() & _FROM_ZERO:
+        parts[name] = _from_zero(parts[name])
     required = {
         f.name
         for f in fields(cls)
@@ -292,6 +310,16 @@ def _dataclass_decoder(cls: Any) -> _Decoder:
         return made
 
     return decode_dataclass
+
+
+def _from_zero(part: _Decoder) -> _Decoder:
+    def decode_from_zero(data: Any, place: _Place) -> Any:
+        made = part(data, place)
+        if isinstance(made, int | float):
+            _expect(not made < 0, "a number from 0 on", data, place)
+        return made
+
+    return decode_from_zero
 
 
 def _encode_values(raw: bytes, dtype: str) -> Any:
@@ -362,6 +390,7 @@ def _hex(data: Any, place: _Place) -> int:
 
 def _expect(holds: bool, wanted: str, data: Any, place: _Place) -> None:
     if not holds:
-        shown = repr(data) if len(repr(data)) <= 60 else repr(data)[:57] + "..."
+        shown = _SHORT.repr(data)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
         what = f"expected {wanted}, found {shown}"
         raise DecodeError(what, where=_text(place) or "document")

@@ -1,7 +1,8 @@
 """Errors that kfuzz shows to people: each says what, where and the way out."""
 
 import difflib
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 # A longer list helps nobody; there are not as many options of any other kind.
@@ -73,3 +74,44 @@ def suggestion(word: str, valid: Iterable[str]) -> str:
     shown = options if len(options) <= LISTED else near or options[:LISTED]
     rest = f", … ({len(options)} in all)" if len(shown) < len(options) else ""
     return f"{hint}valid: {', '.join(shown)}{rest}"
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an exception says.
+
+    Its class may be a stranger's: one that raises when it is asked, or answers with
+    characters that no encoding has, says so much and no more.
+    """
+    try:
+        return encodable(str(error))
+    except BaseException as again:
+        return f"(its text cannot be had: __str__ raised {class_name(again)})"
+
+
+def class_name(error: BaseException) -> str:
+    """Return the name of an exception's class, which prints."""
+    name = encodable(type(error).__name__)
+    return name if name.isprintable() else ascii(name)[1:-1]
+
+
+def trace_text(error: BaseException) -> str:
+    """Return an exception as Python prints it, with its traceback."""
+    try:
+        return encodable("".join(traceback.format_exception(error)))
+    except BaseException:
+        return "(its traceback cannot be had)"
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and what it was raised from, each once: it may be a ring."""
+    seen: BaseException | None = error
+    known: set[int] = set()
+    while seen is not None and id(seen) not in known:
+        known.add(id(seen))
+        yield seen
+        seen = seen.__cause__
+
+
+def encodable(text: str) -> str:
+    """Return a text with each half of a surrogate pair spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode()

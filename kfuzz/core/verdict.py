@@ -137,6 +137,8 @@ CHARGED: Final = frozenset(
 """States of findings that their contract is charged with."""
 FAILING: Final = CHARGED - {State.KNOWN}
 """Those of them that fail a run, whether or not known ones are to."""
+FAILS_RUN: Final = FAILING | {State.NEW}
+"""Those with which a run is no success: there was no time to confirm new ones."""
 UNCONFIRMED: Final = frozenset({State.NEW, State.FLAKY, State.UNREPRODUCED})
 """States of findings that were seen and not confirmed."""
 

@@ -120,30 +120,10 @@ def _load_past_the_end_on_a_device() -> Message:
     """
     import torch
 
-    from kfuzz.core.recipe import Edge
     from kfuzz.core.verdict import ILLEGAL_ADDRESS
-    from kfuzz.execution.device.backends import fault_of
+    from kfuzz.execution.device.canary import load_past_the_end
 
-    device = torch.device("cuda", 0)
-    placement = _placed(4, device, edge=Edge("end"))
-    x = placement.tensors["x"]
-
-    class Beyond:
-        """The element after the last; torch asks nothing of the driver for it."""
-
-        def __init__(self) -> None:
-            self.__cuda_array_interface__ = {
-                "shape": (2,),
-                "typestr": "<f4",
-                "data": (x.data_ptr() + 3 * x.itemsize, False),
-                "version": 3,
-            }
-
-    fault = ""
-    try:
-        (torch.as_tensor(Beyond(), device=device) + 1).sum().item()
-    except RuntimeError:
-        fault = fault_of(device)
+    fault = load_past_the_end(torch.device("cuda", 0))
     return {"fault": fault, "struck": fault == ILLEGAL_ADDRESS}
 
 

@@ -97,6 +97,8 @@ class ReplayConfig:
         keep: whether the corpus is told of a fixed finding that fails again.
         until: `time.monotonic()` after which nothing more is replayed.
         opener: opens candidates; None where their findings cannot be replayed.
+        trusted: modules and packages outside the project that may be imported because
+            a finding names them; None for all. Strangers write findings too.
     """
 
     root: Path
@@ -109,6 +111,7 @@ class ReplayConfig:
     keep: bool = True
     until: float = math.inf
     opener: Opener | None = None
+    trusted: tuple[str, ...] | None = ()
 
 
 @dataclass(frozen=True)

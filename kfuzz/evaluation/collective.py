@@ -26,6 +26,7 @@ from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
 from kfuzz.execution.calls.tuners import choosing
 from kfuzz.execution.device import collectives
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import logical_values
@@ -46,12 +47,14 @@ def probe(opened: Mapping[str, Any], case: Case, step: Callable[[], None]) -> Co
         case: finite inputs.
         step: called now and then, for a watchdog.
     """
-    device = torch.device(opened["device"])
-    if reason := collectives.unavailable(opened["device"]):
+    beside: dict[str, str] = opened.get("beside", {})
+    if not backend_of(opened["device"]).has.collectives:
+        return Collected("collectives are tried on GPUs only")
+    seen = max((text.count(",") + 1 for text in beside.values()), default=1)
+    if reason := collectives.unavailable(seen):
         return Collected(reason)
     keys = ("cwd", "root", "file", "module", "name")
-    request = {key: opened[key] for key in keys}
-    request |= {"devices": collectives.devices_of(device), "case": encode(case)}
+    request = {key: opened[key] for key in keys} | {"case": encode(case)}
 
     def command(rank: int, folder: Path) -> Sequence[str]:
         asked = folder / "request.json"
@@ -60,7 +63,7 @@ def probe(opened: Mapping[str, Any], case: Case, step: Callable[[], None]) -> Co
         words = [str(asked), str(rank), str(folder), str(os.getpid())]
         return [sys.executable, "-m", PROGRAM, *words]
 
-    return told(collectives.run_ranks(command, step=step))
+    return told(collectives.run_ranks(command, step=step, beside=beside))
 
 
 def told(outputs: Sequence[str]) -> Collected:
@@ -122,7 +125,7 @@ def refused(kernel: BoundKernel) -> str:
 def run(request: Mapping[str, Any], rank: int, folder: Path) -> dict[str, Any]:
     """Do what a request asks; return what is to be printed."""
     os.chdir(request["cwd"])
-    device = torch.device(request["devices"][rank])
+    device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl", init_method=f"file://{folder / 'store'}", rank=rank, world_size=RANKS,

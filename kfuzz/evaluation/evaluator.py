@@ -27,6 +27,7 @@ from kfuzz.contracts.reading import beyond_core, decided, ratios, worst_ratio
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.case_surroundings import config_of, settled
 from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import message_of
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Kind, Suspicion
@@ -175,7 +176,7 @@ class Evaluator:
                 raise
             # A run that other data or other memory asked for: not this case's fault.
             self.spent = True
-            why = str(error).strip().partition("\n")[0]
+            why = message_of(error).strip().partition("\n")[0]
             return CaseReport({}, error=f"a further run lost the device: {why}")
         finally:
             self.captures = caller.captures

@@ -10,6 +10,7 @@ from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.evaluation.calling import as_argument
 from kfuzz.execution.calls.tuners import choosing
 from kfuzz.execution.interpreter.watch import watch
+from kfuzz.numerics.domains import fitted
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # The plain functional test: torch.allclose, rtol = atol, five inputs.
@@ -33,15 +34,18 @@ def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
     scalars = {name: p.default for name, p in operator.scalars.items()}
     taken = {name: as_argument(scalars[name]) for name in kernel.arguments.scalars}
     parameters = [operator.tensors[name] for name in kernel.arguments.tensors]
+    oracle = operator.oracle_on(kernel.arguments.tensors)
     sizes = {
         axis: n
         for p, shape in zip(parameters, witness.shapes, strict=True)
         for axis, n in zip(p.names, shape[len(shape) - len(p.names) :], strict=True)
     }
+    # Of what integer scalars and dimensions indices stay below.
+    bounds = {n: v for n, v in scalars.items() if type(v) is int} | sizes
     for seed in range(INPUTS):
         random = torch.Generator().manual_seed(seed)
         inputs = [
-            _drawn(p, shape, dtype, sizes, random).to(device)
+            _drawn(p, shape, dtype, bounds, random).to(device)
             for p, shape in zip(parameters, witness.shapes, strict=True)
         ]
         for i, parameter in enumerate(parameters):
@@ -51,7 +55,7 @@ def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
             x if x.dtype is torch.bool or isinstance(p, IndexParameter) else x.double()
             for p, x in zip(parameters, inputs, strict=True)
         ]
-        expected = operator.oracle(*exact, **scalars)
+        expected = oracle(*exact, **scalars)
         # Where Triton interprets, with the bits of compiled Triton. Each of several
         # configurations takes its turn.
         own = kernel.declaration.config(seed)
@@ -63,6 +67,9 @@ def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
             returned = choosing(kernel.on, kernel)(*inputs, *given, **taken, **own)
         if given:
             returned = given
+        elif returned is None:
+            changed = dict(zip(kernel.arguments.tensors, inputs, strict=True))
+            returned = [changed[name] for name in kernel.declaration.inplace]
         elif isinstance(returned, Tensor):
             returned = (returned,)
         if not all(map(_close, returned, expected)):
@@ -74,17 +81,22 @@ def _drawn(
     parameter: TensorParameter,
     shape: tuple[int, ...],
     dtype: torch.dtype,
-    sizes: Mapping[str, int],
+    bounds: Mapping[str, int],
     random: torch.Generator,
 ) -> Tensor:
     """Return an ordinary argument: normal, uniform where it holds integers."""
     own = getattr(torch, parameter.dtype) if parameter.dtype else dtype
+    bound = 0
     if isinstance(parameter, IndexParameter):
-        return torch.randint(sizes[parameter.below], shape, generator=random)
-    if parameter.kind == "float":
-        return torch.randn(shape, generator=random).to(own)
-    least, most = (0, 1) if own is torch.bool else (-100, 100)
-    return torch.randint(least, most + 1, shape, generator=random).to(own)
+        bound = bounds[parameter.below]
+        drawn = torch.randint(bound, shape, generator=random)
+    elif parameter.kind == "float":
+        drawn = torch.randn(shape, generator=random).to(own)
+    else:
+        least, most = (0, 1) if own is torch.bool else (-100, 100)
+        drawn = torch.randint(least, most + 1, shape, generator=random)
+        drawn = (drawn.abs() if parameter.kind == "uint" else drawn).to(own)
+    return fitted(drawn, parameter.domain, bound, len(shape))
 
 
 def _close(y: Tensor, wanted: Tensor) -> bool:

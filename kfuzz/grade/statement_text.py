@@ -1,6 +1,5 @@
 """A conformance statement as text, as a Markdown page and as a JSON document."""
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -20,6 +19,7 @@ from kfuzz.grade.levels import standing_of, weakest
 from kfuzz.report.layout import Section, markdown_page, text_page
 from kfuzz.report.summary import verdict_lines
 from kfuzz.report.text import one_line
+from kfuzz.store import strict_json
 
 UNCALIBRATED: Final = "no calibration: an uncalibrated contract does not count"
 _LEGEND: Final = (
@@ -61,7 +61,7 @@ def compact(value: Any, indent: str = "") -> str:
     Raises:
         ValueError: if a number is not finite.
     """
-    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    line = strict_json.line(value)
     flat = not isinstance(value, dict | list) or (
         len(indent) + len(line) <= _WIDTH
         and not any(
@@ -73,7 +73,9 @@ def compact(value: Any, indent: str = "") -> str:
         return line
     inner = indent + "  "
     if isinstance(value, dict):
-        rows = [f"{json.dumps(str(k))}: {compact(v, inner)}" for k, v in value.items()]
+        rows = [
+            f"{strict_json.line(str(k))}: {compact(v, inner)}" for k, v in value.items()
+        ]
         opening, closing = "{", "}"
     else:
         rows = [compact(v, inner) for v in value]

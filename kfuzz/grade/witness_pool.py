@@ -64,7 +64,9 @@ class Pool:
     def __enter__(self) -> "Pool":
         for backend in self._on:
             # What witnesses print as they die is what they are there for.
-            lent = zygotes.lend(backend, SERVE, output=lambda _: None)
+            lent = zygotes.lend(
+                backend, SERVE, device=self._device, output=lambda _: None
+            )
             self._zygotes[backend.name] = lent.zygote
         return self
 
@@ -124,7 +126,7 @@ class Pool:
     def _message(self, entry: Entry) -> dict[str, Any]:
         return {
             "entry": encode(entry),
-            "device": self._device,
+            "device": backend_of(self._device).alone(self._device),
             "cases": self._cases,
             "seed": self._seed,
         }

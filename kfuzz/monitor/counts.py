@@ -11,10 +11,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from kfuzz.core.errors import DecodeError, HarnessError, UsageError
+from kfuzz.core.errors import DecodeError, HarnessError
+from kfuzz.store import strict_json
+from kfuzz.store.plain_file import read_plain
 
 FORMAT: Final = 1
 DEFAULT_PATH: Final = "kfuzz-monitor.jsonl"
+# A line a second for a week, of a hundred functions.
+_MOST_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,14 @@ def append_counts(path: Path, counts: ProcessCounts) -> None:
     line = (json.dumps({"format": FORMAT, **asdict(counts)}) + "\n").encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        # Without waiting: in its place there may be a pipe.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        handle = os.open(path, flags, 0o644)
         try:
+            if (size := os.fstat(handle).st_size) and os.pread(
+                handle, 1, size - 1
+            ) != b"\n":
+                line = b"\n" + line  # after one that was cut short
             os.write(handle, line)
         finally:
             os.close(handle)
@@ -133,33 +143,29 @@ def append_counts(path: Path, counts: ProcessCounts) -> None:
 def read_counts(path: Path) -> tuple[ProcessCounts, ...]:
     """Return the last counts of each process, in the order of their first lines.
 
-    A last line without its end, of a process that was killed, is left out.
+    A line without its end, of a process that was killed, is left out.
 
     Raises:
-        UsageError: if there is no such file.
-        DecodeError: naming the line, if one is malformed or of an unknown format.
+        DecodeError: if the file cannot be read or has no whole line; naming
+            the line, if one is malformed or of an unknown format.
     """
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(
-            f"cannot be read: {error.strerror}",
-            where=str(path),
-            fix="name the file that kfuzz.monitor.start(state=…) was given",
-        ) from None
+    fix = "name the file that kfuzz.monitor.start(state=…) was given"
+    text = read_plain(path, _MOST_BYTES, fix=fix).decode(errors="replace")
+    *lines, rest = text.split("\n")
     found: dict[str, ProcessCounts] = {}
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
-        if line.strip():
+    for number, line in enumerate(lines, start=1):
+        # One that a process could not finish: the next one begins a new line.
+        if line.strip() and (line.endswith("}") or not line.startswith("{")):
             made = _parsed(line, f"{path}:{number}")
             found[made.process] = made
+    if not found:
+        what = "is cut short: no line is whole" if rest.strip() else "holds no counts"
+        raise DecodeError(what, where=str(path), fix=fix)
     return tuple(found.values())
 
 
 def _parsed(line: str, where: str) -> ProcessCounts:
-    try:
-        document = json.loads(line)
-    except ValueError:
-        raise DecodeError("not JSON", where=where) from None
+    document = strict_json.loads(line, where=where)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DecodeError(f"not in format {FORMAT}", where=where)
     functions = document.get("functions")

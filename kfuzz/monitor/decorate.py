@@ -29,7 +29,7 @@ from kfuzz.monitor.subjects.reference_subject import (
 from kfuzz.monitor.subjects.subject import Arguments, Subject, home_of, owner_of
 from kfuzz.monitor.violation import Keep
 from kfuzz.monitor.wrapping import Forward, MonitoredKernel, guarded
-from kfuzz.targets.load import importing
+from kfuzz.targets.importing import importing
 
 Contract = str | Operator | BoundKernel | Callable[..., Any]
 
@@ -298,8 +298,12 @@ def _register(kernel: BoundKernel | None, home: _Home) -> None:
     siblings.append(kernel)
 
 
-def operator_named(name: str) -> Operator:
+def operator_named(name: str, where: str = "kfuzz.monitor") -> Operator:
     """Return an operator of kfuzz's by its name, "softmax.backward" for gradients.
+
+    Args:
+        name: the name.
+        where: what asks, for the message.
 
     Raises:
         UsageError: if there is none.
@@ -310,7 +314,7 @@ def operator_named(name: str) -> Operator:
     stem = name.removesuffix(_BACKWARD)
     if stem not in OPERATORS:
         fix = suggestion(stem, OPERATORS)
-        raise UsageError(f"no operator {name!r}", where="kfuzz.monitor", fix=fix)
+        raise UsageError(f"no operator {name!r}", where=where, fix=fix)
     return OPERATORS[stem] if stem == name else gradients_of(OPERATORS[stem])[""]
 
 

@@ -214,7 +214,7 @@ def _copy(
             else:
                 held.copy_(whole)
                 made.originals.append(values)
-            made.copies.append(_described(tensor, values))
+            made.copies.append(described(tensor, values))
             at += size
 
 
@@ -231,7 +231,8 @@ def _extent(tensor: Tensor) -> tuple[Tensor, bool]:
     return torch.as_strided(tensor, (span,), (1,), tensor.storage_offset()), True
 
 
-def _described(tensor: Tensor, values: Tensor) -> TensorCopy:
+def described(tensor: Tensor, values: Tensor) -> TensorCopy:
+    """Return a tensor's elements, which lie on the CPU, with how the tensor lies."""
     size = tensor.element_size()
     return TensorCopy(
         values=values,

@@ -257,3 +257,28 @@ def reshaped(acceptance: Acceptance, shape: Sequence[int]) -> Acceptance:
         if isinstance(x, Tensor)
     }
     return replace(acceptance, **made)
+
+
+def undecided_at_infinities(
+    problem: Problem, made: Acceptance, *names: str
+) -> Acceptance:
+    """Return an acceptance that decides nothing beside an infinity without a NaN.
+
+    For operators of which some right forms subtract infinities, or multiply them by 0,
+    where others do not. A NaN among the arguments of an element still reaches it.
+
+    Args:
+        problem: floating arguments that are broadcast from the last dimension on.
+        made: of their shape, or of their sum.
+        names: the arguments that it depends on; all by default.
+    """
+    every = [x for n, x in problem.tensors.items() if not names or n in names]
+    dims = max(x.dim() for x in every)
+    aligned = [
+        x.reshape(x.shape[0], *[1] * (dims - x.dim()), *x.shape[1:]) for x in every
+    ]
+    beside = torch.stack(torch.broadcast_tensors(*aligned))  # type: ignore[no-untyped-call]
+    infinite, nan = torch.isinf(beside).any(0), beside.isnan().any(0)
+    if infinite.shape != made.reference.shape:
+        infinite, nan = (m.flatten(1).any(1) for m in (infinite, nan))
+    return replace(made, undecidable=made.undecidable | (infinite & ~nan))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kfuzz.numerics.acceptance import (
     FINITE, NAN, NEGATIVE_INF, POSITIVE_INF, Acceptance, Problem, around, between,
-    classes_of, moved, reshaped,
+    classes_of, moved, reshaped, undecided_at_infinities,
 )
 from kfuzz.numerics.accumulation import Accumulation, gamma, growth
 from kfuzz.numerics.bounds import (
@@ -24,12 +24,15 @@ from kfuzz.numerics.indices import resolved, selected
 from kfuzz.numerics.intervals import (
     Arithmetic, Interval, added_classes, enclosed, product_classes,
 )
-from kfuzz.numerics.models import ordering, quantization, rms
+from kfuzz.numerics.models import (
+    ordering, quantization, rms, sampling, scaled,
+)
 from kfuzz.numerics.models.activations import (
     activated, at_the_limit, doubling_overflows, gated, gelu, gelu_tanh,
     gelu_tanh_argument, limit_classes, silu, silu_by_tanh,
 )
 from kfuzz.numerics.models.attention import attend
+from kfuzz.numerics.models.convolutions import convolved, merged
 from kfuzz.numerics.models.dots import Dots, dots, rounded_before
 from kfuzz.numerics.models.elementwise import elementwise
 from kfuzz.numerics.models.functions import (
@@ -43,6 +46,7 @@ from kfuzz.numerics.models.normalisation import (
 from kfuzz.numerics.models.products import product
 from kfuzz.numerics.models.scattered import scattered_sums
 from kfuzz.numerics.models.winograd import widened
+from kfuzz.numerics.shadow.run import shadowed
 from kfuzz.numerics.specials import intermediate_unit, sum_classes, terms_classes
 
 Accepted = dict[str, Acceptance]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kfuzz.report.text import one_line
+from kfuzz.report.text import one_line, plain
 
 # Labels of facts stand in a column of this width.
 LABEL: Final = 15
@@ -49,7 +49,7 @@ def section_lines(sections: Iterable[Section]) -> list[str]:
     for section in filter(None, sections):
         inner = list(section.lines)
         inner += table(section.rows, numbers=section.numbers) if section.rows else []
-        lines += ["", one_line(section.title), *(f"  {line}" for line in inner)]
+        lines += ["", one_line(section.title), *(f"  {plain(line)}" for line in inner)]
     return lines
 
 
@@ -69,7 +69,7 @@ def section_markdown(sections: Iterable[Section], *, level: int = 2) -> list[str
     """
     lines = []
     for section in filter(None, sections):
-        lines += ["", f"{'#' * level} {section.title}", ""]
+        lines += ["", f"{'#' * level} {escaped(section.title)}", ""]
         mark = "" if section.prose else "- "
         lines += [f"{mark}{escaped(line)}" for line in section.lines]
         if section.rows:
@@ -91,6 +91,7 @@ def table(rows: Rows, *, numbers: Iterable[int] = ()) -> list[str]:
         numbers: columns aligned to the right.
     """
     right = set(numbers)
+    rows = [[plain(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -115,8 +116,12 @@ def _cell(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text on one line, without what Markdown would take for HTML."""
-    return one_line(text).replace("<", "&lt;")
+    """Return text on one line, without what Markdown takes for HTML, links or images.
+
+    Other markup stays.
+    """
+    shown = one_line(text).replace("<", "&lt;")
+    return re.sub(r"\](?=[(\[:])", "&#93;", shown)
 
 
 def inert(text: str) -> str:

@@ -1,13 +1,14 @@
 """Where a kernel stands: file and line, as editors open them, and its packages."""
 
 import ast
-import tomllib
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Target
+from kfuzz.store.toml_file import read_toml
 
 # What every kernel imports; their versions are known of the time of the finding.
 _EVERYWHERE: Final = frozenset({"kfuzz", "torch", "triton", "numpy"})
@@ -56,10 +57,10 @@ def packages_of(target: Target, root: Path) -> dict[str, str]:
 def _project(root: Path) -> dict[str, str]:
     """Return the name and version of a project, nothing where it says neither."""
     try:
-        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+        project = read_toml(root / "pyproject.toml")
         made = project["project"]
         return {str(made["name"]): str(made["version"])}
-    except (OSError, ValueError, LookupError, TypeError):
+    except (DecodeError, LookupError, TypeError):
         return {}
 
 

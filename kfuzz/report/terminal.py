@@ -191,11 +191,11 @@ class TerminalReport:
         words = counted(found, "finding") if found else "no finding"
         known = sum(f.state is State.KNOWN for k in self._finished for f in k.findings)
         words += f" ({known} of them known)" if known else ""
-        unconfirmed = sum(
-            f.state in UNCONFIRMED for k in self._finished for f in k.findings
-        )
-        if unconfirmed:
-            words += f" ({unconfirmed} of them not confirmed; see `--fail-on any`)"
+        states = [f.state for k in self._finished for f in k.findings]
+        if late := states.count(State.NEW):
+            words += f" ({late} of them not confirmed: time was up)"
+        if other := sum(s in UNCONFIRMED for s in states) - late:
+            words += f" ({other} of them not confirmed; see `--fail-on any`)"
         idle = sum(bool(k.uncompared) for k in self._finished)
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
         started = f" ({event.startup_s:.1f} s to start)" if event.startup_s else ""

@@ -32,6 +32,7 @@ from kfuzz.store.entry import (
     Summary,
     UnknownFormatError,
     files_of,
+    misstated,
     read_entry,
     read_summary,
 )
@@ -325,6 +326,9 @@ class Corpus:
         for entry in self.entries():
             if isinstance(entry, Problem):
                 problems.append(entry)
+            elif what := misstated(entry.finding, entry.path):
+                what = f"{entry.path / FINDING}: {what}"
+                problems.append(Problem(entry.path, what, ProblemKind.DAMAGED))
             elif entry.path != self.root / entry.finding.folder:
                 what = f"{entry.path}: its name should be {entry.finding.folder}"
                 problems.append(Problem(entry.path, what, ProblemKind.MISPLACED))

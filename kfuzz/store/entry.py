@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from kfuzz.core.severity import Severity
 from kfuzz.core.verdict import Failure, Signature, State
 from kfuzz.store import strict_json, tensorfile
 from kfuzz.store.durable import replace_file
+from kfuzz.store.plain_file import MissingError, read_plain
 from kfuzz.store.tensorfile import StoredTensor
 from kfuzz.store.trust import unsafe_name, unsafe_reference
 
@@ -51,8 +51,11 @@ MAX_BYTES: Final = 1 << 29
 _READ_ATTEMPTS: Final = 20
 _READ_PAUSE_SECONDS: Final = 0.002
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
-_DERIVED: Final = ("id", "bucket", "input_elements", "nonzero_elements")
 _COUNT: Final[Any] = int | None
+# What is said again of what follows from the rest, for who reads no case.
+_DERIVED: Final[dict[str, Any]] = {
+    "id": str, "bucket": str, "input_elements": int, "nonzero_elements": _COUNT,
+}  # fmt: skip
 # What a list needs of a finding, and what it is.
 _LISTED: Final[dict[str, Any]] = {
     "signature": Signature,
@@ -66,10 +69,6 @@ _LISTED: Final[dict[str, Any]] = {
 
 class UnknownFormatError(DecodeError):
     """The entry was written in a format that this version does not know."""
-
-
-class _MissingError(DecodeError):
-    """A file of the entry is not there."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,9 @@ def read_summary(folder: Path) -> Summary:
     if document.get("explanation") is None or any(k not in document for k in needed):
         return summary_of(read_entry(folder))  # its id lies in its case
     where = f"{path}: "
-    elements = _decode(int, document[counted[0]], where, counted[0])
-    nonzero = _decode(_COUNT, document[counted[1]], where, counted[1])
+    elements, nonzero = (
+        _decode(_DERIVED[key], document[key], where, key) for key in counted
+    )
     empty = Case({}, {})
     finding = Finding(
         **{
@@ -241,6 +241,16 @@ def read_entry(folder: Path) -> Finding:
     raise failure
 
 
+def misstated(stored: Finding, folder: Path) -> str:
+    """Return what an entry says of its finding that does not follow from it, or ""."""
+    document = _document(_read(folder / FINDING), folder / FINDING)
+    for key in _DERIVED:
+        said, follows = document.get(key), getattr(stored, key)
+        if key in document and said != follows:
+            return f"{key} says {said!r:.40}, and is {follows!r:.40}"
+    return ""
+
+
 def _version(path: Path) -> tuple[int, int, int] | None:
     """Return what changes whenever a file is replaced, by equal content too."""
     try:
@@ -254,8 +264,9 @@ def _parse(folder: Path, content: bytes) -> Finding:
     where = f"{folder / FINDING}: "
     document = _document(content, folder / FINDING)
     inputs = _read_inputs(folder, document.pop("inputs", "unsaid"))
-    for key in _DERIVED:
-        document.pop(key, None)
+    for key, kind in _DERIVED.items():
+        if key in document:
+            _decode(kind, document.pop(key), where, key)
     _insert_values(document, inputs, where)
     document["first"] = document.get("case")
     finding = _decode(Finding, document, where)
@@ -279,9 +290,12 @@ def _sha256(content: bytes) -> str:
 
 def _decode(cls: type[T], data: Any, where: str, path: str = "") -> T:
     try:
-        return decode(cls, data, path)
+        made = decode(cls, data, path)
     except DecodeError as error:
         raise DecodeError(error.what, where=where + error.where) from None
+    if isinstance(made, int) and made < 0:
+        raise DecodeError("is below 0", where=where + path)
+    return made
 
 
 def _document(content: bytes, path: Path) -> dict[str, Any]:
@@ -317,7 +331,7 @@ def _read_inputs(folder: Path, said: Any) -> dict[str, StoredTensor]:
     # Twice the first: the staged file may take its place between the two looks.
     for candidate in (path, staged, path):
         if os.path.lexists(candidate):
-            with contextlib.suppress(_MissingError):
+            with contextlib.suppress(MissingError):
                 content = _read(candidate)
                 if _sha256(content) == digest:
                     return _tensors(content, candidate)
@@ -373,30 +387,4 @@ def _check_inputs(case: Case, inputs: dict[str, StoredTensor], where: str) -> No
 
 def _read(path: Path) -> bytes:
     """Read a plain file; links, devices and pipes are refused."""
-    where = str(path)
-    try:
-        # O_NONBLOCK: opening a pipe must not wait for its writer.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise _MissingError("the file is missing", where=where) from None
-    except OSError as error:
-        raise DecodeError(
-            "is a link, which is not followed"
-            if path.is_symlink()
-            else f"cannot be read: {error.strerror}",
-            where=where,
-        ) from None
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise DecodeError("is not a plain file", where=where)
-        if status.st_size > MAX_BYTES:
-            raise DecodeError(
-                f"{status.st_size} bytes are more than any entry needs", where=where
-            )
-        with open(handle, "rb", closefd=False) as file:
-            return file.read(MAX_BYTES)
-    except OSError as error:
-        raise DecodeError(f"cannot be read: {error.strerror}", where=where) from None
-    finally:
-        os.close(handle)
+    return read_plain(path, MAX_BYTES, follow=False)

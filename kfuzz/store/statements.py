@@ -5,9 +5,10 @@ from typing import Any, Final, TypeVar
 
 from kfuzz.core.calibration import Calibration
 from kfuzz.core.codec import decode
-from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.core.errors import DecodeError
 from kfuzz.core.statement import Statement
 from kfuzz.store import strict_json
+from kfuzz.store.plain_file import read_plain
 
 T = TypeVar("T")
 
@@ -20,8 +21,8 @@ def read_statement(path: Path) -> Statement:
     """Return the statement in a file that `kfuzz grade` wrote.
 
     Raises:
-        UsageError: if the file cannot be read.
-        DecodeError: if it holds no statement of this format; names the field.
+        DecodeError: if the file cannot be read, or holds no statement of this
+            format; names the field.
     """
     document = read_document(path, "`kfuzz grade --json FILE` writes one")
     return _part(Statement, document, "statement", path)
@@ -31,8 +32,8 @@ def read_calibration(path: Path) -> Calibration:
     """Return the calibration that `kfuzz calibrate --format json` printed.
 
     Raises:
-        UsageError: if the file cannot be read.
-        DecodeError: if it holds no calibration of this format; names the field.
+        DecodeError: if the file cannot be read, or holds no calibration of this
+            format; names the field.
     """
     fix = "`kfuzz calibrate --format json >FILE` writes one"
     document = read_document(path, fix)
@@ -57,18 +58,10 @@ def read_document(path: Path, fix: str) -> dict[str, Any]:
         fix: how one comes by such a file.
 
     Raises:
-        UsageError: if the file cannot be read.
-        DecodeError: if it is no JSON object, or of another format.
+        DecodeError: if the file cannot be read, is no JSON object, or is of
+            another format.
     """
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DecodeError("is too large", where=str(path))
-        text = path.read_bytes()
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise UsageError(
-            f"cannot be read: {reason}", where=str(path), fix=fix
-        ) from None
+    text = read_plain(path, _MOST_BYTES, fix=fix)
     document = strict_json.loads(text, where=str(path))
     if not isinstance(document, dict):
         raise DecodeError("is no JSON object", where=str(path), fix=fix)

@@ -48,20 +48,34 @@ def loads(text: bytes | str, *, where: str = "") -> Any:
 def dumps(value: Any) -> str:
     """Return readable strict JSON: one line per field, flat lists on one line.
 
+    Characters that do not print, or that no encoding has, are written as escapes.
+
     Raises:
         ValueError: if a number is not finite.
     """
     return _pretty(value, "") + "\n"
 
 
+def line(value: Any) -> str:
+    """Return strict JSON on one line, as readable as it may be; see `dumps`.
+
+    Raises:
+        ValueError: if a number is not finite.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
 def _pretty(value: Any, indent: str) -> str:
     inner = indent + "  "
     if isinstance(value, dict) and value:
-        rows = [f"{json.dumps(str(k))}: {_pretty(v, inner)}" for k, v in value.items()]
+        rows = [f"{line(str(k))}: {_pretty(v, inner)}" for k, v in value.items()]
         return _block("{", rows, "}", indent)
     if isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
         return _block("[", [_pretty(v, inner) for v in value], "]", indent)
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return line(value)
 
 
 def _block(opening: str, rows: list[str], closing: str, indent: str) -> str:

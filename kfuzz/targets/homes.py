@@ -14,6 +14,7 @@ from kfuzz.core.finding import ATEN, Target
 
 # What binds kernels, by its last name: kfuzz.kernel(…), kfuzz.monitor(…).
 _BINDERS: Final = frozenset({"kernel", "monitor"})
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 GRADIENTS: Final = ".backward"
 """What follows a kernel's name in those of its gradients, which are bound with it; some
 have more behind it: ".backward_none"."""
@@ -44,6 +45,20 @@ def file_of_module(module: str, root: Path) -> Path | None:
             if path.is_file():
                 return path.resolve()
     return None
+
+
+def is_of_project(module: str, root: Path) -> bool:
+    """Whether importing a module by its name runs code of the project, or kfuzz's.
+
+    What is installed, in an environment within the project too, is others' code.
+    """
+    name = module.removeprefix(ATEN)
+    if name.partition(".")[0] == "kfuzz":
+        return True
+    path = file_of_module(name, Path.cwd())  # as an import looks for it
+    if path is None or not path.is_relative_to(root.resolve()):
+        return False
+    return _INSTALLED.isdisjoint(path.parts)
 
 
 def binds(path: Path, name: str) -> bool:

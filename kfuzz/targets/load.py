@@ -26,6 +26,8 @@ from kfuzz.core.errors import (
     KfuzzError,
     NothingToRunError,
     UsageError,
+    class_name,
+    message_of,
     suggestion,
 )
 from kfuzz.core.finding import ATEN, Target, short_hash
@@ -33,12 +35,11 @@ from kfuzz.execution.calls.compiling import import_compiler
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.processes.serving import uncollected
 from kfuzz.targets.homes import GRADIENTS
+from kfuzz.targets.importing import imported
 
 # Folders that never hold targets.
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "venv"})
 _MODULE_PREFIX: Final = "kfuzz_target_"
-# Sources being imported right now, the innermost last.
-_importing: Final[list[str]] = []
 
 
 @dataclass(frozen=True)
@@ -313,11 +314,6 @@ def _python_files(folder: Path) -> list[Path]:
     return out
 
 
-def importing() -> str | None:
-    """Return the target that kfuzz is importing at this moment, if any."""
-    return _importing[-1] if _importing else None
-
-
 def _import_file(path: Path) -> ModuleType:
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
     name = f"{_MODULE_PREFIX}{path.stem}_{digest}"
@@ -332,9 +328,8 @@ def _import_file(path: Path) -> ModuleType:
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    _importing.append(str(path))
     try:
-        with _told_of_exits(), uncollected():
+        with imported(str(path)), _told_of_exits(), uncollected():
             spec.loader.exec_module(module)
     except KfuzzError as error:
         _forget(name)
@@ -348,17 +343,14 @@ def _import_file(path: Path) -> ModuleType:
     except BaseException:  # Ctrl-C leaves half of a module too
         _forget(name)
         raise
-    finally:
-        _importing.pop()
     return module
 
 
 def _import_name(module: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    _importing.append(module)
     try:
-        with _told_of_exits(), uncollected():
+        with imported(module), _told_of_exits(), uncollected():
             return importlib.import_module(module)
     except KfuzzError:
         raise
@@ -372,8 +364,6 @@ def _import_name(module: str) -> ModuleType:
         raise _import_failure(error, module) from error
     except (Exception, SystemExit) as error:
         raise _import_failure(error, module) from error
-    finally:
-        _importing.pop()
 
 
 @contextmanager
@@ -411,7 +401,7 @@ def _import_failure(error: BaseException, where: str) -> BindingError:
         near = difflib.get_close_matches(error.name, dir(error.obj), n=1)
     way_out = "kfuzz imports a target as Python does; make it import cleanly"
     return BindingError(
-        f"importing it raises {type(error).__name__}: {error}",
+        f"importing it raises {class_name(error)}: {message_of(error)}",
         where=f"{where}{_line_in(error, where)}",
         fix=f"did you mean {near[0]!r}?" if near else way_out,
     )

@@ -245,6 +245,17 @@ def conv2d_beside_infinity() -> bool:
     return bool(functional.conv2d(x, weight, dilation=2)[..., 0].isnan().any())
 
 
+def conv3d_of_one_padded_element() -> bool:
+    found = False
+    for _ in range(3):
+        x = torch.randint(-3, 4, (1, 6, 1, 1, 1)).bfloat16()
+        weight = torch.randint(-2, 3, (2, 3, 3, 3, 3)).bfloat16()
+        y = functional.conv3d(x, weight, padding=2, groups=2)
+        wide = functional.conv3d(x.double(), weight.double(), padding=2, groups=2)
+        found |= not torch.equal(y.double(), wide)
+    return found
+
+
 def conv2d_ends_its_process() -> bool:
     script = (
         "import torch\n"
@@ -254,6 +265,15 @@ def conv2d_ends_its_process() -> bool:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True)
     return done.returncode == -signal.SIGSEGV
+
+
+def weight_norm_without_rows() -> bool:
+    script = (
+        "import torch\n"
+        "torch._weight_norm(torch.zeros(0, 3), torch.zeros(0)[:, None], 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    return done.returncode == -signal.SIGFPE
 
 
 def attention_without_keys() -> bool:
@@ -333,6 +353,7 @@ def gradient_of_strided_weights() -> bool:
 
 # By class, first kernel and processor.
 SHOWN: Final[dict[tuple[str, ...], Callable[[], bool]]] = {
+    ("K-LIV-01", "torch_weight_norm"): weight_norm_without_rows,
     ("C-EXC-01", "torch_gelu"): gelu_of_infinity,
     ("C-EXC-01", "torch_matmul", "AMX"): product_beside_infinity,
     ("C-EXC-01", "torch_matmul", "AVX-512 without BF16"): product_of_an_odd_k,
@@ -340,6 +361,8 @@ SHOWN: Final[dict[tuple[str, ...], Callable[[], bool]]] = {
     ("K-GRD-01", "torch_batch_norm.backward"): gradient_of_strided_weights,
     ("C-EXC-01", "torch_conv2d_bfloat16"): conv2d_beside_infinity,
     ("K-VAL-01", "torch_conv2d"): conv2d_of_channels_innermost,
+    ("K-VAL-01", "torch_conv3d_bfloat16"): conv3d_of_one_padded_element,
+    ("K-MEM-02", "torch_conv3d_bfloat16"): conv3d_of_one_padded_element,
     ("K-LIV-01", "torch_conv2d"): conv2d_ends_its_process,
     ("C-EXC-01", "torch_attention"): attention_without_a_number,
     ("K-MEM-02", "torch_attention"): attention_without_keys,
@@ -357,6 +380,7 @@ VECTOR: Final = {
 # and these on what the allocator hands out, and on how oneDNN divides the work.
 BY_CHANCE: Final = {
     ("K-MEM-02", "torch_attention"), ("C-EXC-01", "torch_matmul", "AMX"),
+    ("K-VAL-01", "torch_conv3d_bfloat16"), ("K-MEM-02", "torch_conv3d_bfloat16"),
     ("K-MEM-01", "torch_linear", "Intel AVX-512"),
 }  # fmt: skip
 ON_CPU: Final = [d for d in DEFECTS if d.device != "cuda"]

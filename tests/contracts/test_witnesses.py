@@ -1,6 +1,7 @@
 import importlib
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
-from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
+from kfuzz.core.shape_class import ShapeClass
 from kfuzz.core.value_families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -71,6 +73,10 @@ def selecting(values: object, axes: str, below: str) -> TensorSpec:
     raw = x.reshape(-1).view(torch.uint8).numpy().tobytes()
     names = tuple(axes.split())
     return TensorSpec(tuple(x.shape), names, "int64", values=raw, below=below)
+
+
+def within(values: object, axes: str, domain: str) -> TensorSpec:
+    return replace(pinned(values, axes), domain=domain)
 
 
 def one_hot(n: int, *at: tuple[int, float]) -> list[float]:
@@ -181,6 +187,53 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
     "relu_overwrites_input": {"x": pinned([-1.0], "d0")},
     "relu_wrong_dtype": {"x": pinned([0.0], "d0", "float16")},
     "relu_one_shape": {"x": pinned([1.0], "d0")},
+    "kl_div_mean_of_batch": {
+        "x": pinned([[0.0, -1.0]], "d0 d1"),
+        "target": pinned([[0.0, 1.0]], "d0 d1"),
+    },
+    "js_div_of_halves": {
+        "x": within([0.0], "d0", "(-inf, 0]"),
+        "target": within([-1.0], "d0", "(-inf, 0]"),
+    },
+    "bce_with_logits_naive": {
+        "x": pinned([128.0], "N"),
+        "target": pinned([0.0], "N"),
+    },
+    "gated_rms_norm_always_before": {
+        "x": pinned([[1.0]], "d0 N"),
+        "gate": pinned([[2.0]], "d0 N"),
+        "weight": pinned([1.0], "N"),
+    },
+    "adamw_eps_inside": {
+        "param": pinned([0.0], "d0"),
+        "grad": pinned([0.0], "d0"),
+        "exp_avg": pinned([1.0], "d0"),
+        "exp_avg_sq": within([1e-6], "d0", "[0.0, inf)"),
+    },
+    "sgd_without_nesterov": {
+        "param": pinned([0.0], "d0"),
+        "grad": pinned([1.0], "d0"),
+        "momentum_buffer": pinned([0.0], "d0"),
+    },
+    "dropout_unscaled": {"x": pinned([1.0], "d0")},
+    "dropout_of_blocks": {"x": pinned([1.0] * 64, "d0")},
+    "causal_conv1d_short_state": {
+        "x": pinned([[[0.0]]], "B D L"),
+        "weight": pinned([[0.0, 0.0, 0.0]], "D W"),
+        "bias": pinned([0.0], "D"),
+        "initial_state": pinned([[[0.0, 1.0]]], "B D E"),
+    },
+}
+
+# Of these the scalars that are not the usual ones.
+SCALARS: dict[str, dict[str, Scalar]] = {
+    "kl_div_mean_of_batch": {"reduction": "batchmean"},
+    "js_div_of_halves": {"beta": 0.1},
+    "gated_rms_norm_always_before": {"norm_before_gate": False},
+    "adamw_eps_inside": {"eps": 1e-3},
+    "sgd_without_nesterov": {"nesterov": True},
+    "dropout_unscaled": {"p": 0.5},
+    "dropout_of_blocks": {"p": 0.5},
 }
 
 
@@ -192,6 +245,7 @@ def judged(witness: Witness, case: Case, depth: Depth = Depth.FULL) -> CaseRepor
 def minimal_case(witness: Witness) -> Case:
     operator = witness.load().operator
     scalars = {name: p.default for name, p in operator.scalars.items()}
+    scalars |= SCALARS.get(witness.kernel, {})
     return Case(MINIMAL[witness.kernel], scalars)
 
 
@@ -275,19 +329,27 @@ def dimensions(operator: Operator) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-# Sizes that hang together, or scalars that their implementation does not take.
-AS_DRAWN = frozenset(
-    {
-        "torch_conv2d", "torch_conv2d_bfloat16", "torch_rope", "torch_scatter_add",
-        "torch_index_add", "torch_cross_entropy_sum", "torch_cross_entropy_none",
-    }
-)  # fmt: skip
+# Scalars that their implementation does not take.
+OF_ONE_FORM = frozenset({"torch_cross_entropy_sum", "torch_cross_entropy_none"})
+
+
+# Those that `SELECTIONS` below speak of.
+SELECTED = frozenset({"embedding", "gather", "index_select", "cross_entropy"})
+
+
+def hangs_together(operator: Operator) -> bool:
+    """Whether the tables below do not say what its cases may be."""
+    shapes = operator.shape_class and ShapeClass.parse(operator.shape_class).computed
+    several = bool(operator.indices) and operator.name not in SELECTED
+    bounded = any(p.domain for p in operator.tensors.values())
+    return bool(shapes) or several or bounded
 
 
 def sweep(witness: Witness) -> list[Case]:
     """Each shape with some of the families, dtypes and dims in turn."""
-    if witness.kernel in AS_DRAWN:
-        return drawn(witness.load(), 25, "interpret")
+    kernel = witness.load()
+    if witness.kernel in OF_ONE_FORM or hangs_together(kernel.operator):
+        return drawn(kernel, 25, "interpret")
     operator = witness.load().operator
     admitted = witness.load().declaration.dtypes
     allowed = allowed_families(witness.load().declaration)

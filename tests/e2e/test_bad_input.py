@@ -94,7 +94,7 @@ def test_a_gpu_that_is_not_there(project: Project) -> None:
 def test_a_name_twice_in_two_files(project: Project) -> None:
     project.write("one.py", HEADER + RIGHT)
     project.write("two.py", HEADER + RIGHT)
-    done = project.kfuzz("run", ".")
+    done = project.kfuzz("run", ".", "--max-cases", "20")
     assert done.returncode == 0
     assert {"one.py::right", "two.py::right"} <= set(done.stdout.split())
 

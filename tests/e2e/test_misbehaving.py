@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.project import HEADER, RIGHT, Project
+from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 
 # Each misbehaves at some sizes, never at a power of two.
 KERNELS = """
@@ -65,6 +65,43 @@ def hungry(x):
 def hungry_in_python(x):
     while x.numel() % 7 == 3:
         kept.append(bytearray(1 << 24))
+    return torch.relu(x)
+"""
+
+
+HOSTILE = """
+import os, signal, time
+
+def drastic(x):
+    return x.numel() > 4
+
+@kernel(ops.relu)
+def closes(x):
+    if drastic(x):
+        os.closerange(3, 1000)
+    return torch.relu(x)
+
+@kernel(ops.relu)
+def closes_and_waits(x):
+    if drastic(x):
+        os.closerange(3, 1000)
+        time.sleep(3600)
+    return torch.relu(x)
+
+@kernel(ops.relu)
+def kills_its_parent(x):
+    if drastic(x):
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(3600)
+    return torch.relu(x)
+"""
+HOARDS = """
+kept = []
+
+@kernel(ops.relu)
+def hoards(x):
+    while x.numel():
+        kept.append(torch.zeros(1 << 22))
     return torch.relu(x)
 """
 
@@ -152,6 +189,37 @@ def test_the_time_of_a_run_is_kept_whatever_its_kernels_do(project: Project) -> 
     assert not document["interrupted"]
     assert len(document["kernels"]) == 7
     assert project.wait_until_alone() == []
+
+
+@pytest.mark.slow
+def test_kernels_that_turn_against_kfuzz_cost_no_other_its_search(
+    project: Project,
+) -> None:
+    project.write("hostile.py", HEADER + HOSTILE + RIGHT + WRONG)
+    run = project.run("hostile.py", cases=20)
+    assert run.code == 1
+    for name in ("closes", "closes_and_waits"):
+        [finding] = run.findings(name)
+        assert (finding["contract"], finding["state"]) == ("K-LIV-01", "confirmed")
+        assert "closes file descriptors that are not its own" in finding["message"]
+    assert run.findings("kills_its_parent") == []
+    assert run.kernel("kills_its_parent")["contracts"]["K-VAL-01"]["verdict"] == "error"
+    assert "its calls end the process that its children are forked from" in run.err
+    assert run.findings("wrong")
+    assert run.findings("right") == []
+    assert run.kernel("right")["cases"] == 20
+    assert run.kernel("right")["contracts"]["K-VAL-01"]["verdict"] == "conforms"
+    assert project.wait_until_alone() == []
+
+
+def test_a_kernel_that_always_takes_all_memory_is_soon_given_up(
+    project: Project,
+) -> None:
+    project.write("hoards.py", HEADER + HOARDS)
+    run = project.run("hoards.py", environment={"KFUZZ_CHILD_MEMORY": "256"})
+    assert run.code == 3
+    assert run.kernel("hoards")["cases"] < 10
+    assert "memory runs out in most cases" in run.err
 
 
 @pytest.mark.slow

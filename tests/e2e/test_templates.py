@@ -142,6 +142,7 @@ def test_each_of_two_files_is_imported_by_kfuzz_and_by_one_template(
     assert imports(project) <= 8
 
 
+@pytest.mark.slow
 def test_threads_that_see_to_forks_leave_a_file_forkable(project: Project) -> None:
     project.write("kernels.py", COUNTED + SEES_TO_FORKS + TWO_WRONG)
     run = project.run("kernels.py")

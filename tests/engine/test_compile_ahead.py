@@ -214,6 +214,7 @@ def softmax(x, dim=-1):
 """
 
 
+@pytest.mark.slow
 def test_children_of_a_kernel_compile_what_another_one_then_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

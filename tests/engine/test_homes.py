@@ -114,6 +114,35 @@ def test_a_kernel_of_another_operator_decides_nothing(project: Path) -> None:
         next(shrink(stored, config, stop=threading.Event()))
 
 
+def test_a_finding_has_no_module_imported_that_nobody_trusts(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Installed modules run code as they are imported, whoever names them."""
+    site = tmp_path_factory.mktemp("elsewhere")
+    (site / "installed.py").write_text("raise SystemExit('imported')\n")
+    (project / "own.py").write_text("raise ValueError('imported')\n")
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(site)
+
+    def replay_of(module: str, *trusted: str) -> ReplayResult:
+        found = wrong(Target("", "right", module))
+        config = ReplayConfig(
+            root=project, corpus=project / "corpus", isolate="none", trusted=trusted
+        )
+        stop = threading.Event()
+        return next(replay([Stored(found, project)], config, stop=stop))
+
+    for module in ("installed", "aten::installed", "antigravity"):
+        result = replay_of(module)
+        assert result.outcome is ReplayOutcome.ERROR
+        assert "lies outside the project" in result.message
+        assert "--trust" in result.message
+    assert "importing it raises" in replay_of("installed", "installed").message
+    assert "importing it raises" in replay_of("own").message
+
+
 @pytest.mark.slow
 def test_a_kernel_outside_the_project_is_replayed_by_what_is_printed(
     nested: Path, capsys: pytest.CaptureFixture[str]

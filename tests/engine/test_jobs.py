@@ -191,7 +191,7 @@ def wait_until(holds: Callable[[], bool]) -> bool:
 
 def kernel(name: str, device: str = "cpu", **changes: object) -> KernelSearch:
     loaded = LoadedKernel(None, Target("a.py", name), Source())  # type: ignore[arg-type]
-    runner = SimpleNamespace(place=SimpleNamespace(device=device))
+    runner = SimpleNamespace(place=SimpleNamespace(label=device))
     record = Record(frozenset(), ("float32",))
     made = KernelSearch(loaded, runner, None, record)  # type: ignore[arg-type]
     for field, value in changes.items():

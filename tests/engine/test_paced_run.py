@@ -72,6 +72,7 @@ def searched(tmp_path: Path, source: str, budget: Budget) -> tuple[str, KernelFi
     return told, kernel
 
 
+@pytest.mark.slow
 def test_a_compilation_that_takes_a_minute_does_not_hold_up_the_search(
     tmp_path: Path,
 ) -> None:

@@ -222,6 +222,7 @@ def test_with_children_that_compile_ahead_the_search_hardly_compiles() -> None:
     assert len(dear) <= 1
 
 
+@pytest.mark.slow
 def test_what_is_too_dear_runs_once_it_was_compiled_beside_the_search() -> None:
     search = Search(one_block)
     compilers: Any = Compilers(search, 8)

@@ -179,6 +179,7 @@ def test_those_who_wait_share_the_time_that_is_left() -> None:
     assert made.made.more(1) == MORE_SECONDS
 
 
+@pytest.mark.slow
 def test_what_had_to_stop_is_taken_to_the_same_minimum_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

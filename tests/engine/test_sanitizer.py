@@ -227,6 +227,7 @@ log.write_text({MEMCHECK!r})
     assert result["raised"] is None
 
 
+@pytest.mark.slow
 def test_a_clean_run_and_a_tool_that_fails(
     finding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -18,7 +18,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Kind, Verdict
-from kfuzz.evaluation.collective import caller, refused, told
+from kfuzz.evaluation.collective import caller, probe, refused, told
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.collectives import difference, run_ranks
@@ -35,7 +35,7 @@ def python(text: str) -> Callable[[int, Path], Sequence[str]]:
 def test_both_ranks_are_heard() -> None:
     beats: list[None] = []
     text = "import sys; print('rank', sys.argv[1])"
-    made = run_ranks(python(text), step=lambda: beats.append(None))
+    made = run_ranks(python(text), step=lambda: beats.append(None), beside={})
     assert [m.strip() for m in made] == ["rank 0", "rank 1"]
 
 
@@ -50,7 +50,7 @@ def test_no_rank_outlives_the_call(failing: str, tmp_path: Path) -> None:
         f"if sys.argv[1] == '0': {failing}\n"
         "time.sleep(600)\n"
     )  # fmt: skip
-    assert run_ranks(python(text), step=lambda: None, limit=3.0) == []
+    assert run_ranks(python(text), step=lambda: None, beside={}, limit=3.0) == []
     pids = [int(p) for f in tmp_path.iterdir() for p in f.read_text().split()]
     assert pids
     deadline = time.monotonic() + 10
@@ -67,15 +67,11 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_one_gpu_has_no_collective(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "GPUs only" in collectives.unavailable("cpu")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert "one GPU" in collectives.unavailable("cuda:0")
-
-
-def test_the_other_device_is_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert collectives.devices_of(torch.device("cuda:3")) == ["cuda:3", "cuda:0"]
+def test_one_gpu_has_no_collective() -> None:
+    opened = {"device": "cpu", "beside": {}}
+    assert "GPUs only" in probe(opened, CASE, lambda: None).reason
+    opened = {"device": "cuda:0", "beside": {"CUDA_VISIBLE_DEVICES": "GPU-a"}}
+    assert "one GPU" in probe(opened, CASE, lambda: None).reason
 
 
 def test_what_both_say_together() -> None:

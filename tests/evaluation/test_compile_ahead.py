@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.helpers.compiled_apart import SHAPES
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +25,7 @@ def apart(mode: str, cache: Path) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_judging_process_compiles_nothing_any_more(tmp_path: Path) -> None:
     ahead = apart("ahead", tmp_path)
     assert ahead == {"compiled": len(SHAPES), "launched": 0}

@@ -1,4 +1,6 @@
-"""What GPU tests leave for people to read: a table of what was falsified, and when."""
+"""A share of the processors for each worker, and a table of what was falsified."""
+
+import os
 
 import pytest
 
@@ -13,6 +15,19 @@ HEADER = (
     "minimal s",
     "minimum",
 )
+
+# What a worker's runs may use: they compile ahead on every processor that they see, and
+# eight workers that all do so leave none to search on.
+SHARE = 4
+
+
+def pytest_configure() -> None:
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and hasattr(os, "sched_setaffinity"):
+        free = sorted(os.sched_getaffinity(0))
+        first = 2 * int(worker.removeprefix("gw"))
+        share = {free[(first + i) % len(free)] for i in range(SHARE)}
+        os.sched_setaffinity(0, share)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -101,7 +101,7 @@ def relu(x: Tensor) -> Tensor:
 
 @relu.register_fake
 def _(x: Tensor) -> Tensor:
-    return torch.empty_like(x)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @torch.library.custom_op("kfuzz_test_gpu::relu_into", mutates_args=("y",))

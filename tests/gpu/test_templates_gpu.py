@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Project:
 
 def test_what_asks_for_facts_can_be_forked(project: Project) -> None:
     project.write("kernels.py", COUNTED + ASKING + TWO_WRONG)
-    run = project.run("kernels.py", "--device", "cuda")
+    run = project.run("kernels.py", "--device", "cuda:0")
     assert run.code == 1, run.err
     assert run.kernel("wrong")["findings"]
     assert "by itself" not in run.err
@@ -40,7 +40,7 @@ def test_what_asks_for_facts_can_be_forked(project: Project) -> None:
 
 def test_what_makes_a_context_is_imported_by_each_child(project: Project) -> None:
     project.write("kernels.py", HEADER + CONTEXT + TWO_WRONG)
-    run = project.run("kernels.py", "--device", "cuda")
+    run = project.run("kernels.py", "--device", "cuda:0")
     assert run.code == 1, run.err
     assert run.kernel("wrong")["findings"]
     assert "it uses the device" in run.err

@@ -121,10 +121,11 @@ def accesses() -> st.SearchStrategy[Access]:
 
 def findings() -> st.SearchStrategy[Finding]:
     numbers = st.none() | st.floats(allow_nan=False)
+    ratios = st.none() | st.floats(min_value=0)
     failures = st.builds(
         Failure, NAMES, st.sampled_from(Kind), TEXT, NAMES, TEXT,
         st.none() | st.tuples(st.integers(0, 9)),
-        numbers, numbers, numbers, numbers, numbers, st.integers(0, 99), TEXT,
+        numbers, numbers, numbers, numbers, ratios, st.integers(0, 99), TEXT,
         st.lists(accesses(), max_size=2).map(tuple),
     )  # fmt: skip
     declarations = st.builds(

@@ -91,11 +91,20 @@ def test_the_end_of_a_program_waits_for_the_check_under_way() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"settings": "ring_bytes=128"}, "found no buffer for their data"),
-        ({"reference": "lambda x: 1 / 0"}, "met an error"),
-        ({"rate": 0, "signatures": False}, "was chosen to be looked at"),
+        pytest.param(
+            {"settings": "ring_bytes=128"},
+            "found no buffer for their data",
+            marks=pytest.mark.slow,
+            id="no room",
+        ),
+        pytest.param({"reference": "lambda x: 1 / 0"}, "met an error", id="an error"),
+        pytest.param(
+            {"rate": 0, "signatures": False},
+            "was chosen to be looked at",
+            marks=pytest.mark.slow,
+            id="not chosen",
+        ),
     ],
-    ids=["no room", "a reference that raises", "not chosen"],
 )
 def test_a_function_of_which_nothing_was_judged_is_reported_at_the_end(
     given: dict[str, Any], why: str

@@ -103,6 +103,7 @@ def test_serial_tree_and_split_sums_are_told_apart(tmp_path: Path) -> None:
     assert len(circles) == 3 * 15, "one for each addition"
 
 
+@pytest.mark.slow
 def test_a_narrow_accumulator_is_a_finding_that_is_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,7 +72,7 @@ def report_torch(findings: Iterable[Finding]) -> None:
 
 # Torch's declarations are those of its CPU implementations, which are many.
 SEARCHES = {
-    "torch": (TORCH, "cpu", CASES // 2),
+    "torch": (TORCH, "cpu", max(CASES // 5, 5)),
     "others": (OTHERS, "auto", CASES),
     "many": (twins(*MANY), "auto", max(CASES // 8, 10)),
     **{m: (twins(m), "auto", CASES) for m in MODULES if m not in MANY},

@@ -2,8 +2,8 @@
 would call minimal; the witness states both.
 
 KFUZZ_WITNESSES=all pytest tests/quality/test_witnesses_falsified.py hunts all of them;
-the default is one of each contract class. `kfuzz calibrate` falsifies all and
-reduces none.
+the default is one of each contract class, every second of them on each push. `kfuzz
+calibrate` falsifies all and reduces none.
 """
 
 import os
@@ -34,8 +34,8 @@ LONG = {
     "matmul_within_half_range", "amax_last_chunk_wins", "linear_relu_saturates",
 }  # fmt: skip
 HUNTED = [
-    usual(name, is_usual=name not in LONG)
-    for name in (VIOLATING if EVERY else sorted(FIRST.values()))
+    usual(name, is_usual=name not in LONG and (EVERY or i % 2 == 0))
+    for i, name in enumerate(VIOLATING if EVERY else sorted(FIRST.values()))
 ]
 
 

@@ -172,7 +172,7 @@ def test_every_report_says_that_nothing_was_compared() -> None:
 
 def test_what_an_error_cut_off_is_an_error_and_what_was_found_by_then_is_told() -> None:
     made = results(gathered(cut_off()))
-    assert made["C-PRC-01"] == ("skipped", "new: off by 3")
+    assert made["C-PRC-01"] == ("error", "not confirmed: off by 3")
     assert made["run"] == ("error", "internal error: OSError: no")
     assert made["kfuzz"][0] == "error"
 

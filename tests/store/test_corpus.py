@@ -65,6 +65,16 @@ def test_any_finding_comes_back_equal(tmp_path_factory: Any, value: Finding) -> 
     assert corpus.check() == []
 
 
+def test_a_message_that_no_encoding_has_is_kept(tmp_path: Path) -> None:
+    value = finding()
+    failure = replace(value.failure, message="half \udc80 of a pair")
+    value = replace(value, failure=failure)
+    corpus = Corpus(tmp_path)
+    path = corpus.save(value)
+    (path / FINDING).read_text(encoding="utf-8")
+    assert corpus.find(value.id) == Stored(value, path)
+
+
 def test_files_say_what_people_and_tools_look_for(tmp_path: Path) -> None:
     path = Corpus(tmp_path).save(finding())
     document = json.loads((path / FINDING).read_text())

@@ -8,10 +8,11 @@ from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
-def reference(x: Any, residual: Any, weight: Any, *, eps: float) -> Any:
+def reference(x: Any, residual: Any, weight: Any = None, *, eps: float) -> Any:
     """(h / sqrt(mean(h^2) + eps) * weight, h) with h = x + residual."""
     h = x + residual
-    return h / ((h * h).mean(-1, keepdim=True) + eps).sqrt() * weight, h
+    y = h / ((h * h).mean(-1, keepdim=True) + eps).sqrt()
+    return y if weight is None else y * weight, h
 
 
 def accept(problem: "nm.Problem") -> "nm.Accepted":

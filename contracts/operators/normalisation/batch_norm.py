@@ -8,11 +8,13 @@ from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
 def reference(
-    x: Any, mean: Any, var: Any, weight: Any, bias: Any, *, eps: float
+    x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel."""
     centred = x - mean[:, None]
-    return centred / (var + eps).sqrt()[:, None] * weight[:, None] + bias[:, None]
+    y = centred / (var + eps).sqrt()[:, None]
+    y = y if weight is None else y * weight[:, None]
+    return y if bias is None else y + bias[:, None]
 
 
 def accept(problem: "nm.Problem") -> "nm.Acceptance":

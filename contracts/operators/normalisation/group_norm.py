@@ -7,13 +7,16 @@ from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
-def reference(x: Any, weight: Any, bias: Any, *, num_groups: int, eps: float) -> Any:
+def reference(
+    x: Any, weight: Any = None, bias: Any = None, *, num_groups: int, eps: float
+) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias over the channels of a group."""
     groups = x.reshape(x.shape[0], num_groups, -1) if x.numel() else x
     centred = groups - groups.mean(-1, keepdim=True)
     variance = (centred * centred).mean(-1, keepdim=True)
     y = (centred / (variance + eps).sqrt()).reshape(x.shape)
-    return y * weight[:, None] + bias[:, None]
+    y = y if weight is None else y * weight[:, None]
+    return y if bias is None else y + bias[:, None]
 
 
 def accept(problem: "nm.Problem") -> "nm.Acceptance":

@@ -7,12 +7,14 @@ from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure, Tolerance
 
 
-def reference(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
+def reference(x: Any, weight: Any = None, bias: Any = None, *, eps: float) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension."""
     mean = x.mean(-1, keepdim=True)
     centred = x - mean
     variance = (centred * centred).mean(-1, keepdim=True)
-    return centred / (variance + eps).sqrt() * weight + bias
+    y = centred / (variance + eps).sqrt()
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
 def accept(problem: "nm.Problem") -> "nm.Acceptance":

@@ -9,9 +9,10 @@ from kfuzz.contracts.operator import Operator, Structure, Tolerance
 CAST_FIRST: Final = "cast_before_weight"
 
 
-def reference(x: Any, weight: Any, *, eps: float) -> Any:
+def reference(x: Any, weight: Any = None, *, eps: float) -> Any:
     """Rows divided by sqrt(mean(x^2) + eps), times weight, over the last dimension."""
-    return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt() * weight
+    y = x / ((x * x).mean(-1, keepdim=True) + eps).sqrt()
+    return y if weight is None else y * weight
 
 
 def accept(problem: "nm.Problem") -> "nm.Acceptance":

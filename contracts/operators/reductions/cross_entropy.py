@@ -50,6 +50,19 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     The form (max + log S) - x rounds the sum in brackets besides, 2u |max + log S|,
     and where it is smoothed the mean of x is one: (gamma(C) + 4u) mean|x|.
     """
+    return accept_given(problem)
+
+
+def accept_given(
+    problem: "nm.Problem", doubt: Any = None, overflows: Any = None
+) -> "nm.Acceptance":
+    """Return the same where the logits are results themselves.
+
+    Args:
+        problem: with exact logits.
+        doubt: the error e_j of each; that of log p_i grows by e_i + max_j e_j.
+        overflows: bool, a kernel may hold an infinity or NaN in its place.
+    """
     import torch
 
     x, s = problem.tensors["logits"], problem.number("label_smoothing")
@@ -67,6 +80,10 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     broken = ~(x.amax(-1) < float("inf")) | (x == float("-inf")).all(-1)
     safe = torch.where(broken.unsqueeze(-1), 0.0, x)
     log_p, error, crowded = _log_softmax(problem, safe)
+    if doubt is not None:
+        error = error + doubt + doubt.amax(-1, keepdim=True)
+    if overflows is not None:
+        crowded = crowded | overflows.any(-1)
     masked = log_p == float("-inf")
     size = torch.where(masked, 0.0, log_p).abs()
     loss, e = size.gather(-1, at).squeeze(-1), error.gather(-1, at).squeeze(-1)
@@ -87,6 +104,9 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     e = e + STEPS * unit * loss
 
     finite = kept & ~broken & ~far
+    if overflows is not None:
+        # Another logit that a kernel holds as +Inf makes NaN of an infinite loss.
+        unclear = unclear | (far & overflows.any(-1))
     is_nan, is_inf, either = kept & broken, kept & ~broken & far, kept & unclear
     total, total_e = torch.where(finite, loss, 0.0), torch.where(finite, e, 0.0)
     peak = torch.where(finite, largest, 0.0)
@@ -107,7 +127,8 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
         total, total_e, peak = total.sum(-1), total_e.sum(-1), peak.sum(-1)
         total_e = total_e + coefficient * (total + total_e)
         is_nan, is_inf = is_nan.any(-1), is_inf.any(-1)
-        either, ambiguous = either.any(-1), ambiguous.any(-1)
+        ambiguous = ambiguous.any(-1)
+        either = either.any(-1) | (ambiguous if overflows is not None else False)
         contested = contested.any(-1)
         if reduction == "mean":
             total, total_e = total / count, total_e / count

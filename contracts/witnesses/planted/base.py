@@ -118,8 +118,9 @@ def odd(x: Tensor) -> bool:
 
 
 def main(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the first floating argument of more than 8 bits."""
-    return next(x for x in tensors if x.is_floating_point() and x.element_size() > 1)
+    """Return the first floating argument of more than 8 bits, else of integers."""
+    floats = [x for x in tensors if x.is_floating_point() and x.element_size() > 1]
+    return next(x for x in (*floats, *tensors) if not x.is_floating_point() or floats)
 
 
 def editable(outputs: Sequence[Tensor]) -> int | None:

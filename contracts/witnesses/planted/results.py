@@ -82,6 +82,8 @@ def _added(base: Base) -> Base:
 def _cleaned(base: Base) -> Base | str:
     if base.operator.name == "argmax":
         return "its result is an index, which is never NaN or infinite"
+    if base.operator.name in ("top_k_filter", "top_p_filter", "topk_routing"):
+        return "NaN leaves its row undecided, and -Inf is what filters are asked for"
     if base.claims.get("nonfinite") == "undefined":
         base = base.by_reference()  # torch's own has a defect there
 
@@ -98,11 +100,16 @@ def _wrapped(base: Base) -> Base | str:
     operator = base.operator
     if not operator.indices:
         return "no index parameter"
+    strays = any(p.strays for p in operator.indices.values())
+    if not strays or operator.defaults.out_of_bounds == "undefined":
+        return "no index is out of bounds, or nothing is promised of one"
     if base.claims.get("out_of_bounds") == "undefined":
         base = base.by_reference()  # torch's own has a defect there
 
     def wrap(*tensors: Tensor, **scalars: Any) -> Any:
         sizes, given = sizes_of(operator, tensors), list(tensors)
+        known = {n: p.default for n, p in operator.scalars.items()} | scalars
+        sizes = {n: v for n, v in known.items() if type(v) is int} | sizes
         for i, parameter in enumerate(operator.tensors.values()):
             if isinstance(parameter, IndexParameter) and sizes[parameter.below]:
                 index = given[i] % sizes[parameter.below]

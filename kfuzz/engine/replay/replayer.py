@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from kfuzz.core.budget import Depth
-from kfuzz.core.errors import BindingError, KfuzzError
-from kfuzz.core.finding import Finding
+from kfuzz.core.errors import BindingError, KfuzzError, UsageError
+from kfuzz.core.finding import ATEN, Finding
 from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.confirm.lifecycle import is_by_chance
@@ -17,9 +17,11 @@ from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.faults import is_beside_page
 from kfuzz.engine.workers.jobs import Halt, Stopped, in_order
 from kfuzz.engine.workers.runner import Runner, runner_of
+from kfuzz.engine.workers.templates import home_of
 from kfuzz.execution.device.backends import resolve
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import REGRESSED, covering, enter, under
+from kfuzz.targets.homes import is_of_project
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve_one
 
 
@@ -104,8 +106,10 @@ class _Replays:
         try:
             with self._starting:
                 known = covering(self._marks_of(finding.signature.kernel), finding)
-                loaded = self._kernel_of(finding)
                 backend = backend_for(finding, self._config, self._backends)
+                loaded = self._kernel_of(finding, backend)
+        except Stopped:
+            return None
         except KfuzzError as error:
             outcome = ReplayOutcome.ERROR
             return ReplayResult(finding, entry.path, outcome, 0, 0, str(error))
@@ -122,9 +126,13 @@ class _Replays:
             made = self._regressed(entry, made)
         return replace(made, by_chance=is_by_chance(finding.signature))
 
-    def _kernel_of(self, finding: Finding) -> LoadedKernel:
+    def _kernel_of(self, finding: Finding, backend: Backend) -> LoadedKernel:
         loaded = self._loaded.get(finding.signature.kernel)
         if loaded is None:
+            if not finding.target.reference:
+                # What a file does as it is imported is not to end the other replays.
+                home = home_of(source_of(finding, self._config), self._config.root)
+                backend.require_import(home, self._stop.is_set)
             return locate(finding, self._config)
         require_operator(finding, loaded)
         return loaded
@@ -164,22 +172,49 @@ def locate(finding: Finding, config: ReplayConfig) -> LoadedKernel:
         if config.opener is None:
             raise KfuzzError("the finding is a candidate's, and nothing here opens one")
         return config.opener(finding, config)
-    if config.target:
-        source = resolve_one(config.target, target.name)
-    elif target.module:
-        source = Source(module=target.module, only=(target.name,))
-    elif target.file:
-        source = resolve_one(target.file, target.name, base=config.root)
-    else:
-        raise KfuzzError(
-            "the finding's kernel has no importable home, or one outside the project",
-            fix="name it: --target path.py::name",
-        )
-    loaded = load(source, root=config.root)[0]
+    loaded = load(source_of(finding, config), root=config.root)[0]
     require_operator(finding, loaded)
     if loaded.kernel.name == target.name:  # it may bear another in its findings
         loaded = replace(loaded, alias=finding.signature.kernel)
     return loaded
+
+
+def source_of(finding: Finding, config: ReplayConfig) -> Source:
+    """Return what is imported for the kernel that a finding speaks of.
+
+    Raises:
+        KfuzzError: if it names nothing that can be.
+    """
+    target = finding.target
+    if config.target:
+        return resolve_one(config.target, target.name)
+    if target.module:
+        _require_trusted(target.module, config)
+        return Source(module=target.module, only=(target.name,))
+    if target.file:
+        return resolve_one(target.file, target.name, base=config.root)
+    raise KfuzzError(
+        "the finding's kernel has no importable home, or one outside the project",
+        fix="name it: --target path.py::name",
+    )
+
+
+def _require_trusted(module: str, config: ReplayConfig) -> None:
+    """Check that a module may be imported because a finding names it.
+
+    Raises:
+        UsageError: if it is neither the project's nor trusted.
+    """
+    name = f"{module.removeprefix(ATEN)}."
+    trusted = config.trusted
+    if trusted is None or any(name.startswith(f"{each}.") for each in trusted):
+        return
+    if not is_of_project(module, config.root):
+        raise UsageError(
+            f"the finding names the module {module!r:.80}, which lies outside the "
+            "project: importing it runs its code",
+            fix="if you trust it, give --trust, or name it in targets of [tool.kfuzz]",
+        )
 
 
 def require_operator(finding: Finding, loaded: LoadedKernel) -> None:
@@ -221,8 +256,9 @@ def runner_for(
     Its children print nothing: a crash would print its stack each time.
     """
     return runner_of(
-        loaded, backend, root=config.root, expired=stop.is_set, quiet=lambda: True
-    )
+        loaded, backend, root=config.root, expired=stop.is_set, quiet=lambda: True,
+        device=backend.turn(),
+    )  # fmt: skip
 
 
 def backend_for(

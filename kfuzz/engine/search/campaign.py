@@ -74,6 +74,7 @@ from kfuzz.engine.search.scheduler import Scheduler
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
+from kfuzz.engine.workers.canaries import keep_sound
 from kfuzz.engine.workers.compile_ahead import MOST, Slots, idle_processors
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import runner_of
@@ -143,6 +144,8 @@ def run_kernels(
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     try:
         require_device(config.scale, backend.on)
+        for why in keep_sound(backend):
+            yield Notice("", why)
         yield from Campaign(config, stop, backend, loaded, classes, guide).events()
     finally:
         backend.close()
@@ -187,7 +190,7 @@ class Campaign:
         self.no_collective: str | None = None
         collective = backend.on.has.collectives and backend.isolated
         if collective and "C-ORD-03" in classes:
-            self.no_collective = collectives.unavailable(backend.device)
+            self.no_collective = collectives.unavailable(len(backend.devices))
         self.jobs = jobs_of(config, backend, len(loaded))
         limit = config.budget.max_time
         started = began if config.started is None else config.started
@@ -261,7 +264,7 @@ class Campaign:
         return timed and not counted and self.config.scale is Scale.USUAL
 
     def _fork(self, kernel: KernelSearch) -> Child:
-        return self.backend.fork(lambda: kernel.quiet)
+        return self.backend.fork(lambda: kernel.quiet, device=kernel.device)
 
     def events(self) -> Iterator[Event]:
         """Search, and yield what happens, ending with one `RunFinished`."""
@@ -309,6 +312,10 @@ class Campaign:
             finished.append(made)
             if not kernel.loaded.target.reference:  # judged by a rule of its own
                 yield from watched(kernel, self.config.scale)
+        if self.no_collective == "" and not any(k.collected for k in self.kernels):
+            needed = collectives.USUAL_SECONDS / SHARE
+            text = f"no kernel ran beside a collective: each needs {needed:.0f} s"
+            yield Notice("", f"C-ORD-03: {text}")
         yield from self.calibrations.warn(self.kernels, finished)
         yield RunFinished(
             self.clock.elapsed_s,
@@ -467,6 +474,11 @@ class Campaign:
             if len(self.kernels) > LIVE_CHILDREN:
                 self._close(kernel)
 
+    @staticmethod
+    def _affords_collective(kernel: KernelSearch) -> bool:
+        """Whether a collective takes no more of a kernel's time than any case may."""
+        return kernel.pace is None or kernel.pace.limit >= collectives.USUAL_SECONDS
+
     def _open_first(self) -> None:
         """Have the time of the run begin before its first time slice."""
         with suppress(KfuzzError, Stopped):  # its time slice says so
@@ -517,7 +529,7 @@ class Campaign:
                 strategy = self.strategy(kernel, useless, tall=False)
             assert strategy is not None
             self._prefilter(kernel, strategy, this_round)
-        if self.no_collective == "":
+        if self.no_collective == "" and self._affords_collective(kernel):
             with self._collective:
                 this_round.judge_beside_collective()
         kernel.rounds += 1

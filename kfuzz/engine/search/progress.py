@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.errors import KfuzzError, class_name, message_of, trace_text
 from kfuzz.core.event import KernelFinished, Notice, Progress
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.targets.load import LoadedKernel
@@ -95,7 +95,7 @@ def trace_of(error: Exception) -> str:
     """
     if isinstance(error, KfuzzError):
         return ""
-    return "".join(traceback.format_exception(error))
+    return trace_text(error)
 
 
 def line_of(error: Exception) -> str:
@@ -104,4 +104,4 @@ def line_of(error: Exception) -> str:
         return str(error)
     trace = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(trace[-1].filename).name}:{trace[-1].lineno}" if trace else ""
-    return f"an error of kfuzz's own{place}: {type(error).__name__}: {error}"
+    return f"an error of kfuzz's own{place}: {class_name(error)}: {message_of(error)}"

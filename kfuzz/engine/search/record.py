@@ -21,11 +21,15 @@ from kfuzz.core.verdict import (
 )
 from kfuzz.engine.search.refusals import Refusals
 from kfuzz.engine.search.strata import structure_of
+from kfuzz.engine.workers.faults import lost_memory
 
 # The classes of which a case that decides them has values compared.
 _COMPARING: Final = frozenset(c.id for c in ATTRIBUTION if c.compares)
 DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
 """Classes that further probes may tell apart."""
+# Cases in which memory ran out, after which that is what the kernel does: it takes
+# seconds each time.
+_OUT_OF_MEMORY: Final = 3
 _DECISIVE: Final = frozenset({Verdict.CONFORMS, Verdict.VIOLATES})
 
 
@@ -72,6 +76,7 @@ class Record:
     _judged: set[str] = field(default_factory=set)
     _unsupported: set[str] = field(default_factory=set)
     _lacks_gpu: bool = False
+    _memory: int = 0
     _on_elements: bool = False
     _decided: int = 0
     _structures: Counter[int] = field(default_factory=Counter)
@@ -97,12 +102,18 @@ class Record:
         """
         return self._lacks_gpu and not self._on_elements
 
+    @property
+    def hoards(self) -> bool:
+        """Whether memory runs out so often that more cases would only take time."""
+        return self._memory >= _OUT_OF_MEMORY and 3 * self._memory >= self.cases
+
     def take(self, case: Case, report: CaseReport) -> None:
         """Count what one case teaches."""
         self.cases += 1
         dtype = case.data.dtype
         if report.error is not None:
             self.errors += 1
+            self._memory += lost_memory(report)
             self.notice(f"could not be judged: {report.error}")
         if report.unsupported is not None:
             self._unsupported.add(dtype)

@@ -12,7 +12,7 @@ from typing import Final
 
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst, Screened
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
@@ -33,6 +33,7 @@ from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.served import CompilesLong
 from kfuzz.execution.calls.branches import source_of
+from kfuzz.execution.processes.limits import VARIABLE as MEMORY
 from kfuzz.targets.load import LoadedKernel
 
 UNFENCED: Final = "loads outside arguments go unseen"
@@ -135,8 +136,8 @@ class KernelSearch:
 
     @property
     def device(self) -> str:
-        """The device that it runs on, as torch calls it."""
-        return self.runner.place.device
+        """The device that it runs on, as the campaign calls it."""
+        return self.runner.place.label
 
     @property
     def name(self) -> str:
@@ -333,6 +334,11 @@ class Round:
         if known and is_fault(report):
             case, report = self._located(case, report)
         self._learn(case, report)
+        if self._kernel.record.hoards:
+            raise HarnessError(
+                "memory runs out in most cases, so that no more are judged",
+                fix=f"{MEMORY}=MiB gives a child more than half of what is free",
+            )
         if known:
             report = self._diagnosed(case, report)
         if accused is not None and alone is False and report.failure is None:

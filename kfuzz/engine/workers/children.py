@@ -1,10 +1,12 @@
 """The children that serve one kernel: opened, proved, kept, replaced."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Final
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import SizeBudget
@@ -22,6 +24,8 @@ from kfuzz.execution.processes import (
     ChildRaised,
     ChildTimeout,
     InProcess,
+    Zygote,
+    ZygoteError,
 )
 from kfuzz.targets.load import LoadedKernel
 
@@ -31,12 +35,14 @@ class Place:
     """Where and how a kernel runs.
 
     Attributes:
-        device: torch's name, "cpu" or "cuda:0".
+        device: what whoever runs it calls the device, "cpu" or "cuda:0".
         backend: the backend's name.
         budget: limits on sizes.
         classes: ids of the contract classes in force.
         root: the project.
         probes: share of the cases that get the sampled probes.
+        seen_as: what the campaign calls the device, where that is another name.
+        beside: variables under which a process sees the other devices too.
     """
 
     device: str
@@ -45,6 +51,13 @@ class Place:
     classes: tuple[str, ...]
     root: Path
     probes: float = 1 / SECOND_CALL_SHARE
+    seen_as: str = ""
+    beside: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """What messages call the device."""
+        return self.seen_as or self.device
 
     @property
     def has(self) -> Capabilities:
@@ -63,11 +76,13 @@ class Anew:
         fork: begins one.
         differs: whether other children are forked from what has imported the file.
         distrust: has all children import it from now on, for a reason.
+        own_zygote: returns one that no other kernel's children are forked from.
     """
 
     fork: Callable[[], Child]
     differs: Callable[[], bool]
     distrust: Callable[[str], None]
+    own_zygote: Callable[[], Zygote]
 
 
 class Children:
@@ -148,6 +163,31 @@ class Children:
             self._anew.distrust(why)
         self.close()
 
+    @contextmanager
+    def lone(self) -> Iterator[None]:
+        """Have children that share no process with other kernels' while the block runs.
+
+        What they are forked from died; whoever's call ended it does so again.
+
+        Raises:
+            HarnessError: it dies again.
+        """
+        fork, anew = self._fork, self._anew
+        if anew is None:  # this block is under way
+            raise HarnessError(_DEADLY, where=self.loaded.node_id)
+        self.close()
+        with anew.own_zygote() as zygote:
+            self._fork, self._anew = zygote.fork, None
+            try:
+                self.standing()
+                yield
+            except ZygoteError as error:
+                what = f"{_DEADLY}: {error.what}"
+                raise HarnessError(what, where=self.loaded.node_id) from None
+            finally:
+                self.close()
+                self._fork, self._anew = fork, anew
+
     def importing(self, *, fresh: bool = False) -> Served:
         """Return the one that imported the kernel's file by itself, and stays.
 
@@ -188,7 +228,7 @@ class Children:
                     served.discard()
                     ailment = self._ready(started[number])
                 if ailment:
-                    raise _gone(self.place.device, ailment)
+                    raise _gone(self.place.label, ailment)
         except BaseException:
             for served in started:
                 served.discard()
@@ -206,7 +246,7 @@ class Children:
         try:
             ailment = self._ready(served)
             if ailment:
-                raise _gone(self.place.device, ailment)
+                raise _gone(self.place.label, ailment)
         except BaseException:
             served.discard()
             raise
@@ -276,6 +316,7 @@ class Children:
             "module": source.module,
             "name": self.loaded.kernel.name,
             "device": place.device,
+            "beside": dict(place.beside),
             "budget": asdict(place.budget),
             "classes": list(place.classes),
             "fences": self.fences,
@@ -316,6 +357,9 @@ class Children:
             where=self.loaded.node_id,
             fix=_tail(fault),
         )
+
+
+_DEADLY: Final = "its calls end the process that its children are forked from"
 
 
 def _gone(device: str, ailment: str) -> BackendError:

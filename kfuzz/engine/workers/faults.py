@@ -32,6 +32,12 @@ from kfuzz.execution.processes import ChildDied
 from kfuzz.execution.processes.faults import FAULT_SIGNALS
 
 _K_LIV: Final = "K-LIV-01"
+_DESCRIPTORS: Final = "file descriptors"
+# faulthandler shows so many frames of a thread, then this line.
+_SHOWN_FRAMES: Final = 100
+_CUT: Final = "  ..."
+# A cycle of more functions than these is no cycle that anybody wrote.
+_CYCLE: Final = 16
 # Files of compilers: a call that is in one of them has not come to the kernel yet.
 _COMPILING: Final = re.compile(
     r"/triton/(compiler|backends)/[^\n]*compiler\.py|/torch/utils/cpp_extension\.py"
@@ -50,26 +56,40 @@ def hang_report(limit: float, stack: str = "") -> CaseReport:
     """
     if _COMPILING.search(stack):
         return CaseReport({}, unsupported=f"compiling for it takes over {limit:.0f} s")
+    recurses = "recurses without end: " if _recurses(stack) else ""
     failure = Failure(
         contract=_K_LIV,
         kind=Kind.HANG,
-        message=f"does not return within {limit:.0f} s",
+        message=f"{recurses}does not return within {limit:.0f} s",
         trace=stack,
     )
     return CaseReport({_K_LIV: Verdict.VIOLATES}, failure=failure)
 
 
+def _recurses(stack: str) -> bool:
+    """Whether a thread has more frames than are shown, all of a few functions."""
+    lines = stack.splitlines()
+    if _CUT not in lines:
+        return False
+    end = lines.index(_CUT)
+    frames = [line for line in lines[:end] if line.startswith("  File ")]
+    return len(set(frames[-_SHOWN_FRAMES:])) <= _CYCLE
+
+
 def death_report(died: ChildDied) -> CaseReport:
     """Return the report of a call that ended its process."""
     what = died.signal_name or f"exit code {died.exit_code}"
-    if died.signal_name == signal.SIGKILL.name:
+    says = f"ends its process: {what}"
+    if died.disconnected:
+        what, says = _DESCRIPTORS, f"closes {_DESCRIPTORS} that are not its own"
+    elif died.signal_name == signal.SIGKILL.name:
         # Nothing in a kernel sends SIGKILL: the machine ran out of memory.
         return CaseReport({}, error="the child was killed: out of memory?")
     failure = Failure(
         contract=_K_LIV,
         kind=Kind.CRASH,
         detail=what,
-        message=f"ends its process: {what}",
+        message=says,
         trace=died.output_tail[-4000:],
     )
     return CaseReport({_K_LIV: Verdict.VIOLATES}, failure=failure)

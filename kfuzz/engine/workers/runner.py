@@ -10,9 +10,17 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
@@ -39,8 +47,17 @@ from kfuzz.engine.workers.faults import (
 from kfuzz.engine.workers.served import CompilesLong, Served
 from kfuzz.engine.workers.templates import OPEN_SECONDS, home_of
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
+from kfuzz.execution.processes import (
+    Child,
+    ChildDied,
+    ChildRaised,
+    ChildTimeout,
+    ZygoteError,
+)
 from kfuzz.targets.load import LoadedKernel
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 HANG_SECONDS: Final = 20.0
 HANG_FACTOR: Final = 50.0
@@ -58,6 +75,25 @@ HANGS_AT_TIMES: Final = "a call returned in time in one of two fresh children on
 _OF_VALUES: Final = ("K-VAL-01", "K-GRD-01")
 # Kinds of failure after which a child is not there any more.
 ENDS_CHILD: Final = frozenset({Kind.CRASH, Kind.HANG, Kind.DEVICE_FAULT})
+
+
+def _survived(
+    method: Callable[Concatenate["Runner", P], T],
+) -> Callable[Concatenate["Runner", P], T]:
+    """Ask once more where what children are forked from died, with one of its own.
+
+    It is shared with the other kernels, and one of these may have ended it.
+    """
+
+    @wraps(method)
+    def again(self: "Runner", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except ZygoteError:
+            with self._children.lone():
+                return method(self, *args, **kwargs)
+
+    return again
 
 
 class Runner:
@@ -154,6 +190,7 @@ class Runner:
         """
         self._children.standing()
 
+    @_survived
     def judge(
         self, case: Case, depth: Depth, *, patience: float = math.inf
     ) -> CaseReport:
@@ -177,6 +214,7 @@ class Runner:
             return faults.charged(report, self.fault)
         return report
 
+    @_survived
     def judge_each(
         self, cases: Sequence[Case], depth: Depth, until: Signature
     ) -> list[CaseReport]:
@@ -198,6 +236,7 @@ class Runner:
             reports.append(self.judge(cases[len(reports)], depth))
         return reports
 
+    @_survived
     def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
         """Judge a case that fails with the probes that tell the classes apart.
 
@@ -237,6 +276,7 @@ class Runner:
             if fresh:
                 self._children.discard([peer])
 
+    @_survived
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
         """Run and judge one case in fresh children, at the full time limit.
 
@@ -345,6 +385,7 @@ class Runner:
         kernel = self.loaded.kernel
         return kernel.operator.admits(case, kernel.declaration)
 
+    @_survived
     def pin(self, case: Case) -> Case:
         """Return the case with all values explicit.
 
@@ -359,6 +400,7 @@ class Runner:
             raise HarnessError(f"the values cannot be made: {fault}") from fault
         return decode(Case, reply["case"], "case")
 
+    @_survived
     def observe(self, case: Case, times: int = 1) -> Observed:
         """Return what equal calls on a case give, unjudged.
 
@@ -411,7 +453,7 @@ class Runner:
             if ours:
                 return Screened(error=f"kfuzz took more than {FIRST_SECONDS:.0f} s")
             return Screened(lost="it takes too long", spent=True)
-        except ChildDied as died:
+        except (ChildDied, ZygoteError) as died:
             self._children.replace(peer)
             return Screened(lost=str(died), spent=True)
         except BuildError as error:
@@ -446,7 +488,7 @@ class Runner:
         peer = self._children.standing()
         try:
             peer.send(message)
-        except ChildDied:
+        except (ChildDied, ZygoteError):
             # It ended between two requests: nobody's case is to blame.
             self._children.close()
             peer = self._children.standing()
@@ -700,28 +742,32 @@ def runner_of(
         expired: whether the run is over.
         classes: ids of the contract classes in force.
         budget: limits on sizes; those of the kernel on the backend by default.
-        device: torch's name, where it is not the backend's first one.
+        device: one of the backend's; its first by default.
         probes: share of the cases that get the sampled probes.
         quiet: tells whether what the children print is dropped.
     """
+    device = device or backend.devices[0]
     place = Place(
-        device=device or backend.device,
+        device=backend.on.alone(device) if backend.isolated else device,
         backend=backend.name,
         budget=budget or budget_for(loaded.kernel, backend.name),
         classes=tuple(sorted(classes)),
         root=root,
         probes=probes,
+        seen_as=device,
+        beside=backend.beside(device),
     )
     if isinstance(loaded, RunsItself):
         return loaded.runner(place, expired=expired)
     fork = anew = None
     if backend.isolated:
         home = home_of(loaded.source, root)
-        fork = partial(backend.fork, quiet, home=home, expired=expired)
+        fork = partial(backend.fork, quiet, device=device, home=home, expired=expired)
         anew = Anew(
-            partial(backend.fork, quiet),
-            partial(backend.shares, home),
+            partial(backend.fork, quiet, device=device),
+            partial(backend.shares, home, device),
             partial(backend.distrust, home),
+            partial(backend.own_zygote, device),
         )
     return Runner(loaded, place, fork, expired=expired, anew=anew)
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
 from kfuzz.execution.processes import (
     Child,
@@ -25,6 +25,7 @@ from kfuzz.execution.processes import (
     ZygoteError,
     serving,
 )
+from kfuzz.targets import importing
 from kfuzz.targets.load import Source
 
 PREPARE: Final = "kfuzz.evaluation.worker:prepare"
@@ -95,7 +96,7 @@ class Templates:
         """Have a file imported, while the caller goes on."""
         with self._lock:
             if home not in self._begun:
-                self._begun[home] = begun = _Begun()
+                self._begun[home] = begun = _Begun(home.file or home.module)
                 message = _message(home)
                 begun.begin(
                     partial(
@@ -106,8 +107,23 @@ class Templates:
     def adopt(self, home: Home, made: "Origin | None", why: str = "") -> None:
         """Take as a file's template what has imported it; or say why there is none."""
         with self._lock:
-            self._begun[home] = begun = _Begun()
+            self._begun[home] = begun = _Begun(home.file or home.module)
             begun.adopt(made, why)
+
+    def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
+        """Have a file imported in a process of its own, and wait until that is done.
+
+        What it raises is not told: whoever imports it then meets it again.
+
+        Raises:
+            BindingError: the import ended its process, or did not end in time.
+            Stopped: the run is over.
+        """
+        self.expect(home)
+        begun = self._begun[home]
+        begun.wait(expired)
+        if begun.broken is not None:
+            raise begun.broken
 
     def give_up(self, home: Home, why: str) -> None:
         """Have children import a file by themselves from now on."""
@@ -156,12 +172,18 @@ class Templates:
 class _Begun:
     """A template that is being made, was made, or cannot be.
 
+    Args:
+        target: what it imports.
+
     Attributes:
         why: why there is none, as far as that is worth telling.
+        broken: what is said of an import that ended its process, or does not end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, target: str) -> None:
         self.why = ""
+        self.broken: BindingError | None = None
+        self._target = target
         self._template: Origin | None = None
         self._made: list[Origin] = []
         self._over = threading.Event()
@@ -175,7 +197,7 @@ class _Begun:
 
     def begin(self, make: Callable[[], Template]) -> None:
         """Make one, while the caller goes on."""
-        until = time.monotonic() + OPEN_SECONDS
+        until = time.monotonic() + importing.limit()
         threading.Thread(target=self._import, args=(make, until), daemon=True).start()
 
     def wait(self, expired: Callable[[], bool]) -> "Origin | None":
@@ -225,8 +247,15 @@ class _Begun:
                 told = template.wait(LOOK_SECONDS)
             except ChildTimeout:
                 continue
-            except (ChildDied, ChildRaised, ZygoteError):
+            except ChildDied as died:
+                how = died.signal_name or f"exit code {died.exit_code}"
+                self.broken = importing.ended(self._target, how)
+                return False
+            except (ChildRaised, ZygoteError):
                 return False
             self.why = str(told["unforkable"])
             return not self.why and not told["made"]["problem"]
+        if not self._closed:
+            self.broken = importing.overdue(self._target)
+            template.close()
         return False

@@ -7,13 +7,14 @@ follow in this process at once. Nothing here imports torch.
 
 import atexit
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
 from kfuzz.engine.workers.templates import Home, Templates, prepare
 from kfuzz.execution.device.backend import DeviceBackend
-from kfuzz.execution.device.backends import environment_for, guess
+from kfuzz.execution.device.backends import environment_for, first_of, guess
 from kfuzz.execution.processes import Zygote, held, load_modules, unforkable
 
 SERVE: Final = "kfuzz.evaluation.worker:serve"
@@ -37,6 +38,7 @@ class Lent:
         backend: DeviceBackend,
         serve: str,
         *,
+        device: str = "",
         guessed: bool = False,
         here: bool = False,
     ) -> None:
@@ -45,22 +47,24 @@ class Lent:
         Args:
             backend: where its children run kernels.
             serve: as for `Zygote`.
+            device: the one device that its children see; the first by default.
             guessed: as the attribute.
             here: whether it is a fork of this process.
         """
         self.guessed = guessed
         self._output: Callable[[bytes], None] = _to_stderr
-        self._key = _key(backend, serve)
+        self._key = _key(backend, serve, device)
+        self._seen = backend.only([device], os.environ)
         self._new = partial(
             Zygote,
             serve,
-            env=environment_for(backend, os.environ),
+            env=environment_for(backend, os.environ, device),
             preload=backend.preload,
             output=self._told,
         )
         self.zygote = self._new()
         if here:
-            self.zygote.start_here()
+            self.zygote.start_here(self._seen)
         else:
             self.zygote.start()
         self.templates = Templates(self.zygote, self._told)
@@ -68,23 +72,40 @@ class Lent:
     def again(self) -> Zygote:
         """Return another such zygote, a fork of this process as it is now."""
         made = self._new()
-        made.start_here()
+        made.start_here(self._seen)
         return made
+
+    @contextmanager
+    def sight(self) -> Iterator[None]:
+        """Have this process see what the children do; it has asked no driver yet."""
+        before = {name: os.environ.get(name) for name in self._seen}
+        os.environ.update(self._seen)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+    def own(self) -> Zygote:
+        """Return another such zygote, a process of its own, not begun yet."""
+        return self._new()
 
     def _told(self, data: bytes) -> None:
         self._output(data)
 
-    def fits(self, backend: DeviceBackend, serve: str) -> bool:
+    def fits(self, backend: DeviceBackend, serve: str, device: str = "") -> bool:
         """Whether it was begun for such children, in these surroundings.
 
         One that was begun ahead is for what this process does next: where the
         surroundings changed meanwhile, a file that was imported here changed them
         (torch._inductor sets a variable), and a template's import does so too.
         """
-        name, served, variables = _key(backend, serve)
+        key = _key(backend, serve, device)
         if self.guessed:
-            return self._key[:2] == (name, served)
-        return self._key == (name, served, variables)
+            return self._key[:3] == key[:3]
+        return self._key == key
 
     def take(self, output: Callable[[bytes], None]) -> "Lent":
         """Return it, with its output and its children's going to `output`."""
@@ -117,12 +138,13 @@ def begin_here(device: str, homes: Sequence[Home]) -> None:
     if backend is None:
         return
     load_modules(backend.preload)
-    lent = Lent(backend, SERVE, guessed=True, here=True)
+    lent = Lent(backend, SERVE, device=first_of(device), guessed=True, here=True)
     _waiting.append(lent)
     if len(homes) != 1:
         return
     before = held()
-    imported = prepare(homes[0])
+    with lent.sight():
+        imported = prepare(homes[0])
     why = unforkable(before)
     lent.templates.adopt(homes[0], lent.again() if imported and not why else None, why)
 
@@ -132,36 +154,43 @@ def expect(device: str) -> None:
 
     A guess that proves wrong costs the start of a process.
     """
-    backend = guess(device)
-    if backend and not any(lent.fits(backend, SERVE) for lent in _waiting):
-        _waiting.append(Lent(backend, SERVE, guessed=True))
+    backend, first = guess(device), first_of(device)
+    if backend and not any(lent.fits(backend, SERVE, first) for lent in _waiting):
+        _waiting.append(Lent(backend, SERVE, device=first, guessed=True))
 
 
 def lend(
-    backend: DeviceBackend, serve: str = SERVE, *, output: Callable[[bytes], None]
+    backend: DeviceBackend,
+    serve: str = SERVE,
+    *,
+    device: str = "",
+    output: Callable[[bytes], None],
 ) -> Lent:
     """Return a zygote for a backend, one that waits if it fits.
 
     Args:
         backend: where its children run kernels.
         serve: as for `Zygote`.
+        device: the one device that its children see; the first by default.
         output: takes what it and its children print.
     """
-    found = next((w for w in _waiting if w.fits(backend, serve)), None)
+    found = next((w for w in _waiting if w.fits(backend, serve, device)), None)
     for lent in list(_waiting):
         if lent is found or lent.guessed:
             _waiting.remove(lent)
         if lent is not found and lent.guessed:
             lent.zygote.close()
-    return (found or Lent(backend, serve)).take(output)
+    return (found or Lent(backend, serve, device=device)).take(output)
 
 
-def _key(backend: DeviceBackend, serve: str) -> tuple[str, str, dict[str, str]]:
+def _key(
+    backend: DeviceBackend, serve: str, device: str
+) -> tuple[str, str, dict[str, str], dict[str, str]]:
     """Return what zygotes have to agree in to be put for each other."""
     env = environment_for(backend, os.environ)
     for name in _OF_THIS_PROCESS:
         env.pop(name, None)
-    return backend.name, serve, env
+    return backend.name, serve, backend.only([device], os.environ), env
 
 
 def _to_stderr(data: bytes) -> None:

@@ -15,7 +15,7 @@ from kfuzz.contracts.derive import Derived, ordinary_cases
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.relation import compare_all
-from kfuzz.core.errors import BindingError
+from kfuzz.core.errors import BindingError, message_of
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.bindings.places import broken, defined, raised
 from kfuzz.evaluation.calling import posed
@@ -338,7 +338,7 @@ def _returned(operator: Operator) -> str:
 
 def _remedy(operator: Operator, error: Exception) -> str:
     """Return the way out of what raises on every case."""
-    if _OF_A_DEVICE.search(str(error)):
+    if _OF_A_DEVICE.search(message_of(error)):
         return f"{_PLAIN}, so leave out .cuda() and device="
     if isinstance(error, TypeError) and not _has_own_model(operator):
         return (

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.errors import BindingError
+from kfuzz.core.errors import BindingError, class_name, message_of
 
 # Frames below these are no code of the user's.
 _OURS: Final = (Path(__file__).parents[2], Path(torch.__file__).parent)
@@ -41,8 +41,8 @@ def raised(error: BaseException, called: Callable[..., Any] | None = None) -> st
         error: what was raised.
         called: the user's function, named where no line of it ran.
     """
-    text = " ".join(str(error).split())
-    told = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text = " ".join(message_of(error).split())
+    told = f"{class_name(error)}: {text}" if text else class_name(error)
     if line := _line_of(error):
         return f"{told} (at {line})"
     return told if called is None else f"{told} ({defined(called)})"

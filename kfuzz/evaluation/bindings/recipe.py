@@ -9,7 +9,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.derive import Derived, ordinary_cases
 from kfuzz.contracts.destinations import given
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.core.errors import BindingError
+from kfuzz.core.errors import BindingError, message_of
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.bindings.places import broken, raised
 from kfuzz.evaluation.calling import keywords_of, posed
@@ -76,6 +76,8 @@ def _problem(kernel: BoundKernel, launch: Launch, case: Case) -> str:
             *positional, **rest, **keywords_of(kernel, case, values, 0)
         )
     except Exception as error:
-        on_device = any(word in str(error).lower() for word in ("cuda", "device"))
+        on_device = any(
+            word in message_of(error).lower() for word in ("cuda", "device")
+        )
         return "" if on_device else raised(error)
     return launch.problem(passed, grid)

@@ -18,6 +18,7 @@ from kfuzz.contracts.custom_ops import CustomOp
 from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import expected_metadata
+from kfuzz.core.errors import class_name, message_of
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.execution.calls.compiling import at_work
@@ -144,7 +145,7 @@ def _shared(
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {_line(str(error))}"
+    return f"{class_name(error)}: {_line(message_of(error))}"
 
 
 def _line(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from kfuzz.core.errors import message_of
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.execution.calls.environment import Call, attempt, environment
 from kfuzz.execution.calls.gathering import BatchResults
@@ -130,7 +131,7 @@ def run_batch(
         fault = fault_of(arena.device)
         if fault:
             return BatchRun(lost=fault)
-        if "DefaultCPUAllocator" in str(error):
+        if "DefaultCPUAllocator" in message_of(error):
             return BatchRun(unsupported="memory ran out for so many items at once")
         raise
 

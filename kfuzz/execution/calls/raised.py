@@ -1,11 +1,10 @@
 """Exceptions that leave a kernel, and what is kept of them."""
 
-import traceback
 from typing import Final
 
 import torch
 
-from kfuzz.core.errors import BuildError
+from kfuzz.core.errors import BuildError, chain, class_name, message_of, trace_text
 from kfuzz.core.untrusted import KernelEnded
 from kfuzz.execution.device.backends import backend_of, fault_of
 from kfuzz.execution.device.surroundings import surroundings_of
@@ -51,19 +50,19 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
     """Return what is to be kept of an exception that left the kernel."""
     if isinstance(error, RaisedElsewhere):
         return error.raised
-    text = "".join(traceback.format_exception(error))
-    lines = str(error).strip().splitlines()
+    text = message_of(error)
+    lines = text.strip().splitlines()
     # The CPU allocator raises a plain RuntimeError.
     out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        "DefaultCPUAllocator" in str(error)
+        "DefaultCPUAllocator" in text
     )
     trap = explanation(error, interpreted=interpreting())
     message = trap or (lines[0][:300] if lines else "")
     fault = fault_of(device)
     return Raised(
-        type=type(error).__name__,
+        type=class_name(error),
         message=message,
-        traceback=text[-TRACE_LIMIT:],
+        traceback=trace_text(error)[-TRACE_LIMIT:],
         backend=bool(trap) or is_interpreter_failure(error),
         memory=out_of_memory,
         fault=fault,
@@ -74,9 +73,5 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
 
 def _unbuilt(error: BaseException) -> str:
     """Return what could not be built, "" if an exception has another cause."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, BuildError):
-            return str(seen)
-        seen = seen.__cause__
-    return ""
+    built = (e for e in chain(error) if isinstance(e, BuildError))
+    return next(map(str, built), "")

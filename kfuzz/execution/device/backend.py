@@ -6,7 +6,7 @@ a backend's file does when it is imported, imports torch: zygotes are begun befo
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -138,6 +138,23 @@ class DeviceBackend(Protocol):
     def devices(self) -> tuple[str, ...]:
         """Return torch's names of the devices that are there; touches none of them."""
         return (self.torch_type,)
+
+    def only(self, devices: Sequence[str], outer: Mapping[str, str]) -> dict[str, str]:
+        """Return variables under which a process sees some of the devices, no other.
+
+        Args:
+            devices: names as this process has them.
+            outer: its environment, which may say already what is seen.
+        """
+        return {}
+
+    def alone(self, device: str) -> str:
+        """Return what a process that sees one device alone calls it."""
+        return device
+
+    def select(self, device: str) -> None:
+        """Have what this process runs from now on meet a device as the current one."""
+        return None
 
     def device_name(self, device: str) -> str:
         """Return a device's name as its driver gives it, "" for the host's."""

@@ -27,8 +27,8 @@ def resolve(asked: str) -> tuple[DeviceBackend, tuple[str, ...]]:
     """Return the backend that `--device` asks for, and torch's names of its devices.
 
     Returns:
-        Kernels may be divided among the devices: among all, unless one is named. The
-        first is the one that has a kernel for itself.
+        Kernels may be divided among the devices: among all, unless some are named,
+        such as "cuda:0,cuda:2". The first is the one that has a kernel for itself.
 
     Raises:
         BackendError: if the device is not there.
@@ -36,6 +36,15 @@ def resolve(asked: str) -> tuple[DeviceBackend, tuple[str, ...]]:
     if asked == AUTO:
         found = ((backend, backend.devices()) for backend in BACKENDS.values())
         return next((backend, devices) for backend, devices in found if devices)
+    if "," in asked:
+        each = [resolve(one.strip()) for one in asked.split(",")]
+        if any(backend is not each[0][0] for backend, _ in each):
+            raise BackendError(
+                f"devices of different kinds: {asked!r}",
+                fix="name GPUs only, or one backend",
+            )
+        listed = (device for _, devices in each for device in devices)
+        return each[0][0], tuple(dict.fromkeys(listed))
     name, numbered, index = asked.partition(":")
     backend = BACKENDS.get(name)
     number = int(index or "0") if (index or "0").isdigit() else None
@@ -61,7 +70,13 @@ def guess(asked: str) -> DeviceBackend | None:
     """Return the backend that `--device` probably stands for; touches nothing."""
     if asked == AUTO:
         return next(b for b in BACKENDS.values() if b.is_likely())
-    return BACKENDS.get(asked.partition(":")[0])
+    return BACKENDS.get(asked.partition(",")[0].partition(":")[0])
+
+
+def first_of(asked: str) -> str:
+    """Return the device, of those that `--device` stands for, that is used first."""
+    first = asked.partition(",")[0].strip()
+    return first if ":" in first else ""
 
 
 def backend_of(device: "torch.device | str") -> DeviceBackend:
@@ -96,13 +111,18 @@ def fault_of(device: "torch.device") -> str:
     return backend_of(device).fault(device)
 
 
-def environment_for(backend: DeviceBackend, outer: Mapping[str, str]) -> dict[str, str]:
+def environment_for(
+    backend: DeviceBackend, outer: Mapping[str, str], device: str | None = None
+) -> dict[str, str]:
     """Return the environment of a backend's children.
 
     Args:
         backend: the backend.
         outer: of this process: what any backend sets is its own affair.
+        device: the one device that the children see, "" for the first; None where they
+            see what this process does.
     """
     owned = {name for each in BACKENDS.values() for name in each.environment}
     inherited = {name: value for name, value in outer.items() if name not in owned}
-    return inherited | dict(backend.environment)
+    seen = {} if device is None else backend.only([device], outer)
+    return inherited | dict(backend.environment) | seen

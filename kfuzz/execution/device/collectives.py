@@ -24,41 +24,35 @@ from torch import Tensor
 
 from kfuzz.contracts.evidence import Torn
 from kfuzz.core.home import HOME
-from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.processes import forked
 
 RANKS: Final = 2
 STEPS: Final = 6
 """Calls in a row; each but the first meets the all-reduce of the one before."""
 
+USUAL_SECONDS: Final = 10.0
+"""Two processes import torch, load the kernel and set up NCCL."""
+
 LIMIT_SECONDS: Final = 120.0
-"""Two processes import torch, load the kernel and set up NCCL in a few seconds."""
+"""For both, on a machine that is busy."""
 
 _LOOK_SECONDS: Final = 0.1
 
 
-def unavailable(name: str) -> str:
-    """Return why no collective can be tried from a device, "" where one can."""
-    device = torch.device(name)
-    if not backend_of(device).has.collectives:
-        return "collectives are tried on GPUs only"
-    if torch.cuda.device_count() < RANKS:
-        return "one GPU is visible: a collective takes two"
+def unavailable(devices: int) -> str:
+    """Return why no collective can be tried with so many GPUs, "" where one can."""
+    if devices < RANKS:
+        return "the run has one GPU: a collective takes two"
     if not dist.is_available() or not dist.is_nccl_available():
         return "this build of torch has no NCCL"
     return ""
-
-
-def devices_of(device: torch.device) -> list[str]:
-    """Return the names of the devices of both ranks, this one first."""
-    first = device.index or 0
-    return [f"cuda:{(first + i) % torch.cuda.device_count()}" for i in range(RANKS)]
 
 
 def run_ranks(
     command: Callable[[int, Path], Sequence[str]],
     *,
     step: Callable[[], None],
+    beside: Mapping[str, str],
     limit: float = LIMIT_SECONDS,
 ) -> list[str]:
     """Run a process for each rank and return what each printed; none outlives it.
@@ -66,6 +60,7 @@ def run_ranks(
     Args:
         command: the command line of a rank, given a folder that both share.
         step: called several times a second, for a watchdog.
+        beside: variables under which a rank sees both GPUs.
         limit: seconds for both.
 
     Returns:
@@ -73,7 +68,7 @@ def run_ranks(
     """
     with tempfile.TemporaryDirectory(prefix="kfuzz-collective-") as name:
         folder = Path(name)
-        with _started(command, folder) as processes:
+        with _started(command, folder, beside) as processes:
             deadline = time.monotonic() + limit
             while any(p.poll() is None for p in processes):
                 # One that failed leaves the other waiting for it.
@@ -89,11 +84,13 @@ def run_ranks(
 
 @contextmanager
 def _started(
-    command: Callable[[int, Path], Sequence[str]], folder: Path
+    command: Callable[[int, Path], Sequence[str]],
+    folder: Path,
+    beside: Mapping[str, str],
 ) -> Iterator[list["subprocess.Popen[bytes]"]]:
     processes: list[subprocess.Popen[bytes]] = []
     # Multicast is left off: not every machine that has NVLink can set it up.
-    env = {**os.environ, "NCCL_NVLS_ENABLE": "0"}
+    env = {**os.environ, **beside, "NCCL_NVLS_ENABLE": "0"}
     home = HOME
     paths = [home, *filter(None, [env.get("PYTHONPATH")])]
     env["PYTHONPATH"] = os.pathsep.join(paths)

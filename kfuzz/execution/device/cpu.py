@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.errors import message_of
 from kfuzz.execution.device.backend import (
     Batches,
     Capabilities,
@@ -116,7 +117,7 @@ class Cpu(DeviceBackend):
         of it fares no better.
         """
         for seen in _related(error):
-            text = str(seen).strip()
+            text = message_of(seen).strip()
             if _says_so(text.lower()):
                 return text.splitlines()[0][:300]
         return ""

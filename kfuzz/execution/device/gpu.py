@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 # Whatever of these is there, torch is likely to find a GPU.
 _DEVICE_FILES: Final = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+
+# What says which devices a process sees, and as which number.
+_VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+_VISIBLE_TO_HIP: Final = "HIP_VISIBLE_DEVICES"
 
 _NVIDIA: Final = re.compile(r"Kernel Module\D*\s(\d+(?:\.\d+)+)\s")
 _SECONDS: Final = 10.0
@@ -88,6 +92,29 @@ class Gpu(DeviceBackend):
         import torch
 
         return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+
+    def only(self, devices: Sequence[str], outer: Mapping[str, str]) -> dict[str, str]:
+        """Return the variable under which a process sees some GPUs, no other.
+
+        What is said already is chosen from: numbers, UUIDs of GPUs and of MIG slices.
+        HIP obeys its own variable first, and CUDA's where that is not set.
+        """
+        name = _VISIBLE if _is_nvidia() else _VISIBLE_TO_HIP
+        said = outer.get(name, outer.get(_VISIBLE))
+        listed = [each.strip() for each in said.split(",")] if said else []
+        numbers = [_number(device) for device in devices]
+        seen = [listed[n] if n < len(listed) else str(n) for n in numbers]
+        return {name: ",".join(seen)}
+
+    def alone(self, device: str) -> str:
+        """Return the name of the one GPU that a process sees."""
+        return f"{self.torch_type}:0"
+
+    def select(self, device: str) -> None:
+        """Make a GPU torch's current one."""
+        import torch
+
+        torch.cuda.set_device(device)
 
     def device_name(self, device: str) -> str:
         """Return a GPU's name as its driver gives it."""
@@ -231,6 +258,15 @@ class Gpu(DeviceBackend):
         from kfuzz.execution.device import gpu_fences as pages
 
         return pages.unavailable(device)
+
+
+def _number(device: str) -> int:
+    return int(device.partition(":")[2] or 0)
+
+
+def _is_nvidia() -> bool:
+    """Whether the GPUs are NVIDIA's by the look of the machine; imports no torch."""
+    return not Path(_DEVICE_FILES[-1]).exists() or Path(_DEVICE_FILES[0]).exists()
 
 
 def fault_name(error: RuntimeError) -> str:

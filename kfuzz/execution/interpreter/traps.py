@@ -3,8 +3,9 @@
 They surface as errors about something else; none is evidence against a kernel.
 """
 
-from collections.abc import Iterator
 from typing import Final
+
+from kfuzz.core.errors import chain, message_of
 
 
 class NoForm(NotImplementedError):
@@ -44,21 +45,13 @@ def explanation(error: BaseException, *, interpreted: bool = True) -> str:
         error: what left the kernel.
         interpreted: whether this process runs Triton kernels in the interpreter.
     """
-    chain = list(_chain(error))
-    if any(_NO_DRIVER in str(e) for e in chain):
+    related = list(chain(error))
+    if any(_NO_DRIVER in message_of(e) for e in related):
         return _UNINTERPRETED
-    for seen in chain if interpreted else ():
+    for seen in related if interpreted else ():
         if isinstance(seen, NoForm):
             return str(seen)
         for sign, meaning in _TRAPS.items():
-            if sign in str(seen):
+            if sign in message_of(seen):
                 return meaning
     return ""
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and its causes."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__

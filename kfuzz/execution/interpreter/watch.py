@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kfuzz.core.errors import chain
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls import autotuning, tuners
 from kfuzz.execution.calls.occupied import gets_on
@@ -136,12 +137,9 @@ def is_interpreter_failure(error: BaseException) -> bool:
     Such an exception may be the interpreter's own limit (no libdevice, no
     autotuner), so it is no evidence against the kernel.
     """
-    seen: BaseException | None = error
-    while seen is not None:
-        if type(seen).__module__.startswith("triton."):
-            return True
-        seen = seen.__cause__
-    return False
+    # A class may have any module's name, or none.
+    homes = (getattr(type(seen), "__module__", "") for seen in chain(error))
+    return any(str(home).startswith("triton.") for home in homes)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import serving
 from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.faults import ChildDied, ChildTimeout, ZygoteError
+from kfuzz.execution.processes.forked import EXIT_DESCRIPTORS
 from kfuzz.execution.processes.output import Output, Sink
 from kfuzz.execution.processes.wire import (
     Channel,
@@ -212,9 +213,12 @@ class Child(Closing):
         """Return how it ended, once its connection is found closed."""
         try:
             code = self._exit_within(EXIT_SECONDS)
+            disconnected = code in (None, EXIT_DESCRIPTORS)
             if code is None:
                 self._warden.kill(self.pid)
                 code = self._exit_within(KILL_SECONDS)
+                # Else it was ending by itself, and took its time.
+                disconnected = code in (None, -signal.SIGKILL)
         except ZygoteError as error:
             self._end = error
             self.abandon()
@@ -226,6 +230,7 @@ class Child(Closing):
             exit_code=None if killed else code,
             signal_name=signal_name(code) if killed else None,
             output_tail=self.output_tail,
+            disconnected=disconnected,
         )
         return self._end
 

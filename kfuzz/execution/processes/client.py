@@ -87,14 +87,15 @@ class Zygote(Closing):
         with self._lock:
             self._start()
 
-    def start_here(self) -> None:
+    def start_here(self, variables: Mapping[str, str] | None = None) -> None:
         """Start it as a fork of this process, which has loaded what it is to have.
 
-        The environment is this one's. This process must be forkable, see
-        `template.unforkable`, and its threads begin afterwards.
+        The environment is this one's but for some variables. This process must be
+        forkable, see `template.unforkable`, and its threads begin afterwards.
         """
+        begin = partial(_Fork, self.serve, dict(variables or {}))
         with self._lock:
-            self._running = _Running(partial(_Fork, self.serve), self._sink)
+            self._running = _Running(begin, self._sink)
 
     def fork(self, output: Sink | None = None, *, serve: str = "") -> Child:
         """Return a new child; starts the zygote first if it is not there.
@@ -185,13 +186,19 @@ class _Fork:
     """A zygote that is a fork of this process; see `_Process`."""
 
     def __init__(
-        self, serve: str, control: socket.socket, output: int, kept: Sequence[int]
+        self,
+        serve: str,
+        variables: Mapping[str, str],
+        control: socket.socket,
+        output: int,
+        kept: Sequence[int],
     ) -> None:
         self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
             for descriptor in kept:  # or it would not see that this process ended
                 os.close(descriptor)
+            os.environ.update(variables)
             _be_zygote(serve, control, output)
 
     def kill(self) -> None:

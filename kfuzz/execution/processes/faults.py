@@ -32,15 +32,26 @@ class ChildDied(ChildFault):
         exit_code: what it exited with, None if a signal ended it.
         signal_name: the signal that ended it, such as "SIGSEGV", else None.
         output_tail: the last of what it printed, decoded with replacement.
+        disconnected: whether it closed its connection and went on, so that it had to
+            be ended.
     """
 
     def __init__(
-        self, pid: int, exit_code: int | None, signal_name: str | None, output_tail: str
+        self,
+        pid: int,
+        exit_code: int | None,
+        signal_name: str | None,
+        output_tail: str,
+        *,
+        disconnected: bool = False,
     ) -> None:
+        self.disconnected = disconnected
         self.exit_code = exit_code
         self.signal_name = signal_name
         self.output_tail = output_tail
         cause = signal_name or f"exit code {exit_code}"
+        if disconnected:
+            cause = "it closed its connection"
         super().__init__(f"died instead of replying ({cause})", where=f"child {pid}")
 
     @property

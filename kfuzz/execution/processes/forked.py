@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import faulthandler
 import os
 import resource
@@ -23,6 +24,9 @@ _IOLBF = 1
 
 # sysexits.h EX_SOFTWARE: the serving loop itself failed, not the handler.
 _EXIT_SOFTWARE = 70
+
+# sysexits.h EX_IOERR: the descriptors of the connection were closed from inside.
+EXIT_DESCRIPTORS = 74
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,6 +67,9 @@ def run(
         else:
             _answer_all(channel, handler)
         code = 0
+    except WireClosed as closed:
+        gone = isinstance(closed.__cause__, OSError) and closed.__cause__.errno
+        code = EXIT_DESCRIPTORS if gone in (errno.EBADF, errno.ENOTSOCK) else 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -91,19 +98,17 @@ def _settle(output: int, zygote: int) -> None:
     faulthandler.enable(file=2)
 
 
-def _answer_all(channel: Channel, handler: Handler) -> None:
+def _answer_all(channel: Channel, handler: Handler) -> NoReturn:
+    """Answer requests; raises `WireClosed` once there can be no more."""
     while True:
-        try:
-            message = channel.receive()
-        except WireClosed:
-            return
+        message = channel.receive()
         envelope = serving.answer(handler, message)
         with contextlib.suppress(BaseException):
             _flush()
         try:
             channel.send(envelope)
         except WireClosed:
-            return
+            raise
         except WireError as error:  # the reply is not JSON, or too long
             channel.send(serving.refusal(error))
 

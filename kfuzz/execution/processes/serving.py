@@ -1,13 +1,12 @@
 """From a serve function to replies: the same in a child and in process."""
 
 import gc
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Protocol, runtime_checkable
 
-from kfuzz.core.errors import HarnessError
+from kfuzz.core.errors import HarnessError, class_name, message_of, trace_text
 from kfuzz.execution.processes.faults import ChildRaised
 from kfuzz.execution.processes.wire import Channel, Handler, Message
 
@@ -153,17 +152,8 @@ class _Told(Exception):
 
 
 def _describe(error: BaseException) -> Message:
-    # The text of an exception is foreign code: it may raise, or be endless.
-    try:
-        message = str(error)
-    except BaseException:
-        message = "(its text cannot be had: __str__ raised)"
-    try:
-        trace = "".join(traceback.format_exception(error))
-    except BaseException:
-        trace = "(its traceback cannot be had)"
     return {
-        "type": type(error).__name__,
-        "message": message[:MESSAGE_CHARACTERS],
-        "traceback": trace[-TRACEBACK_CHARACTERS:],
+        "type": class_name(error),
+        "message": message_of(error)[:MESSAGE_CHARACTERS],
+        "traceback": trace_text(error)[-TRACEBACK_CHARACTERS:],
     }

@@ -212,6 +212,10 @@ def unforkable(before: Held) -> str:
     Args:
         before: what it held when it was known to be forkable.
     """
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{descriptor}").startswith(_CONTEXTS):
+                return "it uses the device"
     running = _unsafe_threads(before)
     if running:
         # A library that sees to forks ends its threads as one begins, such as the
@@ -226,10 +230,6 @@ def unforkable(before: Held) -> str:
         return "it keeps memory that its forks would share"
     if set(table.children_of(os.getpid())) - before.children:
         return "it leaves processes running"
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{descriptor}").startswith(_CONTEXTS):
-                return "it uses the device"
     return ""
 
 

@@ -6,10 +6,14 @@ child), no call into torch.cuda, no user's file, no thread.
 """
 
 import argparse
+import contextlib
+import fcntl
 import os
+import select
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import serving
@@ -35,8 +39,9 @@ def main() -> None:
     ignore_interrupts()
     signal.alarm(PRELOAD_SECONDS)
     try:
-        serving.load_modules(filter(None, arguments.preload.split(",")))
-        serve = serving.resolve(arguments.serve)
+        with _ending_with(arguments.control):
+            serving.load_modules(filter(None, arguments.preload.split(",")))
+            serve = serving.resolve(arguments.serve)
     except (ImportError, HarnessError) as error:  # a person reads this: one line
         sys.exit(f"{type(error).__name__}: {error}")
     signal.alarm(0)
@@ -46,6 +51,26 @@ def main() -> None:
     # Nothing is worth tidying up, and with torch loaded that takes a third of a
     # second, for which the campaign would wait.
     os._exit(0)
+
+
+@contextlib.contextmanager
+def _ending_with(control: int) -> Iterator[None]:
+    """End this process at once if the campaign does, whatever is being imported.
+
+    Nothing is sent before the greeting: what happens to the connection (fcntl(2),
+    O_ASYNC) is that its other end is closed. The signal's default action needs no
+    Python. A signal of the parent's death would not do: it comes where the thread ends
+    that began this process.
+    """
+    flags = fcntl.fcntl(control, fcntl.F_GETFL)
+    fcntl.fcntl(control, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(control, fcntl.F_SETFL, flags | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    if poll.poll(0):  # it ended before that took effect
+        os._exit(1)
+    yield
+    fcntl.fcntl(control, fcntl.F_SETFL, flags)
 
 
 if __name__ == "__main__":

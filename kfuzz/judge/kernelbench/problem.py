@@ -25,10 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.errors import UsageError
+from kfuzz.core.errors import UsageError, class_name, message_of
 from kfuzz.execution.values.constants import drawn_constants
 from kfuzz.execution.values.randomness import seeded
 from kfuzz.judge.sandbox.results import leaves
+from kfuzz.targets.importing import imported
 
 SEED: Final = 42
 """What generators are seeded with before the model, and before its inputs, are made."""
@@ -294,11 +295,13 @@ def _imported(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # a class in it may ask for its module
     try:
-        spec.loader.exec_module(module)
+        with imported(str(path)):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
         raise UsageError(
-            f"importing it raises {type(error).__name__}: {error}", where=str(path)
+            f"importing it raises {class_name(error)}: {message_of(error)}",
+            where=str(path),
         ) from error
     return module
 

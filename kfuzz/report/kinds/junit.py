@@ -121,6 +121,9 @@ def _result(
             "error", "some cases could not be judged; the notes name the reason"
         )
     for shown in findings:
+        if shown.finding.state is State.NEW:
+            said = shown.finding.failure.message
+            return _Result("error", one_line(f"not confirmed: {said}"))
         if shown.finding.state is not State.FIXED:
             state = f"{shown.finding.state}: {shown.finding.failure.message}"
             return _Result("skipped", one_line(state))

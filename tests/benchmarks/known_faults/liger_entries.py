@@ -34,6 +34,13 @@ def _entry(
     )
 
 
+# As the interpreter has it, and as a GPU does.
+_RACES: Final = ("race", "nondeterministic")
+_STRIDE_OF_ONE: Final = (
+    "The row size is taken from the stride of the sequence, which is arbitrary where a "
+    "sequence has one token: programs of several items then write the same row."
+)
+
 LIGER: Final = (
     _entry(
         "layer-norm-tail",
@@ -149,16 +156,8 @@ LIGER: Final = (
         (f"{_PULL}477",),
         Fault.IGNORED,
         "Every item of a batch is turned by the angles of the first.",
-        further=(
-            Further(
-                "C-ORD-02",
-                "race",
-                "y",
-                True,
-                "The row size is taken from the stride of the sequence, which is "
-                "arbitrary where a sequence has one token: programs of several items "
-                "then write the same row.",
-            ),
+        further=tuple(
+            Further("C-ORD-02", kind, "y", True, _STRIDE_OF_ONE) for kind in _RACES
         ),
     ),
     _entry(
@@ -179,6 +178,24 @@ LIGER: Final = (
         (f"{_PULL}435",),
         Fault.IGNORED,
         'reduction="none" returns the sum.',
+        further=(
+            Further(
+                "C-CMP-01",
+                "value",
+                "y",
+                True,
+                "The loss is taken as lse - logit: with logits at a level of 65504 a "
+                "float32 loss of log 3 is 1.09375, a multiple of 2^-7.",
+            ),
+            Further(
+                "K-GRD-01",
+                "value",
+                "dlogits",
+                True,
+                "All rows are scaled by the first element of the upstream gradient: "
+                "the fault of the next entry, mended in 0.5.9.",
+            ),
+        ),
     ),
     _entry(
         "cross-entropy-none-gradient",

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -55,11 +55,13 @@ def main() -> None:
         sys.exit("no entry has such a name, or all need a GPU")
     rows: list[Row] = []
     with ThreadPoolExecutor(options.at_once) as pool:
-        for row in pool.map(lambda entry: _measure(entry, options), chosen):
-            rows.append(row)
+        asked = [pool.submit(_measure, entry, options) for entry in chosen]
+        for made in as_completed(asked):
+            rows.append(row := made.result())
             print(_line(row), file=sys.stderr, flush=True)
             if options.json:
                 _save(Path(options.json), rows)
+    rows.sort(key=lambda row: ENTRIES.index(row[0]))
     print(table(rows))
     print(tally(decided for _, decided, _, _ in rows))
 

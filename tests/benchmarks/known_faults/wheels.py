@@ -4,11 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Final
 
 # What the packages import beside torch and triton, for all versions the same.
 SHARED: Final = ("einops==0.8.1",)
+
+_installing: Final = threading.Lock()
 
 
 class WheelError(Exception):
@@ -40,6 +43,11 @@ def shared(folder: Path) -> Path:
 
 
 def _install(target: Path, *requirements: str) -> Path:
+    with _installing:  # entries that are measured side by side share versions
+        return _installed(target, *requirements)
+
+
+def _installed(target: Path, *requirements: str) -> Path:
     if target.is_dir():
         return target
     unfinished = target.with_name(f"{target.name}.unfinished")

@@ -30,59 +30,20 @@ def reference(
 def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the matrix product of weights and columns, its bound and classes.
 
-    K = I R S products per element, I the channels of one group, S the convolution of
-    the magnitudes. Padding is a term that some kernels multiply out and others skip:
-    beside a weight that is not finite both results are admitted.
+    See `kfuzz.numerics.models.convolutions`; K = I R S products per element.
     """
-    import torch
-
-    groups = problem.axis("groups")
-    # Groups as a dimension of their own: [members, N, groups, I, H, W].
-    x = torch.unflatten(problem.tensors["x"], 2, (groups, -1))
-    weight = torch.unflatten(problem.tensors["weight"], 1, (groups, -1))
-    bias = problem.tensors.get("bias")
-    stride, padding = problem.axis("stride"), problem.axis("padding")
-    dilation = problem.axis("dilation")
-    members, batch = x.shape[:2]
-    out, _, r, s = weight.shape[2:]
-
-    places = [
-        (n + 2 * padding - dilation * (size - 1) - 1) // stride + 1
-        for n, size in zip(x.shape[-2:], (r, s), strict=True)
-    ]
-    # [filter size, places]: where each place of the filter meets the padded image.
-    down, across = (
-        torch.arange(size, device=x.device)[:, None] * dilation
-        + torch.arange(n, device=x.device) * stride
-        for size, n in zip((r, s), places, strict=True)
-    )
-
-    def columns(images: Any) -> Any:
-        padded = torch.nn.functional.pad(images, (padding,) * 4)
-        met = padded[..., down[:, None, :, None], across[None, :, None, :]]
-        return met.flatten(-2).flatten(3, 5)
-
-    present = None
-    if padding:
-        present = columns(torch.ones_like(x[:, :1])) > 0
-    addend = None
-    if bias is not None:
-        addend = torch.unflatten(bias, 1, (groups, -1))[:, None, ..., None]
-    made = nm.dots(
-        problem,
-        weight.flatten(3).unsqueeze(1),
-        columns(x),
-        addend=addend,
-        present=present,
-    )
-    if addend is not None:
-        made = nm.rounded_before(problem, made, addend)
-    by_tiles = problem.declaration.algorithm == WINOGRAD
-    if by_tiles and (r, s, stride, dilation) == (3, 3, 1, 1):
-        made = made.reshaped(members, batch, groups, out, *places)
-        made = nm.widened(problem, made, x, weight, padding=padding)
-    made = made.reshaped(members, batch, groups * out, *places)
-    return made.accepted(problem)
+    made = nm.convolved(problem)
+    if problem.declaration.algorithm == WINOGRAD:
+        x, weight = problem.tensors["x"], problem.tensors["weight"]
+        whole = tuple(problem.axis(n) for n in ("stride", "dilation"))
+        if (*weight.shape[-2:], *whole) == (3, 3, 1, 1):
+            groups = problem.axis("groups")
+            made = nm.widened(
+                problem, made,
+                x.unflatten(2, (groups, -1)), weight.unflatten(1, (groups, -1)),  # type: ignore[no-untyped-call]
+                padding=problem.axis("padding"),
+            )  # fmt: skip
+    return nm.merged(made).accepted(problem)
 
 
 conv2d = Operator(

@@ -1,0 +1,109 @@
+"""Convolutions: what those in any number of dimensions have in common."""
+
+from collections.abc import Callable
+from typing import Any
+
+from kfuzz import numerics as nm
+from kfuzz import strategies as ks
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.core.recipe import Scalar
+from kfuzz.strategies.parameters import ScalarParameter
+
+BOUND = (
+    "RNE(z - E) <= y <= RNE(z + E), E = R (conv(|x|, |w|) + |b|) + (K+2) lambda, R as "
+    "matmul's with K = (C / groups) {filters}; E = 0 where every order is exact"
+)
+
+
+def convolution(
+    name: str,
+    reference: Callable[..., Any],
+    *,
+    axes: str,
+    filters: str,
+    longest: int,
+    transposed: bool = False,
+) -> Operator:
+    """Return the operator of a convolution, or of its adjoint.
+
+    Args:
+        name: e.g. "conv1d".
+        reference: its oracle.
+        axes: names of the spatial dimensions, "H W".
+        filters: names of the filter's, as many.
+        longest: most taps along one dimension.
+        transposed: whether it is the adjoint.
+    """
+
+    def scalar(default: Scalar, *domain: Scalar) -> ScalarParameter:
+        return ks.scalar(default, domain=domain)
+
+    widths = filters.split()
+    stride, groups, dilation = scalar(1, 2, 3), scalar(1, 2, 3, 8), scalar(1, 2, 3)
+    padding = scalar(0, 1, 2, 3)
+    scalars = {
+        "stride": stride, "padding": padding, "dilation": dilation, "groups": groups,
+    }  # fmt: skip
+    claims = ["O >= 1", "C % groups == 0"]
+    if transposed:
+        # In torch's order.
+        scalars = {
+            "stride": stride, "padding": padding, "output_padding": scalar(0, 1),
+            "groups": groups, "dilation": dilation,
+        }  # fmt: skip
+        claims += ["C >= 1", "output_padding < stride", "Q == O * groups"]
+    else:
+        claims += ["I == C // groups", "O % groups == 0"]
+    for axis, taps in zip(axes.split(), widths, strict=True):
+        reach = f"dilation * ({taps} - 1)"
+        claims += [f"{axis} >= 1", f"{taps} >= 1", f"{taps} <= {longest}"]
+        claims.append(
+            f"({axis} - 1) * stride + {reach} + output_padding + 1 > 2 * padding"
+            if transposed
+            else f"{axis} + 2 * padding > {reach}"
+        )
+    return Operator(
+        name,
+        inputs={
+            "x": ks.tensors(f"N C {axes}"),
+            "weight": ks.tensors(f"{'C O' if transposed else 'O I'} {filters}"),
+            "bias": ks.tensors("Q" if transposed else "O", role="bias", optional=True),
+            **scalars,
+        },
+        oracle=reference,
+        homogeneous={"x bias": 1, "weight bias": 1},
+        error_model=accept_adjoint if transposed else accept,
+        batch="N",
+        reduced="C",
+        empty_reduction=False,
+        shape_class=" and ".join(claims),
+        workspaces=(f"N C {filters} {axes}",),
+        # In three dimensions 27 taps leave no room for usual sizes of the rest.
+        usual={"N": 1, **dict.fromkeys(widths, 3 if len(widths) < 3 else 2)},
+        tolerance=Tolerance(
+            Structure.INTERVAL,
+            BOUND.format(filters=filters),
+            "at most K products meet in one element, added in any order, fused or not, "
+            "the bias at any place: "
+            + ("scattered products, or a convolution of x with zeros between its "
+               "elements" if transposed else
+               "direct convolution and implicit matrix product"),
+        ),
+        special_values="as matmul's; zeros around x"
+        + (" and between its elements" if transposed else "")
+        + " contribute nothing, or a product with 0, which is NaN where the weight is "
+        "infinite",
+    )  # fmt: skip
+
+
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the matrix product of weights and columns, its bound and classes.
+
+    See `kfuzz.numerics.models.convolutions`.
+    """
+    return nm.merged(nm.convolved(problem)).accepted(problem)
+
+
+def accept_adjoint(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the same of a transposed convolution."""
+    return nm.merged(nm.convolved(problem, transposed=True)).accepted(problem)

@@ -1,0 +1,218 @@
+"""Losses by other algorithms than torch's: in one Triton kernel, in chunks, as sums."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional
+
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.rows import check_indices
+from kfuzz.contracts.witnesses.witness import SQUARE, witness
+
+BLOCK = 1024
+# Rows whose logits exist at once.
+CHUNK = 16
+
+
+@triton.jit
+def log1p_exp(d):
+    """log(1 + exp(-|d|)), below 2^-12 by its first term."""
+    small = tl.exp(-tl.abs(d))
+    return tl.where(small < 0.000244140625, small, tl.log(1.0 + small))
+
+
+@triton.jit(do_not_specialize=["numel"])
+def loss_kernel(
+    x_ptr, t_ptr, y_ptr, numel, first, NAME: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Write the loss of each element of contiguous memory to y, in float32.
+
+    Args:
+        x_ptr: what is predicted.
+        t_ptr: the target.
+        y_ptr: float32.
+        numel: of each.
+        first: the loss's parameter, if it has one.
+        NAME: as the operator's.
+        BLOCK: elements of a program.
+    """
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < numel
+    x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)
+    t = tl.load(t_ptr + offs, mask=mask, other=0.0).to(tl.float32)
+    d = x - t
+    if NAME == "kl_div":
+        y = tl.where(t == 0, 0.0 * x, t * (tl.log(t) - x))
+    elif NAME == "kl_div_log":
+        y = -tl.exp(t) * d
+    elif NAME == "js_div":
+        # M log M once, in place of a logarithm in each term.
+        p, q = tl.exp(t), tl.exp(x)
+        m = first * p + (1.0 - first) * q
+        y = first * p * t + (1.0 - first) * q * x - m * tl.log(m)
+    elif NAME == "mse_loss":
+        y = d * d
+    elif NAME == "smooth_l1_loss":
+        y = tl.where(tl.abs(d) < first, d * d * (0.5 / first), tl.abs(d) - 0.5 * first)
+    elif NAME == "huber_loss":
+        y = tl.where(
+            tl.abs(d) <= first, 0.5 * d * d, first * tl.abs(d) - 0.5 * first * first
+        )
+    else:
+        tl.static_assert(NAME == "bce")
+        y = tl.maximum(x, 0.0) - x * t + log1p_exp(x)
+        y = tl.where(x != x, x, y)
+    tl.store(y_ptr + offs, y, mask=mask)
+
+
+def losses(x: Tensor, t: Tensor, name: str, first: float = 1.0) -> Tensor:
+    """Return the float32 losses of elements, contiguous."""
+    x, t = x.contiguous(), t.contiguous()
+    y = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+    if y.numel():
+        loss_kernel[(triton.cdiv(y.numel(), BLOCK),)](
+            x, t, y, y.numel(), float(first), NAME=name, BLOCK=BLOCK
+        )
+    return y
+
+
+def reduced(loss: Tensor, reduction: str, like: Tensor) -> Tensor:
+    """Return float32 losses reduced and stored as another tensor is."""
+    if reduction == "batchmean":
+        loss = loss.sum() / loss.shape[0]
+    elif reduction != "none":
+        loss = loss.mean() if reduction == "mean" else loss.sum()
+    return loss.to(like.dtype)
+
+
+@witness(SQUARE, SQUARE)
+@kernel(ops.kl_div)
+def triton_kl_div(
+    x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """Conforming."""
+    name = "kl_div_log" if log_target else "kl_div"
+    return reduced(losses(x, target, name), reduction, x)
+
+
+@witness(
+    SQUARE, SQUARE, breaks="K-VAL-01", most=(8, 4),
+    minimal="two elements in one row, batchmean",
+)  # fmt: skip
+@kernel(ops.kl_div)
+def kl_div_mean_of_batch(
+    x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """Violates K-VAL-01: takes batchmean for mean."""
+    name = "kl_div_log" if log_target else "kl_div"
+    reduction = "mean" if reduction == "batchmean" else reduction
+    return reduced(losses(x, target, name), reduction, x)
+
+
+@witness(SQUARE, SQUARE)
+@kernel(ops.js_div)
+def triton_js_div(
+    x: Tensor, target: Tensor, beta: float = 0.5, reduction: str = "mean"
+) -> Tensor:
+    """Conforming."""
+    if beta in (0.0, 1.0):
+        pair = (x, target) if beta == 0.0 else (target, x)
+        return reduced(losses(*pair, "kl_div_log"), reduction, x)
+    return reduced(losses(x, target, "js_div", beta), reduction, x)
+
+
+@witness(
+    SQUARE, SQUARE, breaks="K-VAL-01", most=(2, 2), minimal="two elements, beta = 0.1"
+)
+@kernel(ops.js_div)
+def js_div_of_halves(
+    x: Tensor, target: Tensor, beta: float = 0.5, reduction: str = "mean"
+) -> Tensor:
+    """Violates K-VAL-01: ignores beta."""
+    return reduced(losses(x, target, "js_div", 0.5), reduction, x)
+
+
+@witness(SQUARE, SQUARE)
+@kernel(ops.mse_loss)
+def triton_mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Conforming."""
+    return reduced(losses(x, target, "mse_loss"), reduction, x)
+
+
+@witness(SQUARE, SQUARE)
+@kernel(ops.smooth_l1_loss.fixed(beta=0.5))
+def triton_smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Conforming."""
+    return reduced(losses(x, target, "smooth_l1_loss", 0.5), reduction, x)
+
+
+@witness(SQUARE, SQUARE)
+@kernel(ops.huber_loss)
+def triton_huber_loss(
+    x: Tensor, target: Tensor, delta: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """Conforming."""
+    return reduced(losses(x, target, "huber_loss", delta), reduction, x)
+
+
+@witness(SQUARE, SQUARE)
+@kernel(ops.bce_with_logits)
+def triton_bce_with_logits(
+    x: Tensor, target: Tensor, reduction: str = "mean"
+) -> Tensor:
+    """Conforming."""
+    return reduced(losses(x, target, "bce"), reduction, x)
+
+
+@witness(SQUARE, SQUARE, breaks="C-PRC-02", most=(2, 1), minimal="one element above 89")
+@kernel(ops.bce_with_logits)
+def bce_with_logits_naive(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Violates C-PRC-02: the logarithms of a sigmoid that reaches 0 and 1."""
+    p = torch.sigmoid(x.float())
+    t = target.float()
+    return reduced(-(t * p.log() + (1 - t) * (1 - p).log()), reduction, x)
+
+
+@witness((64, 512), (64,), (512,), backends=("cpu",))
+@kernel(ops.nll_loss)
+def one_hot_nll_loss(
+    log_p: Tensor, target: Tensor, weight: Tensor, ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Conforming: chooses by comparing classes."""
+    check_indices(target, log_p.shape[-1], ignored=ignore_index)
+    classes = torch.arange(log_p.shape[-1], device=log_p.device)
+    chosen = (target[:, None] == classes) & (target != ignore_index)[:, None]
+    share = torch.where(chosen, weight.float(), 0.0).sum(-1)
+    loss = -torch.where(chosen, log_p.float() * weight.float(), 0.0).sum(-1)
+    if reduction == "mean":
+        return (loss.sum() / share.sum()).to(log_p.dtype)
+    return reduced(loss, reduction, log_p)
+
+
+@witness((64, 32), (512, 32), (64,), (512,), backends=("cpu",))
+@kernel(ops.linear_cross_entropy)
+def chunked_linear_cross_entropy(
+    x: Tensor, weight: Tensor, target: Tensor, bias: Tensor, ignore_index: int = -100,
+    label_smoothing: float = 0.0, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Conforming: float32 logits of a few rows at a time."""
+    kept = target != ignore_index
+    check_indices(target, weight.shape[0], ignored=ignore_index)
+    rows = []
+    for part, wanted in zip(x.split(CHUNK), target.split(CHUNK), strict=True):  # type: ignore[no-untyped-call]
+        logits = functional.linear(part.float(), weight.float(), bias.float())
+        depth = logits - logits.amax(-1, keepdim=True)
+        log_total = depth.exp().sum(-1).log()
+        at = torch.where(wanted == ignore_index, 0, wanted)[:, None]
+        loss = log_total - depth.gather(-1, at)[:, 0]
+        if label_smoothing:
+            mean = log_total - depth.mean(-1)
+            loss = (1 - label_smoothing) * loss + label_smoothing * mean
+        rows.append(loss)
+    loss = torch.where(kept, torch.cat(rows), 0.0) if rows else x.new_zeros(0).float()
+    if reduction == "mean":
+        return (loss.sum() / kept.sum()).to(x.dtype)
+    return reduced(loss, reduction, x)

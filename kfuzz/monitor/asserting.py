@@ -1,0 +1,241 @@
+"""`kfuzz.assert_conforms`: results held to a derived bound, in a line of any test.
+
+It judges one call that has been made, as the monitor does: no search, no process.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from torch import Tensor
+
+from kfuzz.contracts.binding import BoundKernel, declared
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.errors import UsageError
+from kfuzz.core.verdict import CaseReport, Failure, Verdict
+from kfuzz.monitor.decorate import operator_named
+from kfuzz.monitor.seen import Call, Returned, Seen, parts_of
+from kfuzz.monitor.snapshot import TensorCopy, can_copy, described
+from kfuzz.monitor.subjects.operators import OperatorSubject
+from kfuzz.monitor.subjects.reference_subject import (
+    ReferenceSubject,
+    reference_declaration,
+)
+from kfuzz.monitor.subjects.subject import Outside, Subject, signature_of
+
+WHERE: Final = "kfuzz.assert_conforms"
+
+# What would admit a miss, that which allows least first. Tried where a test fails.
+_ADMITTING: Final[tuple[dict[str, Any], ...]] = (
+    {"subnormals": "any"},
+    {"intermediates": "output"},
+    {"accumulator": "tf32"},
+    {"accumulator": "float16"},
+    {"accumulator": "bfloat16"},
+    {"approx": True},
+    {"nonfinite": "undefined"},
+)
+
+
+def assert_conforms(
+    actual: Any,
+    operator: "str | Operator | BoundKernel | Callable[..., Any]",
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> None:
+    """Check that results are what an operator gives on these inputs, within its bound.
+
+    In the place of `torch.testing.assert_close(actual, expected)`, where the tolerance
+    follows from the operator, its inputs and what the kernel declares:
+
+        y = my_softmax(x, dim=-1)
+        kfuzz.assert_conforms(y, "softmax", x, dim=-1)
+
+    Args:
+        actual: the result, or a tuple of the results in the operator's order; tensors
+            on the CPU or on a GPU, of any layout.
+        operator: an operator or its name, "softmax.backward" for gradients; a bound
+            kernel, which brings its declaration; or a function in plain torch that
+            takes the same inputs, whose results are bounded under the running-error
+            shadow.
+        inputs: the operator's tensors, then its scalars, in its order.
+        named: further inputs by name; everything else is a declaration, as for
+            `kfuzz.kernel`: `intermediates="output"`, `accumulator="float16"`.
+
+    Raises:
+        AssertionError: if a result is wrong. The message names the worst element, what
+            is allowed there, how many elements miss and how, and the declaration that
+            would admit it, if there is one.
+        UsageError: if the operator says nothing of such inputs, or nothing of the
+            results can be compared: nothing would have been checked.
+        BindingError: if a declaration is unknown or impossible for the operator.
+    """
+    subject, args, given = _subject(operator, inputs, named)
+    try:
+        seen = _seen(subject.call(args, given), actual)
+        report = subject.judge(seen).report
+    except Outside as error:
+        raise UsageError(
+            f"nothing was checked: {error}",
+            where=f"{WHERE}: {subject.operator_name}",
+            fix="declare what the kernel takes, or call the operator as it is defined",
+        ) from None
+    if report.failure is not None:
+        raise AssertionError("\n".join(_told(subject, seen, report.failure)))
+    _require_decided(subject, report)
+
+
+def _subject(
+    operator: Any, inputs: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[Subject, tuple[Any, ...], dict[str, Any]]:
+    """Return what results are held to, and the inputs that are its own."""
+    if isinstance(operator, str):
+        operator = operator_named(operator, WHERE)
+    if isinstance(operator, BoundKernel):
+        kernel, operator = operator, operator.operator
+        own = {n: v for n, v in named.items() if n in operator.inputs}
+        claims = {n: v for n, v in named.items() if n not in own}
+        declaration = kernel.declaration.declare(WHERE, **claims)
+        return _held(operator, declaration, kernel.explicit | set(claims)), inputs, own
+    if isinstance(operator, Operator):
+        own = {n: v for n, v in named.items() if n in operator.inputs}
+        claims = {n: v for n, v in named.items() if n not in own}
+        declaration = declared(operator, claims, WHERE)
+        return _held(operator, declaration, frozenset(claims)), inputs, own
+    if not callable(operator):
+        raise UsageError(
+            f"{operator!r:.60} is neither an operator nor a function", where=WHERE
+        )
+    return _reference(operator, named), inputs, _inputs_of(operator, named)
+
+
+def _held(operator: Operator, declaration: Any, explicit: frozenset[str]) -> Subject:
+    # Where the results lie is no matter of a call that is over.
+    declaration = replace(declaration, inplace=(), out=())
+    order = (*operator.tensors, *operator.scalars)
+
+    def arguments(*args: Any, **given: Any) -> dict[str, Any]:
+        if len(args) > len(order):
+            raise UsageError(
+                f"{len(args)} inputs, {operator.signature_text()} takes {len(order)}",
+                where=WHERE,
+            )
+        return dict(zip(order, args, strict=False)) | given
+
+    return OperatorSubject(
+        arguments, operator, declaration,
+        name=operator.name_in_contracts, explicit=explicit, arguments=arguments,
+    )  # fmt: skip
+
+
+def _reference(function: Callable[..., Any], named: Mapping[str, Any]) -> Subject:
+    own = _inputs_of(function, named)
+    claims = {n: v for n, v in named.items() if n not in own}
+    return ReferenceSubject(
+        function, function, reference_declaration(WHERE, **claims),
+        name=getattr(function, "__name__", "reference"), outputs=("y",),
+        explicit=frozenset(claims), arguments=None,
+    )  # fmt: skip
+
+
+def _inputs_of(
+    function: Callable[..., Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the keywords that are a function's own parameters."""
+    signature = signature_of(function)
+    taken = {} if signature is None else signature.parameters
+    return {n: v for n, v in named.items() if n in taken}
+
+
+def _seen(call: Call, actual: Any) -> Seen:
+    """Return a call that is over as the monitor would have seen it."""
+    parts = parts_of(actual)
+    tensors, outline = parts.split()
+    returned: Returned = outline.filled([_copy(x) for x in tensors])
+    return Seen(
+        tensors={name: _copy(x) for name, x in call.tensors.items()},
+        scalars=call.scalars,
+        returned=returned,
+        changed={},
+        rest=call.rest,
+        is_compiled=True,  # addresses say nothing of a call that is over
+        tf32=call.tf32,
+    )
+
+
+def _copy(x: Tensor) -> TensorCopy:
+    if not can_copy(x):
+        raise Outside(f"{type(x).__name__} is no plain tensor")
+    return described(x, x.detach().cpu())
+
+
+def _require_decided(subject: Subject, report: CaseReport) -> None:
+    """Check that a judgement that found nothing compared something.
+
+    Raises:
+        UsageError: if it did not.
+    """
+    if Verdict.CONFORMS in report.verdicts.values():
+        return
+    raise UsageError(
+        "nothing was checked: no element of the results can be decided",
+        where=f"{WHERE}: {subject.operator_name}",
+        fix="the bound is unlimited there, or the inputs are not numbers",
+    )
+
+
+def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
+    """Yield the lines of a message."""
+    total = _elements(seen)
+    yield f"{subject.operator_name}: {failure.message} ({failure.contract})"
+    if failure.index is not None:
+        where = f"{failure.output}[{', '.join(map(str, failure.index))}]"
+        line = f"  worst     {where} = {failure.got!r}, expected {failure.expected!r}"
+        if failure.low is not None and failure.high is not None:
+            line += f", allowed [{failure.low!r}, {failure.high!r}]"
+        yield line
+    if failure.elements:
+        kinds = ", ".join(f"{n} {what}" for what, n in _kinds(seen).items() if n)
+        yield f"  missed    {failure.elements} of {total} elements; {kinds}"
+    if found := _admitting(subject, seen):
+        text = ", ".join(f"{name}={value!r}" for name, value in found.items())
+        yield f"  admitted  by {text}: declare it if the kernel computes so"
+
+
+def _elements(seen: Seen) -> int:
+    copies = (c for c in seen.returned.leaves if isinstance(c, TensorCopy))
+    return sum(c.values.numel() for c in copies)
+
+
+def _kinds(seen: Seen) -> Counter[str]:
+    """Return how many elements of the results are of each kind."""
+    found: Counter[str] = Counter()
+    for copy in seen.returned.leaves:
+        if not isinstance(copy, TensorCopy):
+            continue
+        x = copy.values
+        wide = x.float() if x.dtype.is_floating_point else x
+        nan, inf = int(wide.isnan().sum()), int(wide.isinf().sum())
+        found["NaN"] += nan
+        found["infinite"] += inf
+        found["finite"] += x.numel() - nan - inf
+    return found
+
+
+def _admitting(subject: Subject, seen: Seen) -> dict[str, Any]:
+    """Return the declaration under which nothing misses, {} if none is known."""
+    stated = subject.declaration
+    for claims in _ADMITTING:
+        if all(getattr(stated, name) == value for name, value in claims.items()):
+            continue
+        subject.declaration = replace(stated, **claims)
+        try:
+            if subject.judge(seen).report.failure is None:
+                return claims
+        except Exception:  # a declaration that the operator cannot have
+            continue
+        finally:
+            subject.declaration = stated
+    return {}

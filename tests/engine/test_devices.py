@@ -1,0 +1,141 @@
+"""Several devices: a child sees one of them, and one that is broken judges nothing."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kfuzz.core.budget import Budget
+from kfuzz.core.errors import BackendError
+from kfuzz.core.event import FindingSaved, KernelFinished, Notice
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.canaries import Tried, left_out
+from kfuzz.execution.device.backends import BACKENDS, CPU, GPU, environment_for, resolve
+from kfuzz.execution.device.cpu import Cpu
+
+SEEN = "TWO_VISIBLE_DEVICES"
+KERNELS = f"""
+import os
+import torch
+from kfuzz.contracts import kernel, operators as ops
+
+SEEN = os.environ["{SEEN}"]
+
+@kernel(ops.relu, dtypes="float32")
+def first(x):
+    return torch.relu(x) + (SEEN == "0")
+
+@kernel(ops.relu, dtypes="float32")
+def second(x):
+    return torch.relu(x) + (SEEN == "b")
+"""
+
+
+class Two(Cpu):
+    """Two devices, both of them this processor; the variable is GPUs' in all else."""
+
+    name = "two"
+    place = "on one of two"
+    has = replace(CPU.has, fences=False)
+    numbered = True
+
+    def devices(self) -> tuple[str, ...]:
+        return ("two:0", "two:1")
+
+    def only(self, devices: Sequence[str], outer: Mapping[str, str]) -> dict[str, str]:
+        listed = outer.get(SEEN, "0,1").split(",")
+        numbers = [int(device.partition(":")[2] or 0) for device in devices]
+        return {SEEN: ",".join(listed[number] for number in numbers)}
+
+    def alone(self, device: str) -> str:
+        return "cpu"
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Two:
+    made = Two()
+    monkeypatch.setitem(BACKENDS, "two", made)
+    monkeypatch.setenv(SEEN, "0,b")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("outer", "device", "seen"),
+    [
+        ({}, "cuda:1", "1"),
+        ({"CUDA_VISIBLE_DEVICES": "4,2"}, "cuda:1", "2"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-a, MIG-b"}, "cuda:1", "MIG-b"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}, "", "GPU-a"),
+    ],
+)
+def test_a_child_sees_one_of_what_the_user_sees(
+    outer: dict[str, str], device: str, seen: str
+) -> None:
+    assert environment_for(GPU, outer, device)["CUDA_VISIBLE_DEVICES"] == seen
+    assert environment_for(GPU, outer) == outer
+
+
+def test_hip_has_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kfuzz.execution.device.gpu._is_nvidia", lambda: False)
+    for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        made = environment_for(GPU, {name: "3,5"}, "cuda:1")
+        assert made["HIP_VISIBLE_DEVICES"] == "5"
+
+
+def test_a_collective_sees_the_others_after_its_own(two: Two) -> None:
+    backend = Backend("two", isolate="none")
+    assert backend.beside("two:1") == {SEEN: "b,0"}
+
+
+def test_several_devices_may_be_named(two: Two) -> None:
+    assert resolve("two:1,two:0") == (two, ("two:1", "two:0"))
+    with pytest.raises(BackendError, match="different kinds"):
+        resolve("two:1,cpu")
+    with pytest.raises(BackendError, match="two:7"):
+        resolve("two:0,two:7")
+
+
+def search(tmp_path: Path, device: str) -> dict[str, bool]:
+    """Return which kernels had findings."""
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    config = RunConfig(
+        targets=(str(tmp_path / "kernels.py"),), root=tmp_path,
+        corpus=tmp_path / "corpus", seed=1, budget=Budget(max_cases=12), device=device,
+    )  # fmt: skip
+    events = list(run(config, stop=threading.Event()))
+    assert [
+        e for e in events if isinstance(e, Notice) and "left out" in e.message
+    ] == []
+    finished = [e for e in events if isinstance(e, KernelFinished)]
+    assert [e.cases for e in finished] == [12, 12]
+    wrong = {e.finding.signature.kernel for e in events if isinstance(e, FindingSaved)}
+    return {name: name in wrong for name in ("first", "second")}
+
+
+@pytest.mark.usefixtures("two")
+def test_a_fault_of_either_device_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kfuzz.engine.search.campaign.keep_sound", lambda backend: [])
+    assert search(tmp_path, "two") == {"first": True, "second": True}
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.slow
+def test_a_device_that_is_named_has_all_kernels(tmp_path: Path) -> None:
+    assert search(tmp_path, "two:1") == {"first": False, "second": True}
+
+
+def test_what_does_not_work_is_left_out() -> None:
+    fine, sick = Tried("cuda:0", "GPU-a"), Tried("cuda:1", "GPU-b", "it is lost")
+    blind = Tried("cuda:2", "GPU-c", passed=True)
+    assert left_out([fine, sick]) == {
+        "cuda:1": "cuda:1 (GPU-b) is left out: it is lost"
+    }
+    assert list(left_out([fine, blind])) == ["cuda:2"]
+    # Where no device faults, none is worse than another.
+    assert left_out([blind, replace(blind, device="cuda:3")]) == {}
