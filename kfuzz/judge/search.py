@@ -216,18 +216,19 @@ class Search(Campaign):
         assert report.failure is not None
         wanted = report.failure.signature(kernel.name)
         outputs = self._reference.outputs
-        recorded = self._judged.candidate.recording.showing(report.failure, outputs)
-        found = case
+        recording = self._judged.candidate.recording
+        recorded = recording.showing(report.failure, outputs)
         pinned = kernel.runner.pin(case)
         if not pinned.pinned and not self.over():
             for small in self._judged.smaller(case):
                 told = self._judged.judge(small, Depth.FULL)
                 if told.failure is not None and told.shows(wanted):
                     case, report = small, told
+                    recorded = recording.showing(told.failure, outputs)
                     break
         known = set(kernel.findings)
         yield from super().process(kernel, case, report)
-        if recorded is not None and case is found:
+        if recorded is not None:
             for id in set(kernel.findings) - known:
                 if kernel.findings[id].state is State.WITNESSED:
                     attach(Path(kernel.paths[id]), FILE, recorded)
