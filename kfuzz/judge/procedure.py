@@ -273,7 +273,8 @@ class Judging:
             )
         if not tried.passed and judged.candidate.cut_off:
             return Verdict.UNDER_SPECIFIED, (
-                "a call had not returned when the time was up: give more with --max-time"
+                "a call had not returned when the time was up: give more with "
+                "--max-time"
             )
         if not tried.passed:
             return Verdict.UNDER_SPECIFIED, (
