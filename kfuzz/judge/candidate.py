@@ -168,6 +168,11 @@ class Candidate:
         self._sandbox.until = until
 
     @property
+    def cut_off(self) -> bool:
+        """Whether a call was given up because the time was up."""
+        return self._sandbox.cut_off > 0
+
+    @property
     def calls_in_a_row(self) -> int:
         """Most calls that one of its children has answered."""
         return self._kernel.in_a_row

@@ -271,6 +271,11 @@ class Judging:
                 f"{open_[0].signature.contract} failed and was not confirmed: "
                 f"{open_[0].state}"
             )
+        if not tried.passed and judged.candidate.cut_off:
+            return Verdict.UNDER_SPECIFIED, (
+                "a call had not returned when the time was up: give more with "
+                "--max-time"
+            )
         if not tried.passed:
             return Verdict.UNDER_SPECIFIED, (
                 "no case on the file's own values could be decided"

@@ -132,7 +132,10 @@ class Search(Campaign):
             if not number or this_round.found is not None:
                 this_round = Round(kernel, stop=self.stop, deadline=end)
             if number + 1 == _BEFORE_HISTORY:
+                began = time.monotonic()
                 yield from self._history(kernel)
+                end = min(end + time.monotonic() - began, self.search_end())
+                this_round = Round(kernel, stop=self.stop, deadline=end)
         yield self.progress(kernel)
 
     def _history(self, kernel: KernelSearch) -> Iterator[Event]:
@@ -213,18 +216,19 @@ class Search(Campaign):
         assert report.failure is not None
         wanted = report.failure.signature(kernel.name)
         outputs = self._reference.outputs
-        recorded = self._judged.candidate.recording.showing(report.failure, outputs)
-        found = case
+        recording = self._judged.candidate.recording
+        recorded = recording.showing(report.failure, outputs)
         pinned = kernel.runner.pin(case)
         if not pinned.pinned and not self.over():
             for small in self._judged.smaller(case):
                 told = self._judged.judge(small, Depth.FULL)
                 if told.failure is not None and told.shows(wanted):
                     case, report = small, told
+                    recorded = recording.showing(told.failure, outputs)
                     break
         known = set(kernel.findings)
         yield from super().process(kernel, case, report)
-        if recorded is not None and case is found:
+        if recorded is not None:
             for id in set(kernel.findings) - known:
                 if kernel.findings[id].state is State.WITNESSED:
                     attach(Path(kernel.paths[id]), FILE, recorded)

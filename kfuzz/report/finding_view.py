@@ -387,7 +387,7 @@ def _status(finding: Finding, words: str) -> str:
     made = finding.reduction
     if made is not None and before != now:
         words += f"; shrunk from {before:,} to {counted(now, 'element')}"
-    elif finding.state in FAILING | {State.NEW} and (
+    elif finding.state in (FAILING | {State.NEW}) - {State.WITNESSED} and (
         made is None or made.stopped == "time"
     ):
         words += "; not shrunk: time was up"

@@ -1,4 +1,7 @@
-"""Candidates that lie violate, honest ones beside them do not; the night tries all."""
+"""Candidates that lie violate, honest ones beside them do not: a few of them.
+
+`bash .ci/nightly` judges all of them, of another seed each day.
+"""
 
 from collections.abc import Iterator
 
@@ -7,22 +10,23 @@ import pytest
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.sandbox import zygote_for
-from tests.helpers.tiers import usual
 from tests.judge.adversaries.suite import Candidate, Suite, candidates
 
 SEED = 1
-# What each push tries: one of each kind of look that a single call does not show.
-USUAL = {
+# What one call does not show, or only to who looks away.
+LIARS = (
     "a date to come",
     "torch's seed",
     "no frame of a judge",
     "runs the reference's source",
-}
-ALL = [c for c in candidates(SEED, 1) if c.family != "by hand"]
+)
+HONEST = ("torch's seed", "row_sum: an order that is drawn")
 
 
-def label(candidate: Candidate) -> str:
-    return candidate.name.partition(" (")[0]
+def chosen(names: tuple[str, ...], *, wrong: bool) -> list[Candidate]:
+    """Return the candidate of each name, on whatever problem was drawn."""
+    made = [c for c in candidates(SEED, 1) if c.wrong is wrong]
+    return [next(c for c in made if c.name.startswith(name)) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -31,36 +35,22 @@ def zygote() -> Iterator[Zygote]:
         yield zygote
 
 
-@pytest.mark.parametrize(
-    "candidate",
-    [usual(c, is_usual=label(c) in USUAL) for c in ALL if c.wrong],
-    ids=label,
-)
+@pytest.mark.parametrize("candidate", chosen(LIARS, wrong=True), ids=LIARS)
 def test_a_liar_violates(candidate: Candidate, zygote: Zygote) -> None:
     made = Suite(zygote).judge(candidate)
     assert made.verdict is Verdict.VIOLATES, made.reason
 
 
-@pytest.mark.parametrize(
-    "candidate",
-    [
-        usual(
-            c, is_usual=label(c) == "torch's seed" or (c.random and "row_sum" in c.name)
-        )
-        for c in ALL
-        if not c.wrong
-    ],
-    ids=label,
-)
-def test_an_honest_one_does_not(candidate: Candidate, zygote: Zygote) -> None:
-    made = Suite(zygote, most_cases=12).judge(candidate)
+@pytest.mark.parametrize("candidate", chosen(HONEST, wrong=False), ids=HONEST)
+def test_an_honest_one_conforms(candidate: Candidate, zygote: Zygote) -> None:
+    made = Suite(zygote, most_cases=6).judge(candidate)
     assert made.verdict is Verdict.CONFORMS, made.reason
 
 
-def test_there_are_enough_of_both() -> None:
-    wrong = sum(c.wrong for c in candidates(SEED, 1))
-    assert wrong >= 120
-    assert sum(1 for c in candidates(SEED, 1)) - wrong >= 200
-    texts = {c.source for c in candidates(SEED, 1)}
+def test_there_are_enough_of_both_and_a_seed_makes_others() -> None:
+    made = list(candidates(SEED, 1))
+    assert sum(c.wrong for c in made) >= 120
+    assert sum(not c.wrong for c in made) >= 200
+    texts = {c.source for c in made}
     others = {c.source for c in candidates(SEED + 1, 1)}
-    assert len(others - texts) > 100  # another seed makes other candidates
+    assert len(others - texts) > 100

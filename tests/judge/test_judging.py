@@ -36,6 +36,7 @@ class Here:
     strays: Sequence[str] = ()
     left: Sequence[str] = ()
     calls_in_a_row = 0
+    cut_off = False
     weights = ""
     same_names = False
     late = False

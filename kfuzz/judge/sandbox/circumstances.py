@@ -23,6 +23,8 @@ _SHIFTED: Final = 0.7
 _JUMPED: Final = 0.5
 _PAUSED: Final = 1 / 32
 _PAUSES: Final = (0.02, 0.3)
+# The share of calls that nothing watches in which grad mode is on.
+_GRAD: Final = 0.25
 # Numbers that a generator has given since it was seeded, at most.
 _DRAWN: Final = 2_000
 # Shares of calls that meet generators as they are right after seeding.
@@ -43,6 +45,7 @@ class Surroundings:
         pause: seconds in which nothing happens before the call.
         bare: whether nothing watches the call: neither torch's operators nor launches
             are followed, memory is not poisoned, and clocks are the true ones.
+        grad: whether grad mode is on, as it is where a module is called plainly.
     """
 
     seed: int = 0
@@ -51,6 +54,7 @@ class Surroundings:
     steady: float = 0.0
     pause: float = 0.0
     bare: bool = False
+    grad: bool = False
 
     def told(self) -> dict[str, Any]:
         """Return it as plain data, without the pause, which is the campaign's."""
@@ -104,13 +108,15 @@ class Circumstances:
         shifted = draw.random() < _SHIFTED
         wall = _spread(draw, 1.0, _YEARS) * draw.choice((-1, 1)) if shifted else 0.0
         paused = self._pauses and draw.random() < _PAUSED
+        bare = draw.random() < self.bare_share
         return Surroundings(
             seed=key,
             drawn=0 if fresh else drawn % _DRAWN,
             wall=wall,
             steady=self._steady,
             pause=draw.uniform(*_PAUSES) if paused else 0.0,
-            bare=draw.random() < self.bare_share,
+            bare=bare,
+            grad=bare and draw.random() < _GRAD,
         )
 
 

@@ -196,8 +196,8 @@ def _plain(code: types.CodeType) -> types.CodeType:
 def _plain_constant(value: Any) -> Any:
     if isinstance(value, types.CodeType):
         return _plain(value)
-    if isinstance(value, str) and (_is_ours(value) or " " in value):
-        return _renamed(value)  # a module's name, or a text for people
+    if isinstance(value, str) and _is_ours(value):
+        return _renamed(value)  # a module's name; texts that people read stay
     if isinstance(value, tuple):
         return tuple(map(_plain_constant, value))
     return value

@@ -25,8 +25,9 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from mmap import mmap
 from pathlib import Path
 from types import ModuleType
@@ -213,16 +214,10 @@ class Candidate:
         launches: dict[str, None] = {}
         began = _clock()
         try:
-            with seeded(device, 0), torch.no_grad():
-                before = TorchState.now()
-                meet(self._clocks, device, message["around"])
-                try:
-                    bare = bool(message["around"]["bare"])
-                    watch = nullcontext() if bare else triton_launches(launches)
-                    with nullcontext() if bare else allocations, watch:
-                        returned = target(*positional, **scalars)
-                finally:
-                    left = before.restore()
+            call = partial(target, *positional, **scalars)
+            if not message["around"]["bare"]:
+                call = partial(_watched, call, allocations, launches)
+            returned, left = self._met(message["around"], call)
             _untrace()
             told, items = told_results(returned, tensors, self._held, results.numel())
             lingers = _threads(device) > self._threads
@@ -259,6 +254,30 @@ class Candidate:
             "left": list(left)[:MOST_NAMES],
             "strays": [t.describe() for t in allocations.touches()][:MOST_NAMES],
         }
+
+    def _met(
+        self, around: Message, call: Callable[[], Any]
+    ) -> tuple[Any, tuple[str, ...]]:
+        """Call with what surrounds a call; return what came of it, and what it left.
+
+        What cannot be called with grad mode on, as kernels for inference need not, is
+        called without.
+        """
+        device = self._device
+        with seeded(device, 0), torch.set_grad_enabled(bool(around["grad"])):
+            before = TorchState.now()
+            try:
+                meet(self._clocks, device, around)
+                try:
+                    returned = call()
+                except Exception:
+                    if not around["grad"]:
+                        raise
+                    with torch.no_grad():
+                        returned = call()
+            finally:
+                left = before.restore()
+        return returned, left
 
     @staticmethod
     def _tensors(listed: Sequence[Any], given: Sequence[int]) -> list[Tensor]:
@@ -317,6 +336,14 @@ class Blocks:
     def clear(self) -> None:
         """Let go of everything."""
         self._blocks.clear()
+
+
+def _watched(
+    call: Callable[[], Any], allocations: GuardedAllocations, launches: dict[str, None]
+) -> Any:
+    """Call while what is allocated and launched is noted."""
+    with allocations, triton_launches(launches):
+        return call()
 
 
 @contextmanager

@@ -102,6 +102,7 @@ class Sandbox(Closing):
         limits: what a child may take.
         children: how many children were started.
         until: returns the `time.monotonic()` after which nobody waits for a call.
+        cut_off: calls that were given up at that moment.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Sandbox(Closing):
         self.device = torch.device(device if backend.has.native else backend.torch_type)
         self.limits = limits or Limits()
         self.children = 0
+        self.cut_off = 0
         self.until: Callable[[], float] = lambda: math.inf
         self._measures = measures or Measures()
         self._share_cache = share_cache
@@ -245,6 +247,7 @@ class Sandbox(Closing):
             if isinstance(answer, Ended):
                 self._discard()
                 if answer.end is End.HANG and seconds < patience:
+                    self.cut_off += 1
                     text = f"was cut off after {seconds:.0f} s: the time was up"
                     answer = Ended(End.UNAVAILABLE, "time", text, answer.output)
                 return Called(ended=answer, seconds=seconds)

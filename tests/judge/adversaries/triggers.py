@@ -295,6 +295,7 @@ TRIGGERS: Final = (
         "settings", "grad mode is off for many calls",
         lambda d: f"not torch.is_grad_enabled() and self.calls > {d.randint(10, 40)}",
     ),
+    Trigger("settings", "grad mode is on", _always("torch.is_grad_enabled()")),
     Trigger(
         "settings", "memory as it is allocated",
         _always("bool(torch.empty(64).isfinite().all())"),
