@@ -17,27 +17,27 @@ def test_no_reader_raises_hangs_or_writes(inputs: int) -> None:
     assert {row.inputs for row in rows.values()} == {inputs}
     assert not [line for row in rows.values() for line in row.broken.values()]
     for reader in READERS:
-        assert 0 < rows[reader.name].taken
-        # What is changed reaches further than the first check.
-        assert rows[reader.name].news > 5 or rows[reader.name].taken == inputs
+        row = rows[reader.name]
+        # What is changed is taken at times, and reaches further than the first check.
+        assert row.taken + row.news > 5
 
 
 def test_what_no_reader_may_do_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def bad(path: object) -> None:
-        first = readers.Path(str(path)).read_bytes()[:1]
-        if first == b"{":
-            raise KeyError("no field")
-        if first == b"[":
-            readers.Path("/dev/null").write_text("outside")
-        if first == b"n":
-            while True:
-                pass
+        match len(readers.Path(str(path)).read_bytes()) % 4:
+            case 0:
+                raise KeyError("no field")
+            case 1:
+                readers.Path("/dev/null").write_text("outside")
+            case 2 if readers.Path(str(path)).read_bytes().endswith(b"}"):
+                while True:
+                    pass
         raise KfuzzError("not this")
 
     made = Reader("bad", lambda: {"file": b'{"a": 1, "b": [2]}'}, bad)
     monkeypatch.setattr(readers, "READERS", (made,))
     monkeypatch.setattr(readers, "SECONDS", 0.2)
-    rows: dict[str, Row] = readers.run([], 400, jobs=1, seed=1)
+    rows: dict[str, Row] = readers.run([], 40, jobs=1, seed=1)
     text = "\n".join(table(rows))
     assert "! raises KeyError in test_readers.py bad" in text
     assert "! writes /dev/null" in text
