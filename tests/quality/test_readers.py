@@ -19,7 +19,7 @@ def test_no_reader_raises_hangs_or_writes(inputs: int) -> None:
     for reader in READERS:
         row = rows[reader.name]
         # What is changed is taken at times, and reaches further than the first check.
-        assert row.taken + row.news > 5
+        assert row.taken + row.news > 2
 
 
 def test_what_no_reader_may_do_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
