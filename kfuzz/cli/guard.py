@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn, Self
 
 from kfuzz.cli.exit_codes import ExitCode, report_error
+from kfuzz.cli.standard_streams import open_descriptors
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import forked
 from kfuzz.execution.processes.child import signal_name
@@ -35,6 +36,7 @@ def watched(work: Callable[[], int]) -> int:
         work: returns the exit code; called in that process.
     """
     here = os.getpid()
+    open_descriptors()  # or what is opened next takes their place
     told, tells = os.pipe()
     with _Signals() as signals:
         pid = os.fork()
