@@ -85,8 +85,9 @@ class _Signals:
         self.wakes.setblocking(False)
         self._woken.setblocking(False)
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
-        for number in (*_SIGNALS, signal.SIGCHLD):
+        for number in (*_SIGNALS, signal.SIGTSTP, signal.SIGCHLD):
             before = signal.getsignal(number)
+            # What is ignored stays so, as under nohup; but ends have to be told.
             if before is not signal.SIG_IGN or number == signal.SIGCHLD:
                 self._before[number] = before
                 signal.signal(number, self._take)
@@ -106,12 +107,21 @@ class _Signals:
     def _take(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGCHLD:
             return
+        if number == signal.SIGTSTP:  # Ctrl-Z: both stop, and go on together
+            self._send(signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self._send(signal.SIGCONT)
+            return
         self.asked.append(time.monotonic())
+        if self._pid:
+            self._send(number)
+        else:
+            self._early.append(number)
+
+    def _send(self, number: int) -> None:
         if self._pid:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, number)
-        else:
-            self._early.append(number)
 
 
 class _Watch:
