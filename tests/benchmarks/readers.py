@@ -56,8 +56,7 @@ from kfuzz.monitor.counts import (
 )
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.finding_view import finding_lines, view
-from kfuzz.report.gathered import Gathered, Shown
-from kfuzz.report.kinds.markdown import document as page
+from kfuzz.report.gathered import Gathered, Shown, headline
 from kfuzz.store.entry import (
     FINDING,
     FIRST,
@@ -152,7 +151,9 @@ def _use_events(path: Path) -> None:
     with path.open(encoding="utf-8", errors="surrogateescape") as lines:
         for event in read_events(lines, where="run"):
             run.feed(event)
-    page(run)
+    headline(run)
+    for shown in run.findings:
+        finding_lines(view(shown))
 
 
 def _counts() -> dict[str, bytes]:
@@ -468,13 +469,34 @@ def table(rows: dict[str, Row]) -> list[str]:
 
 def run(names: list[str], inputs: int, jobs: int, seed: int) -> dict[str, Row]:
     """Try readers, each in a process of its own, some at once."""
-    readers = [r for r in READERS if not names or r.name in names]
+    left = [r.name for r in READERS if not names or r.name in names]
+    rows: dict[str, Row] = {}
+    while left:
+        some, left = left[:jobs], left[jobs:]
+        begun = [(name, *_begun(name, inputs, seed)) for name in some]
+        for name, process, receiver in begun:
+            try:
+                rows[name] = receiver.recv()
+            except EOFError:
+                process.join()
+                ended = f"! ends its process: {process.exitcode}"
+                rows[name] = Row(broken={ended: ended})
+            process.join()
+            receiver.close()
+    return rows
+
+
+def _begun(name: str, inputs: int, seed: int) -> tuple[Any, Any]:
     context = multiprocessing.get_context("fork")
-    with context.Pool(jobs, maxtasksperchild=1) as pool:
-        made = [
-            pool.apply_async(tried_by_name, (r.name, inputs, seed)) for r in readers
-        ]
-        return {r.name: m.get() for r, m in zip(readers, made, strict=True)}
+    receiver, sender = context.Pipe(duplex=False)
+
+    def work() -> None:
+        sender.send(tried_by_name(name, inputs, seed))
+
+    process = context.Process(target=work)
+    process.start()
+    sender.close()
+    return process, receiver
 
 
 def tried_by_name(name: str, inputs: int, seed: int) -> Row:

@@ -38,7 +38,11 @@ def test_what_no_reader_may_do_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "READERS", (made,))
     monkeypatch.setattr(readers, "SECONDS", 0.2)
     rows: dict[str, Row] = readers.run([], 40, jobs=1, seed=1)
+    ends = Reader("ends", lambda: {"file": b"{}"}, lambda path: readers.os._exit(3))
+    monkeypatch.setattr(readers, "READERS", (ends,))
+    rows |= readers.run([], 1, jobs=1, seed=1)
     text = "\n".join(table(rows))
     assert "! raises KeyError in test_readers.py bad" in text
     assert "! writes /dev/null" in text
     assert "! takes more than" in text
+    assert "! ends its process: 3" in text
