@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn, Self
 
 from kfuzz.cli.exit_codes import ExitCode, report_error
+from kfuzz.cli.standard_streams import open_descriptors
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.processes import forked
 from kfuzz.execution.processes.child import signal_name
@@ -35,6 +36,7 @@ def watched(work: Callable[[], int]) -> int:
         work: returns the exit code; called in that process.
     """
     here = os.getpid()
+    open_descriptors()  # or what is opened next takes their place
     told, tells = os.pipe()
     with _Signals() as signals:
         pid = os.fork()
@@ -83,8 +85,9 @@ class _Signals:
         self.wakes.setblocking(False)
         self._woken.setblocking(False)
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
-        for number in (*_SIGNALS, signal.SIGCHLD):
+        for number in (*_SIGNALS, signal.SIGTSTP, signal.SIGCHLD):
             before = signal.getsignal(number)
+            # What is ignored stays so, as under nohup; but ends have to be told.
             if before is not signal.SIG_IGN or number == signal.SIGCHLD:
                 self._before[number] = before
                 signal.signal(number, self._take)
@@ -104,12 +107,21 @@ class _Signals:
     def _take(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGCHLD:
             return
+        if number == signal.SIGTSTP:  # Ctrl-Z: both stop, and go on together
+            self._send(signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self._send(signal.SIGCONT)
+            return
         self.asked.append(time.monotonic())
+        if self._pid:
+            self._send(number)
+        else:
+            self._early.append(number)
+
+    def _send(self, number: int) -> None:
         if self._pid:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, number)
-        else:
-            self._early.append(number)
 
 
 class _Watch:

@@ -49,15 +49,20 @@ def open_standard_streams() -> None:
     opened, and what is printed would end in it. Characters that an encoding lacks are
     escaped: they must end no verb.
     """
+    open_descriptors()
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and _descriptor(sys.stdout) == 1:
+        sys.stdout = _written_to(1, sys.stdout, closefd=False)
+
+
+def open_descriptors() -> None:
+    """Give the descriptors of closed standard streams a home."""
     for descriptor in range(_OPEN_DESCRIPTORS):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper) and _descriptor(sys.stdout) == 1:
-        sys.stdout = _written_to(1, sys.stdout, closefd=False)
 
 
 @contextmanager

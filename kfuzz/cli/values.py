@@ -192,7 +192,7 @@ def _is_number(value: Any, *kinds: type) -> bool:
 
 def _duration(value: Any, place: Place) -> str:
     if _is_number(value, int, float):
-        value = f"{value:g}"
+        value = str(value) if isinstance(value, int) else f"{value:g}"
     if not isinstance(value, str):
         place.reject(value, "a duration", "write 90, 90s, 10m, 1h or 1h30m")
     duration(value, place.label)

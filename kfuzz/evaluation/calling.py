@@ -91,6 +91,7 @@ class Caller:
         step: called before every call, for a watchdog.
         raised: whether any call raised.
         lost: whether the device can do nothing more in this process.
+        outside: whether the case is known to lie outside the operator's domain.
         held: the calls that were to stay alive, and could, in their order.
     """
 
@@ -124,6 +125,7 @@ class Caller:
         self.step = step
         self.raised = False
         self.lost = False
+        self.outside = False
         self.held: list[Held] = []
         self._fences = fences
 

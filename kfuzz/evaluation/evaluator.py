@@ -176,6 +176,8 @@ class Evaluator:
                 raise
             # A run that other data or other memory asked for: not this case's fault.
             self.spent = True
+            if caller.outside:  # there any run may lose it, as the first might have
+                return CaseReport({})
             why = message_of(error).strip().partition("\n")[0]
             return CaseReport({}, error=f"a further run lost the device: {why}")
         finally:
@@ -227,9 +229,11 @@ class Evaluator:
             return _out_of_memory(
                 case, raised.message or raised.type, self.setting.device
             )
-        # Nothing on a lost device can be read.
-        if caller.lost and not is_refused(evidence):
-            verdicts, failure = judge(evidence, classes & {"K-LIV-01"})
+        caller.outside = evidence.outside
+        # Nothing on a lost device can be read, and nothing more can be run.
+        if caller.lost:
+            decides = classes if is_refused(evidence) else classes & {"K-LIV-01"}
+            verdicts, failure = judge(evidence, decides)
             return CaseReport(verdicts, failure=failure, beside=evidence.base.beside)
         calls = CaseCalls(
             caller, diagnosis, derived, classes,

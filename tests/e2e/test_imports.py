@@ -30,7 +30,7 @@ SAYS = {
     "exits": "importing it ends its process: exit code 0",
     "hangs": "importing it does not end within 1 s",
 }
-VERBS = ("run", "check", "grade", "probe", "contracts show")
+VERBS = ("run", "check", "grade", "probe", "contracts show", "judge")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,9 @@ def test_an_import_that_ends_or_hangs_is_told(
 ) -> None:
     project.write("kernels.py", FILES[name])
     seconds = {"KFUZZ_IMPORT_SECONDS": "1"}
-    done = project.kfuzz(*verb.split(), "kernels.py", environment=seconds)
+    files = ["kernels.py", *(["candidate.py"] if verb == "judge" else [])]
+    project.write("candidate.py", "")
+    done = project.kfuzz(*verb.split(), *files, environment=seconds)
     assert done.returncode == 2
     assert f"kernels.py: {SAYS[name]}" in error(done)
     assert project.wait_until_alone() == []

@@ -245,6 +245,56 @@ def test_an_illegal_address_refuses_no_index(fault: str, contract: str | None) -
     assert "K-LIV-01" not in verdicts or contract
 
 
+@pytest.mark.parametrize("index", [0, 9])
+def test_a_further_run_outside_the_domain_may_lose_the_device(
+    index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the case's first run might have done as well is no error of kfuzz's."""
+    from kfuzz.contracts import operators as ops
+    from kfuzz.evaluation import evaluator as evaluators
+
+    def asserts(*given: Any, **named: Any) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    weight = pinned([[1.0]], "V D")
+    case = Case({"weight": weight, "indices": pinned([index], "B", "V")})
+    evaluator = bench_of(lambda weight, indices: weight, ops.embedding)
+    monkeypatch.setattr(evaluators, "judge_repeated", asserts)
+    monkeypatch.setattr(evaluators, "is_lost", lambda device: True)
+    report = evaluator.judge(case, Depth.SEARCH)
+    assert evaluator.spent
+    assert report.failure is None
+    assert ("lost the device" in (report.error or "")) is (index == 0)
+
+
+def test_nothing_is_run_after_a_refusal_that_lost_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kfuzz.contracts import operators as ops
+    from kfuzz.evaluation import evaluator as evaluators
+    from kfuzz.evaluation.calling import Caller
+
+    def again(*given: Any, **named: Any) -> None:
+        raise AssertionError("the device is lost")
+
+    def called(self: Caller, derived: Any, **how: Any) -> Any:
+        evidence, unsupported = real(self, derived, **how)
+        self.lost = self.raised = True
+        raised = Raised("RuntimeError", "CUDA error", "", fault="assert")
+        runs = dict.fromkeys(evidence.runs, Run(raised=raised))
+        return replace(evidence, runs=runs), unsupported
+
+    real = Caller.evidence
+    weight = pinned([[1.0]], "V D")
+    case = Case({"weight": weight, "indices": pinned([9], "B", "V")})
+    evaluator = bench_of(lambda weight, indices: weight, ops.embedding)
+    monkeypatch.setattr(evaluators, "judge_repeated", again)
+    monkeypatch.setattr(Caller, "evidence", called)
+    report = evaluator.judge(case, Depth.SEARCH)
+    assert evaluator.spent
+    assert (report.failure, report.error) == (None, None)
+
+
 def _derived(evaluator: Any, case: Case) -> Any:
     from kfuzz.contracts.derive import Derived
 

@@ -3,13 +3,11 @@
 import errno
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -513,30 +511,6 @@ for i in range(10**6):
     corpus.replace(small, finding(kernel=kernel, n=1 + i % 4, seed=i))
     print(i, "explained", flush=True)
 """
-
-
-def test_kill_9_at_any_moment_loses_no_announced_finding(tmp_path: Path) -> None:
-    moments = random.Random(1)
-    for _ in range(12):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)],
-            cwd=ROOT, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert writer.stdout is not None
-        announced = [writer.stdout.readline()]
-        time.sleep(moments.random() * 0.15)
-        writer.kill()
-        announced += writer.stdout.read().splitlines()
-        writer.wait()
-        writer.stdout.close()
-        done = max(int(line.split()[0]) for line in announced if line.strip())
-        corpus = Corpus(tmp_path)
-        kernels = {f.signature.kernel for f in found(corpus)}
-        assert kernels >= {f"k{i % 3}" for i in range(done + 1)}
-    corpus.repair()
-    assert corpus.check() == []
-    ids = [f.id for f in found(corpus)]
-    assert len(ids) == len(set(ids))
 
 
 def test_a_reader_never_sees_half_of_a_change(tmp_path: Path) -> None:

@@ -1,0 +1,521 @@
+"""Every reader of a file, given files that are almost right.
+
+    python -m tests.benchmarks.readers --inputs 100000 --jobs 2 [--only NAME …]
+
+A file that kfuzz writes is changed as its structure suggests: fields go, are doubled or
+take values of others, or of another kind; numbers leave their range, texts bear control
+characters, lists and nesting grow; then bytes are cut, flipped and repeated. What is
+changed is chosen by bytes, which are changed in their turn as those of cases are
+(`kfuzz.fuzz.changes`): inputs that were told something new are changed further.
+
+A reader returns, or raises a `KfuzzError`; what it returns is used as commands do. It
+takes less than two seconds of the processor and writes nothing. The table has a line
+for each reader, then what broke this and the bytes that show it: then the exit code
+is 1.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from kfuzz.cli.config import Effective
+from kfuzz.cli.project import read_config
+from kfuzz.core.calibration import Calibration, ContractCalibration, Soundness
+from kfuzz.core.codec import encode
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.finding import Finding
+from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.fuzz.changes import MOST_BYTES, Mutator, padded
+from kfuzz.fuzz.inputs import KeptInputs
+from kfuzz.grade.statement_text import (
+    statement_document,
+    statement_markdown,
+    statement_text,
+)
+from kfuzz.monitor.counts import (
+    Counts,
+    ProcessCounts,
+    append_counts,
+    read_counts,
+    total,
+)
+from kfuzz.report.event_lines import EventLines, read_events
+from kfuzz.report.finding_view import finding_lines, view
+from kfuzz.report.gathered import Gathered, Shown, headline
+from kfuzz.store.entry import (
+    FINDING,
+    FIRST,
+    INPUTS,
+    files_of,
+    read_entry,
+    read_summary,
+)
+from kfuzz.store.statements import read_calibration, read_statement
+from kfuzz.targets.homes import binds
+from tests.helpers.events import campaign
+from tests.helpers.findings import finding
+from tests.helpers.statements import kernel, statement
+
+SECONDS: Final = 2
+# Bytes of address space: what would take the machine's memory fails here.
+MEMORY: Final = 8 << 30
+_DIGITS: Final = re.compile(r"\d+|'[^']*'")
+_ATOMS: Final[tuple[Any, ...]] = (
+    None, True, False, 0, -1, 1, 2**31, 2**63, -(2**64), 10**400, 0.5, -0.0, 1e308,
+    float("nan"), float("inf"), "", "nan", "-inf", "0x7fc00000", "x" * 5000, "\x1b[31m",
+    "\ud800", "\u202e", "../../etc/passwd", "/dev/zero", "K-VAL-01", "float32", "AAAA",
+    "1h", "cpu", "aten::x", [], {}, [[]], [1], {"": None}, {"format": 1},
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One reader.
+
+    Attributes:
+        name: its name in the table.
+        files: makes what it reads, the file to be changed first; by name.
+        read: reads it, and uses what it gives.
+    """
+
+    name: str
+    files: Callable[[], dict[str, bytes]]
+    read: Callable[[Path], object]
+
+
+def _entry(changed: str) -> Callable[[], dict[str, bytes]]:
+    def files() -> dict[str, bytes]:
+        made = files_of(finding(n=300 if changed == INPUTS else 3))
+        if changed == INPUTS:  # else its hash is all that is looked at
+            document = json.loads(made[FINDING])
+            del document["inputs"]
+            made[FINDING] = json.dumps(document).encode()
+        return {changed: made.pop(changed), **made}
+
+    return files
+
+
+def _use_entry(path: Path) -> None:
+    read = read_entry(path.parent)
+    _show(read)
+
+
+def _show(read: Finding) -> None:
+    encode(read)
+    finding_lines(view(Shown(read.target.node_id, read, read.id)))
+
+
+def _graded() -> dict[str, bytes]:
+    return _document("statement", statement(kernel()))
+
+
+def _statement(path: Path) -> None:
+    made = read_statement(path)
+    statement_text(made)
+    statement_markdown(made)
+    statement_document(made)
+
+
+def _calibration() -> dict[str, bytes]:
+    one = ContractCalibration("K-VAL-01/relu", Soundness.SOUND, ("a",), ("b",))
+    made = Calibration(7, 400, 100, "cpu", Fingerprint(), (one,), ())
+    return _document("calibration", made)
+
+
+def _document(name: str, value: Any) -> dict[str, bytes]:
+    return {"file.json": json.dumps({"format": 1, name: encode(value)}).encode()}
+
+
+def _events() -> dict[str, bytes]:
+    lines = EventLines()
+    return {"run.jsonl": "".join(map(lines.line, campaign(finding()))).encode()}
+
+
+def _use_events(path: Path) -> None:
+    run = Gathered()
+    with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+        for event in read_events(lines, where="run"):
+            run.feed(event)
+    headline(run)
+    for shown in run.findings:
+        finding_lines(view(shown))
+
+
+def _counts() -> dict[str, bytes]:
+    made = ProcessCounts("1", "2026-01-01", (Counts("f", 3, 2, checked=2),))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "state.jsonl")
+        append_counts(path, made)
+        append_counts(path, made)
+        return {path.name: path.read_bytes()}
+
+
+PROJECT: Final = b"""
+[project]
+name = "kernels"
+version = "1.0"
+[tool.kfuzz]
+targets = ["kernels.py", "package.module"]
+max-time = "10m"
+max-cases = 100
+seed = 7
+device = "cpu"
+report = { html = "report.html" }
+contracts = ["C-*"]
+[tool.kfuzz.profiles.night]
+max-time = "1h"
+"""
+
+
+def _project(path: Path) -> None:
+    Effective({}, read_config(path.parent), {})
+
+
+def _inputs(path: Path) -> None:
+    kept = KeptInputs(path.parent, "k", "k", "cpu")
+    kept.folder = path.parent
+    kept.shortest(None)
+
+
+SOURCE: Final = b"""
+import kfuzz as kf
+@kf.kernel(ops.relu, name="other")
+def named(x): ...
+bound = kf.kernel(ops.relu)(kf.launch(named))
+"""
+
+READERS: Final = (
+    Reader("finding.json", _entry(FINDING), _use_entry),
+    Reader("a list of findings", _entry(FINDING), lambda p: read_summary(p.parent)),
+    Reader("inputs.safetensors", _entry(INPUTS), _use_entry),
+    Reader("first.json", _entry(FIRST), _use_entry),
+    Reader("a statement", _graded, _statement),
+    Reader("a calibration", _calibration, lambda p: encode(read_calibration(p))),
+    Reader("events of a run", _events, _use_events),
+    Reader("a monitor's state", _counts, lambda p: total(read_counts(p))),
+    Reader("pyproject.toml", lambda: {"pyproject.toml": PROJECT}, _project),
+    Reader("kept inputs", lambda: {"ab" * 20: b"\x01" * 30}, _inputs),
+    Reader("a source", lambda: {"kernels.py": SOURCE}, lambda p: binds(p, "named")),
+)  # fmt: skip
+
+
+class Choices:
+    """Numbers from bytes: the same bytes give the same file."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = padded(data)
+        self._at = 0
+
+    def below(self, limit: int) -> int:
+        """Return a number from 0 on, below a limit."""
+        piece = self._data[self._at : self._at + 2] or b"\0"
+        self._at += 2
+        return int.from_bytes(piece) % limit
+
+    @property
+    def read(self) -> bytes:
+        """The bytes that were read."""
+        return self._data[: self._at]
+
+
+def changed(content: bytes, choices: Choices) -> bytes:
+    """Return a file changed in its structure, in its bytes, or in both."""
+    kind = choices.below(8)
+    if kind:
+        content = _restructured(content, choices)
+    if kind in (0, 1):
+        for _ in range(1 + choices.below(3)):
+            content = _bytes_changed(content, choices)
+    return content
+
+
+def _restructured(content: bytes, choices: Choices) -> bytes:
+    """Return JSON, or the lines of another text, with parts changed."""
+    lines = content.split(b"\n")
+    where = choices.below(len(lines))
+    try:
+        whole = json.loads(content)
+    except ValueError:
+        whole = None
+    if whole is not None:
+        return _written(_tree_changed(whole, choices))
+    try:
+        part = json.loads(lines[where])
+    except ValueError:
+        return _line_changed(lines, where, choices)
+    lines[where] = _written(_tree_changed(part, choices))
+    return b"\n".join(lines)
+
+
+def _line_changed(lines: list[bytes], where: int, choices: Choices) -> bytes:
+    """Return a text of keys and values with one line changed."""
+    key, equals, _ = lines[where].partition(b"=")
+    match choices.below(5):
+        case 0:
+            del lines[where]
+        case 1:
+            lines.insert(where, lines[choices.below(len(lines))])
+        case 2:
+            lines[where] = lines[where] * (1 + choices.below(300))
+        case _:
+            atom = deepcopy(_ATOMS[choices.below(len(_ATOMS))])
+            lines[where] = key + (equals or b" = ") + _written(atom)
+    return b"\n".join(lines)
+
+
+def _written(value: Any) -> bytes:
+    try:
+        return json.dumps(value).encode(errors="surrogatepass")
+    except (ValueError, RecursionError):
+        return b"[" * 100_000
+
+
+def _tree_changed(tree: Any, choices: Choices) -> Any:
+    for _ in range(1 + choices.below(3)):
+        places = list(_places(tree))
+        if not places:
+            return deepcopy(_ATOMS[choices.below(len(_ATOMS))])
+        owner, key = places[choices.below(len(places))]
+        other_owner, other = places[choices.below(len(places))]
+        match choices.below(10):
+            case 0:
+                del owner[key]
+            case 1:
+                owner[key] = json.loads(json.dumps(other_owner[other]))
+            case 2 if isinstance(owner, dict):
+                owner[f"{key}x"] = owner[key]
+            case 3 if isinstance(owner, list):
+                owner.extend([owner[key]] * (1 + choices.below(200)))
+            case 4:
+                for _ in range(1 + choices.below(60)):
+                    owner[key] = [owner[key]]
+            case 5 if isinstance(owner[key], int | float):
+                owner[key] = -owner[key] - 1
+            case 6 if isinstance(owner[key], str):
+                text = owner[key]
+                at = choices.below(len(text) + 1)
+                owner[key] = text[:at] + chr(choices.below(0xD7FF)) + text[at:]
+            case _:
+                owner[key] = deepcopy(_ATOMS[choices.below(len(_ATOMS))])
+    return tree
+
+
+def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    if not isinstance(tree, dict | list):
+        return
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in list(items):
+        yield tree, key
+        yield from _places(value)
+
+
+def _bytes_changed(content: bytes, choices: Choices) -> bytes:
+    at = choices.below(len(content) + 1)
+    match choices.below(4):
+        case 0:
+            return content[:at]
+        case 1:
+            return content[:at] + bytes([choices.below(256)]) + content[at + 1 :]
+        case 2:
+            end = at + choices.below(64)
+            return content[:at] + content[at:end] * choices.below(500) + content[at:]
+        case _:
+            return content[:at] + content[at + choices.below(64) :]
+
+
+@dataclass
+class Row:
+    """What came of one reader.
+
+    Attributes:
+        inputs: files that it was given.
+        taken: those that it took.
+        news: different things that it said.
+        slowest: seconds of the processor of the slowest one.
+        broken: what no reader may do, each with the bytes that show it.
+    """
+
+    inputs: int = 0
+    taken: int = 0
+    news: int = 0
+    slowest: float = 0.0
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+class Overdue(BaseException):
+    """A reader took too long."""
+
+
+def tried(reader: Reader, inputs: int, seed: int) -> Row:
+    """Give a reader changed files, in this process, which is then of no other use."""
+    row, chance = Row(), random.Random(seed)
+    mutator = Mutator(lambda data, most: chance.randbytes(8) + data[: most - 8])
+    pool: list[bytes] = []
+    known: set[str] = set()
+    with tempfile.TemporaryDirectory() as name, _watched(Path(name)) as wrote:
+        folder = Path(name)
+        target, content = next(iter(reader.files().items()))
+        while row.inputs < inputs:
+            data = chance.choice(pool) if pool else b""
+            data = mutator.mutate(data, MOST_BYTES, chance.getrandbits(32))
+            choices = Choices(data)
+            for other, bytes_ in reader.files().items() if not row.inputs else ():
+                (folder / other).write_bytes(bytes_)
+            (folder / target).write_bytes(changed(content, choices))
+            wrote.clear()
+            told, seconds = _told(reader, folder / target)
+            row.inputs += 1
+            row.slowest = max(row.slowest, seconds)
+            row.taken += not told
+            bad = told if told.startswith("!") else ""
+            bad = bad or (f"! writes {wrote[0]}" if wrote else "")
+            if bad:
+                row.broken.setdefault(_DIGITS.sub("", bad), f"{bad}: {data.hex()}")
+            sign = _DIGITS.sub("", told)
+            if sign not in known:
+                known.add(sign)
+                pool.append(data)
+                mutator.learn(data, choices.read)
+    row.news = len(known)
+    return row
+
+
+def _told(reader: Reader, path: Path) -> tuple[str, float]:
+    """Return what a reader says of a file, "" where it takes it, and for how long."""
+    began = time.process_time()
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        reader.read(path)
+        told = ""
+    except KfuzzError as error:
+        told = str(error).replace(str(path.parent), "")
+    except Overdue:
+        told = f"! takes more than {SECONDS} s"
+    except Exception as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        code = trace.tb_frame.f_code if trace is not None else None
+        place = f"{Path(code.co_filename).name} {code.co_name}" if code else "?"
+        told = f"! raises {type(error).__name__} in {place}"
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return told, time.process_time() - began
+
+
+@contextmanager
+def _watched(folder: Path) -> Iterator[list[str]]:
+    """Note what is written outside of a folder; end what takes too long."""
+    wrote: list[str] = []
+    changes = (
+        "os.remove",
+        "os.rename",
+        "os.mkdir",
+        "os.rmdir",
+        "os.symlink",
+        "os.link",
+    )
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
+            if writes and isinstance(path, str | bytes | os.PathLike):
+                _note(os.fsdecode(path))
+        elif event in changes or event in ("os.system", "subprocess.Popen"):
+            _note(f"{event} {arguments[0]!r}")
+
+    def _note(what: str) -> None:
+        if str(folder) not in what:
+            wrote.append(what)
+
+    def over(number: int, frame: FrameType | None) -> None:
+        raise Overdue
+
+    sys.addaudithook(audit)
+    signal.signal(signal.SIGVTALRM, over)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    yield wrote
+
+
+def table(rows: dict[str, Row]) -> list[str]:
+    """Return the table, and what was broken."""
+    lines = [
+        f"{'reader':20} {'inputs':>8} {'taken':>8} {'news':>6} {'slowest':>8} broken"
+    ]
+    for name, row in rows.items():
+        lines.append(
+            f"{name:20} {row.inputs:8} {row.taken:8} {row.news:6} {row.slowest:7.2f}s "
+            f"{len(row.broken)}"
+        )
+    broken = [(n, text) for n, row in rows.items() for text in row.broken.values()]
+    return lines + [f"{name}: {text}" for name, text in broken]
+
+
+def run(names: list[str], inputs: int, jobs: int, seed: int) -> dict[str, Row]:
+    """Try readers, each in a process of its own, some at once."""
+    left = [r.name for r in READERS if not names or r.name in names]
+    rows: dict[str, Row] = {}
+    while left:
+        some, left = left[:jobs], left[jobs:]
+        begun = [(name, *_begun(name, inputs, seed)) for name in some]
+        for name, process, receiver in begun:
+            try:
+                rows[name] = receiver.recv()
+            except EOFError:
+                process.join()
+                ended = f"! ends its process: {process.exitcode}"
+                rows[name] = Row(broken={ended: ended})
+            process.join()
+            receiver.close()
+    return rows
+
+
+def _begun(name: str, inputs: int, seed: int) -> tuple[Any, Any]:
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def work() -> None:
+        sender.send(tried_by_name(name, inputs, seed))
+
+    process = context.Process(target=work)
+    process.start()
+    sender.close()
+    return process, receiver
+
+
+def tried_by_name(name: str, inputs: int, seed: int) -> Row:
+    """Try the reader of a name; see `tried`."""
+    return tried(next(r for r in READERS if r.name == name), inputs, seed)
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="*", default=[])
+    asked = parser.parse_args()
+    rows = run(asked.only, asked.inputs, asked.jobs, asked.seed)
+    print("\n".join(table(rows)))
+    return 1 if any(row.broken for row in rows.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
