@@ -377,7 +377,9 @@ class Operator:
     def oracle_on(self, given: Container[str]) -> Callable[..., Any]:
         """Return the oracle as a function of these of the tensors, see `padded`."""
         there = [name in given for name in self.tensors]
-        return self.oracle if all(there) else padded(self.oracle, there)
+        if all(there):
+            return self.oracle
+        return padded(self.oracle, there, cut=False)
 
     def reduced_axis(self, case: Case) -> int | None:
         """Return the reduced axis of the case's leading tensor, negative, or None.
@@ -510,20 +512,21 @@ class Operator:
         return not claims or all(c.admits(named_sizes(self, case)) for c in claims)
 
 
-def padded(function: Callable[..., Any], there: Sequence[bool]) -> Callable[..., Any]:
+def padded(
+    function: Callable[..., Any], there: Sequence[bool], *, cut: bool = True
+) -> Callable[..., Any]:
     """Return a function of some of its tensors, the others being None.
-
-    Those that nothing follows are left out instead.
 
     Args:
         function: takes all by position.
         there: of each, whether it is given.
+        cut: whether those that nothing follows are left out instead.
     """
 
     def call(*given: Any, **scalars: Any) -> Any:
         rest = iter(given)
         every = [next(rest) if each else None for each in there]
-        while every and every[-1] is None:
+        while cut and every and every[-1] is None:
             every.pop()
         return function(*every, **scalars)
 
