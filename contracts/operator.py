@@ -16,7 +16,7 @@ from kfuzz.contracts.operator_checks import (
     check_results,
 )
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.domain import OFFSETS
+from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar
@@ -490,7 +490,7 @@ class Operator:
                 return False
         for name, index in self.indices.items():
             held = case.tensors.get(name)
-            if held is None or OFFSETS in index.domain:
+            if held is None or parsed(index.domain).cuts:
                 continue
             if held.numel and case.bound(held) < 1:
                 return False  # no index is valid
