@@ -25,7 +25,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from mmap import mmap
 from pathlib import Path
@@ -37,8 +37,10 @@ from torch import Tensor
 
 from kfuzz.core.untrusted import Mode
 from kfuzz.execution.calls.raised import raised_by
+from kfuzz.execution.device import declared
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
+from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes.wire import Channel, Message, WireError
@@ -54,6 +56,7 @@ from kfuzz.judge.sandbox.wire import (
     raw,
     received,
 )
+from kfuzz.targets.triton_free import imports_none
 
 MODULE: Final = "kfuzz_candidate"
 """What the file is called in `sys.modules`."""
@@ -144,18 +147,21 @@ class Candidate:
             share = float(message["device_share"])
             torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
         _seed_all(seed)
-        module = _imported(Path(message["path"]))
-        found = getattr(module, message["build"], None)
-        if found is None:
-            what = f"{message['path']} defines no {message['build']!r}"
-            raise AttributeError(what)
-        target = found
-        if isinstance(found, type):
-            args = plain_from_wire(message["args"], passed)
-            kwargs = plain_from_wire(message["kwargs"], passed)
-            _seed_all(seed)
-            with drawn_constants(drawn=bool(message["constants_drawn"])):
-                target = found(*args, **kwargs)
+        path = Path(message["path"])
+        declared.meet(interpreting() and not imports_none(path))
+        with declared.gpu() if declared.is_met() else nullcontext():
+            module = _imported(path)
+            found = getattr(module, message["build"], None)
+            if found is None:
+                what = f"{message['path']} defines no {message['build']!r}"
+                raise AttributeError(what)
+            target = found
+            if isinstance(found, type):
+                args = plain_from_wire(message["args"], passed)
+                kwargs = plain_from_wire(message["kwargs"], passed)
+                _seed_all(seed)
+                with drawn_constants(drawn=bool(message["constants_drawn"])):
+                    target = found(*args, **kwargs)
         state: dict[str, Tensor] = {}
         loaded: list[str] = []
         if isinstance(target, torch.nn.Module):
@@ -214,7 +220,7 @@ class Candidate:
         try:
             with (
                 seeded(device, int(message["seed"])), torch.no_grad(), allocations,
-                triton_launches(launches),
+                triton_launches(launches), watch() if interpreting() else nullcontext(),
             ):  # fmt: skip
                 returned = target(*positional, **scalars)
             _untrace()
