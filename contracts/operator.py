@@ -16,7 +16,7 @@ from kfuzz.contracts.operator_checks import (
     check_results,
 )
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.domain import OFFSETS
+from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar
@@ -377,7 +377,9 @@ class Operator:
     def oracle_on(self, given: Container[str]) -> Callable[..., Any]:
         """Return the oracle as a function of these of the tensors, see `padded`."""
         there = [name in given for name in self.tensors]
-        return self.oracle if all(there) else padded(self.oracle, there)
+        if all(there):
+            return self.oracle
+        return padded(self.oracle, there, cut=False)
 
     def reduced_axis(self, case: Case) -> int | None:
         """Return the reduced axis of the case's leading tensor, negative, or None.
@@ -488,7 +490,7 @@ class Operator:
                 return False
         for name, index in self.indices.items():
             held = case.tensors.get(name)
-            if held is None or OFFSETS in index.domain:
+            if held is None or parsed(index.domain).cuts:
                 continue
             if held.numel and case.bound(held) < 1:
                 return False  # no index is valid
@@ -510,20 +512,21 @@ class Operator:
         return not claims or all(c.admits(named_sizes(self, case)) for c in claims)
 
 
-def padded(function: Callable[..., Any], there: Sequence[bool]) -> Callable[..., Any]:
+def padded(
+    function: Callable[..., Any], there: Sequence[bool], *, cut: bool = True
+) -> Callable[..., Any]:
     """Return a function of some of its tensors, the others being None.
-
-    Those that nothing follows are left out instead.
 
     Args:
         function: takes all by position.
         there: of each, whether it is given.
+        cut: whether those that nothing follows are left out instead.
     """
 
     def call(*given: Any, **scalars: Any) -> Any:
         rest = iter(given)
         every = [next(rest) if each else None for each in there]
-        while every and every[-1] is None:
+        while cut and every and every[-1] is None:
             every.pop()
         return function(*every, **scalars)
 

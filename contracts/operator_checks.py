@@ -3,7 +3,7 @@
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from kfuzz.core.domain import OFFSETS, parsed
+from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.shape_class import ShapeClass
@@ -75,9 +75,9 @@ def check_results(operator: "Operator") -> None:
 
 def _check_size(operator: "Operator", name: str, size: SizeParameter) -> None:
     where, index = f"operator {operator.name}", operator.indices.get(size.of)
-    if size.longest and (index is None or OFFSETS not in index.domain):
+    if size.longest and (index is None or not parsed(index.domain).cuts):
         raise BindingError(
-            f"{name}: {size.of!r} is no parameter of offsets",
+            f"{name}: {size.of!r} is no parameter of offsets or spans",
             where=where,
             fix='write for example cu_seqlens=ks.offsets("S", of="T"), '
             'max_seqlen=ks.longest("cu_seqlens")',

@@ -1,6 +1,6 @@
 """Strategies: what the inputs of an operator look like, as recipes."""
 
-from kfuzz.strategies.parameters import (
+from kfuzz.strategies.declaring import (
     dim,
     dtype,
     indices,
@@ -10,6 +10,7 @@ from kfuzz.strategies.parameters import (
     offsets,
     scalar,
     size,
+    spans,
     tensors,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "offsets",
     "scalar",
     "size",
+    "spans",
     "tensors",
 ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.case_surroundings import with_surroundings
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.domain import OFFSETS, parsed
+from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
@@ -275,7 +275,7 @@ class _Domain:
         named = 1 if self.indices else 2
         for parameter in self.tensors.values():
             # A ragged batch has few parts, and what a reference does goes over them.
-            if OFFSETS not in parsed(parameter.domain).words:
+            if not parsed(parameter.domain).cuts:
                 found += parameter.names[-named:]
         return tuple(dict.fromkeys(found))
 
@@ -333,7 +333,7 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
         own = seed | index << values.SEED_BITS
         chooses = domain.indices.get(name)
         kind = domain.tensors[name].dtype or (index_dtype if chooses else dtype)
-        if chooses and OFFSETS in chooses.domain:
+        if chooses and parsed(chooses.domain).cuts:
             axis = -1
         spec = _spec(domain, name, chosen, axes, axis, kind, own)
         if chooses:

@@ -89,6 +89,8 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
 
 
 def _in_this_process(config: RunConfig, stop: threading.Event) -> Iterator[Event]:
+    # Triton reads its variables as it is imported, which nobody has done here yet.
+    os.environ.update(_environment(config))
     from kfuzz.engine.search import campaign
     from kfuzz.fuzz.source import GUIDES
 

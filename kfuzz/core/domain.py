@@ -8,6 +8,7 @@ are joined by " and ":
 * "probabilities along -1": not negative, of sum 1 along an axis counted from the end;
 * of indices, "rising" and "distinct" along the last axis, or "distinct throughout";
   "offsets" of consecutive parts: rising, the first 0, the last all of the dimension;
+  "spans" in the last two axes, a start and an end each, apart and rising;
 * of truth values, "causal" and "blocks" in the last two axes, "padding" in the last.
 """
 
@@ -23,8 +24,9 @@ RISING: Final = "rising"
 DISTINCT: Final = "distinct"
 THROUGHOUT: Final = "distinct throughout"
 OFFSETS: Final = "offsets"
+SPANS: Final = "spans"
 MASKS: Final = ("causal", "padding", "blocks")
-_WORDS: Final = (RISING, DISTINCT, THROUGHOUT, OFFSETS, *MASKS)
+_WORDS: Final = (RISING, DISTINCT, THROUGHOUT, OFFSETS, SPANS, *MASKS)
 _INTERVAL: Final = re.compile(r"([\[(])\s*(\S+)\s*,\s*(\S+?)\s*([\])])")
 _PROBABILITIES: Final = re.compile(r"probabilities along (-\d+)")
 
@@ -93,8 +95,13 @@ class Domain:
     @property
     def rank(self) -> int:
         """The least rank of a tensor of which it says something."""
-        square = any(word in ("causal", "blocks") for word in self.words)
-        return max(-self.axis, 2 * square, min(len(self.words), 1))
+        two = any(word in ("causal", "blocks", SPANS) for word in self.words)
+        return max(-self.axis, 2 * two, min(len(self.words), 1))
+
+    @property
+    def cuts(self) -> bool:
+        """Whether it is that of integers which cut a dimension into parts."""
+        return OFFSETS in self.words or SPANS in self.words
 
     @property
     def is_finite(self) -> bool:

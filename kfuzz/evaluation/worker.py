@@ -36,8 +36,8 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
-from kfuzz.targets.load import Source, load
-from kfuzz.targets.triton_free import imports_none, is_triton_free
+from kfuzz.targets.load import Source, load, meets_gpu
+from kfuzz.targets.triton_free import is_triton_free
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
 # has the process, as a `Holder`, its third counts, modulo 256, what shows that an
@@ -62,9 +62,11 @@ class Worker:
         self._unfenced = ""
         self._watch: Watch | None = None
         self._phases = Phases()
+        self._meets_gpu = False
 
     def __call__(self, message: dict[str, Any]) -> Reply:
         """Answer one request."""
+        declared.meet(self._meets_gpu)  # in one process another kernel may not
         match message["do"]:
             case "open":
                 return self._open(message)
@@ -129,8 +131,10 @@ class Worker:
         return {"returned": returned, "spending": spending, "free": free}
 
     def adopt(self, evaluator: Evaluator) -> None:
-        """Serve a kernel that is already loaded (no importable home)."""
+        """Serve a kernel that is loaded."""
         self._evaluator = evaluator
+        self._meets_gpu = interpreting() and not is_triton_free(evaluator.kernel)
+        declared.meet(self._meets_gpu)
 
     def _open(self, message: dict[str, Any]) -> Reply:
         os.chdir(message["cwd"])
@@ -143,12 +147,9 @@ class Worker:
             if (why := backend.ailment(device)) is not None:
                 return {"ailment": why}
             try:
-                source = _source(message)
-                with declared.gpu() if _meets_gpu(source) else nullcontext():
-                    loaded = load(source, root=Path(message["root"]))
+                loaded = load(_source(message), root=Path(message["root"]))
             except KfuzzError as error:
                 return {"problem": str(error)}
-            declared.meet(interpreting() and not is_triton_free(loaded[0].kernel))
             setting = setting_of(
                 message["device"],
                 SizeBudget(**message["budget"]),
@@ -156,8 +157,9 @@ class Worker:
                 fences=message["fences"],
                 probes=message["probes"],
             )
-            self._evaluator = Evaluator(loaded[0].kernel, setting)
-            self._evaluator.beside_collective = partial(_beside_collective, message)
+            evaluator = Evaluator(loaded[0].kernel, setting)
+            evaluator.beside_collective = partial(_beside_collective, message)
+            self.adopt(evaluator)
             if message["fences"] and not setting.fences:
                 self._unfenced = backend.unfenced(setting.device)
             if (around := surroundings_of(device)) is not None:
@@ -251,16 +253,11 @@ def prepare(message: dict[str, Any]) -> Reply:
     torch.set_num_threads(1)  # a pool of threads would hang its children
     try:
         source = _source(message)
-        with declared.gpu() if _meets_gpu(source) else answered_apart():
+        with nullcontext() if meets_gpu(source) else answered_apart():
             load(source, root=Path(message["root"]))
     except KfuzzError as error:
         return {"problem": str(error)}
     return {"problem": ""}
-
-
-def _meets_gpu(source: Source) -> bool:
-    """Whether a file meets the interpreter's GPU as it is imported."""
-    return interpreting() and not imports_none(source.file)
 
 
 def _source(message: dict[str, Any]) -> Source:

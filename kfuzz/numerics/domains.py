@@ -11,7 +11,15 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.core.domain import DISTINCT, OFFSETS, RISING, THROUGHOUT, Interval, parsed
+from kfuzz.core.domain import (
+    DISTINCT,
+    OFFSETS,
+    RISING,
+    SPANS,
+    THROUGHOUT,
+    Interval,
+    parsed,
+)
 from kfuzz.core.dtypes import DTYPES, bits_to_number, number_to_bits
 from kfuzz.numerics.formats import FORMATS, round_to
 
@@ -30,7 +38,8 @@ def fitted(x: Tensor, domain: str, bound: int, rank: int) -> Tensor:
     * Probabilities are whole multiples of 2^-10 up to 2^20, the magnitudes, over their
       sum; all equal where that is 0.
     * Integers that stand twice become the next ones up that are free.
-    * Offsets are sorted, 0 and the whole put at the ends.
+    * Offsets are sorted, 0 and the whole put at the ends; starts and ends of spans are
+      sorted together.
     * A mask of padding has as many true elements in a row, in front; blocks end where
       the element right of the diagonal is false.
 
@@ -211,6 +220,10 @@ def _offsets(x: Tensor, bound: int) -> Tensor:
     return made
 
 
+def _spans(x: Tensor, bound: int) -> Tensor:
+    return x.clamp(0, bound).flatten(-2).sort(-1).values.reshape(x.shape)
+
+
 def _causal(x: Tensor, bound: int) -> Tensor:
     return torch.ones_like(x).tril()
 
@@ -235,6 +248,7 @@ _BY_WORD: Final[dict[str, Callable[[Tensor, int], Tensor]]] = {
     RISING: lambda x, bound: x.sort(-1).values,
     DISTINCT: distinct_below,
     OFFSETS: _offsets,
+    SPANS: _spans,
     "causal": _causal,
     "padding": _padding,
     "blocks": _blocks,

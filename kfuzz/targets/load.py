@@ -36,6 +36,7 @@ from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.processes.serving import uncollected
 from kfuzz.targets.homes import GRADIENTS
 from kfuzz.targets.importing import imported
+from kfuzz.targets.triton_free import imports_none
 
 # Folders that never hold targets.
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "venv"})
@@ -230,8 +231,27 @@ def load(source: Source, *, root: Path) -> list[LoadedKernel]:
     return [LoadedKernel(b, target_of(source, b, root), source) for b in bound]
 
 
+def meets_gpu(source: Source) -> bool:
+    """Whether a file meets the interpreter's GPU as it is imported."""
+    from kfuzz.execution.interpreter.watch import interpreting  # with it comes torch
+
+    return interpreting() and not imports_none(source.file)
+
+
 def _imported(source: Source) -> str:
-    """Import a source; return the name under which its kernels are registered."""
+    """Import a source; return the name under which its kernels are registered.
+
+    Whatever may use Triton finds a GPU meanwhile where Triton is interpreted.
+    """
+    if not meets_gpu(source):
+        return _imported_here(source)
+    from kfuzz.execution.device import declared
+
+    with declared.gpu():
+        return _imported_here(source)
+
+
+def _imported_here(source: Source) -> str:
     if source.file is not None:
         return _import_file(source.file).__name__
     if source.module.startswith(ATEN):
@@ -251,9 +271,7 @@ def _is_custom_op(bound: BoundKernel) -> bool:
 
 def _gradients(source: Source, root: Path) -> list[LoadedKernel]:
     """Return the gradients bound with the kernels that a source names, loaded."""
-    module = source.module
-    if source.file is not None:
-        module = _import_file(source.file).__name__
+    module = source.module if source.file is None else _imported(source)
     named = [b.name for b in REGISTRY.get(module, [])]
     wanted = tuple(f"{name}{GRADIENTS}" for name in source.only)
     found = tuple(name for name in named if name.startswith(wanted))

@@ -17,20 +17,14 @@ import json
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 CASES: Final = 300
-ITEMS: Final = 10
-ELEMENTS: Final = 1 << 10
-# Failing cases of one overload whose class is told, at a dozen calls each.
-EXPLAINED: Final = 4
 MODULE: Final = "tests.benchmarks.aten"
 ROOT: Final = Path(__file__).resolve().parents[2]
-VALUES: Final = ("K-VAL-01", "C-CMP-03", "C-PRC-01", "C-PRC-02", "C-EXC-01")
 COLUMNS: Final = (
     "cases", "structures", "decided", "outside", "rejected", "failing"
 )  # fmt: skip
@@ -49,88 +43,19 @@ def searched(
     Returns:
         Counts, findings (class, kind, output and data type with a message) and errors.
     """
-    import torch
-
     from kfuzz.contracts.aten.binding import bound
     from kfuzz.contracts.aten.schemas import overload
-    from kfuzz.contracts.classes import CLASSES
-    from kfuzz.core.budget import Depth, SizeBudget
-    from kfuzz.core.recipe import Case
-    from kfuzz.core.verdict import CaseReport, Verdict
-    from kfuzz.engine.search.case_drawing import groups_of, search_round, strategy_of
-    from kfuzz.evaluation.evaluator import Evaluator, setting_of
-    from kfuzz.evaluation.prefilter import Prefilter, member_case
     from tests.benchmarks.aten_listed import claims_of
+    from tests.helpers.batched import tallied
 
     began = time.monotonic()
     kernel = bound(name, given or overload(name), name=name, **claims_of(name))
-    budget = SizeBudget(ELEMENTS, ELEMENTS)
-    classes = frozenset(CLASSES) - {"C-ORD-03", "C-CMP-02"}
-    evaluator = Evaluator(kernel, setting_of("cpu", budget, classes))
-    prefilter = Prefilter(kernel, torch.device("cpu"), classes)
-    groups = groups_of(kernel)
-    counts: Counter[str] = Counter()
-    findings: dict[str, str] = {}
-    errors: dict[str, str] = {}
-
-    def alone(case: Case) -> None:
-        """Judge one case by itself."""
-        counts["cases"] += 1
-        report = evaluator.judge(case, Depth.BASE)
-        if report.failure is not None and counts["failing"] < EXPLAINED:
-            report = evaluator.judge(case, Depth.FULL)
-        if (found := report.failure) is not None:
-            counts["failing"] += 1
-            key = f"{found.contract} {found.kind} {found.output} {case.data.dtype}"
-            findings.setdefault(key, f"{found.message} | {_described(case)}")
-        values = [report.verdicts.get(c) for c in VALUES]
-        counts["decided"] += Verdict.CONFORMS in values or Verdict.VIOLATES in values
-        counts["rejected"] += report.refusal is not None
-        counts["outside"] += bool(report.oracle_raised)
-        if why := report.error or report.unsupported:
-            errors.setdefault("error", why)
-
-    def take(case: Case) -> CaseReport | None:
-        if counts["cases"] >= cases:
-            return None
-        counts["structures"] += 1
-        items = min(ITEMS, cases - counts["cases"])
-        batch = groups.burst(case, items, counts["structures"])
-        screened = prefilter.screen(batch)
-        if screened.unsupported or screened.lost or screened.error:
-            alone(case)
-            return None
-        counts["cases"] += screened.passed
-        open_ones = max(screened.undecided.values(), default=0)
-        counts["decided"] += screened.passed - open_ones
-        for suspect in screened.suspects:
-            alone(member_case(kernel, batch, suspect.member))
-        return None
-
-    strategy = strategy_of(kernel, budget)
-    if strategy is None:
-        errors["error"] = "no case can be drawn"
-    # What cannot be batched counts one case.
-    while strategy is not None and counts["cases"] < cases:
-        before = counts["structures"]
-        search_round(strategy, take, cases=cases // ITEMS + 1, seed_value=7 + before)
-        if counts["structures"] == before or time.monotonic() - began > 600:
-            break
+    made = tallied(kernel, cases, seconds=600)
     seconds = round(time.monotonic() - began, 1)
     return {
-        "name": name, **counts, "findings": findings, "errors": errors,
-        "seconds": seconds,
+        "name": name, **made.counts, "findings": made.findings,
+        "errors": made.errors, "seconds": seconds,
     }  # fmt: skip
-
-
-def _described(case: Any) -> str:
-    tensors = [
-        f"{n}: {s.dtype}{list(s.shape)} {s.fill.family if s.fill else ''}"
-        f"{' strided' if s.strides else ''}{' plants' if s.plants else ''}"
-        for n, s in case.tensors.items()
-    ]
-    scalars = [f"{n}={v!r}" for n, v in case.scalars.items()]
-    return "; ".join([*tensors, *scalars])
 
 
 def _row(made: dict[str, Any]) -> str:

@@ -72,6 +72,30 @@ def _ragged_wrong(x: Tensor, cu: Tensor, longest: int) -> Tensor:
     return y
 
 
+# Spans -----------------------------------------------------------------------------
+
+
+def _spanned(x: Tensor, spans: Tensor, *, longest: int) -> Tensor:
+    """The sum of each part, gaps between them."""
+    return torch.stack([x[a:b].sum(0) for a, b in spans.tolist()])
+
+
+def _spanned_right(x: Tensor, spans: Tensor, longest: int) -> Tensor:
+    starts, lengths = spans[:, 0], spans[:, 1] - spans[:, 0]
+    y = torch.zeros(len(starts), x.shape[1])
+    for i in range(longest):
+        live = i < lengths
+        y[live] += x[(starts + i)[live].long()].float()
+    return y.to(x.dtype)
+
+
+def _spanned_wrong(x: Tensor, spans: Tensor, longest: int) -> Tensor:
+    """Each part goes on to the next."""
+    ends = torch.cat([spans[1:, 0], spans[-1:, 1]])
+    joined = torch.stack([spans[:, 0], ends], 1)
+    return _spanned_right(x, joined, int(joined.diff().amax()))
+
+
 # Pages -----------------------------------------------------------------------------
 
 
@@ -217,6 +241,18 @@ KINDS = {
             },
         ),
         _ragged_right, _ragged_wrong, {}, {"S": 3, "T": 1, "D": 1},
+    ),
+    "spans": Kind(
+        kfuzz.reference(
+            _spanned,
+            {
+                "x": ks.tensors("T D"),
+                "spans": ks.spans("B", of="T"),
+                "longest": ks.longest("spans"),
+            },
+            shape_class="B >= 1",
+        ),
+        _spanned_right, _spanned_wrong, {}, {"B": 2, "T": 1, "D": 1, "ends": 2},
     ),
     "pages": Kind(
         kfuzz.reference(
@@ -531,6 +567,7 @@ def _same(x: Tensor) -> Tensor:
         (lambda: ks.tensors("N", within=3), "within=3 is no interval"),
         (lambda: ks.masks("N", kind="causal"), "two named dimensions"),
         (lambda: ks.offsets("B S", of="T"), "offsets have one dimension"),
+        (lambda: ks.spans("B S", of="T"), "spans have one dimension"),
     ],
 )
 def test_what_is_impossible_is_refused_by_name(

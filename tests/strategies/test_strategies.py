@@ -18,10 +18,10 @@ from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.core.tiles import TILES, edges
 from kfuzz.core.value_families import FAMILIES
-from kfuzz.strategies import layouts
+from kfuzz.strategies import dim, layouts, scalar, tensors
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.layouts import layout_name
-from kfuzz.strategies.parameters import ScalarParameter, dim, scalar, tensors
+from kfuzz.strategies.parameters import ScalarParameter
 from kfuzz.strategies.sizes import Range, candidates
 from kfuzz.strategies.value_choice import data_options
 from tests.helpers.budgets import SIZE_BUDGETS

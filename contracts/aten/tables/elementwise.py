@@ -51,13 +51,16 @@ shadowed("celu", alpha=(1.0, 0.5, 2.0))
 shadowed("softshrink", lambd=(0.5, 0.1))
 
 # Their gradients, at the forward's own argument or result.
-shadowed("sigmoid_backward tanh_backward silu_backward mish_backward")
-shadowed("hardsigmoid_backward")
+shadowed("sigmoid_backward", "*", "[0, 1]: *")
+shadowed("tanh_backward", "*", "[-1, 1]: *")
+shadowed("silu_backward mish_backward hardsigmoid_backward")
 shadowed("threshold_backward", threshold=(0.0, 0.5))
 shadowed("gelu_backward", approximate=("none", "tanh"))
 shadowed("leaky_relu_backward", negative_slope=(0.01, 0.25), self_is_result=False)
 shadowed("softplus_backward", beta=(1.0, 2.0), threshold=(20.0, 5.0))
-shadowed("elu_backward", alpha=(1.0, 0.5), scale=1, input_scale=1, is_result=False)
+# Of NaN torch's float64 bodies make NaN, and its tails grad_output.
+shadowed("elu_backward", "*", "[-inf, inf]: *", alpha=(1.0, 0.5), scale=1,
+         input_scale=1, is_result=False)  # fmt: skip
 
 # Of constants: what an argument holds does not matter.
 shadowed("zeros_like ones_like zero")

@@ -508,9 +508,9 @@ class Campaign:
         cases = min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
         if limit is not None:
             cases = min(cases, limit - before)
-            if cases <= 0:  # what came before the first round was enough
-                kernel.done = True
-                return
+        if cases < 1:  # what a search opens with was more
+            kernel.done = True
+            return
         this_round = Round(kernel, stop=self.halt, deadline=self._share(kernel, began))
         if kernel.pace is not None:
             left = max(self.search_end() - began, 0.0)

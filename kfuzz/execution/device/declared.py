@@ -56,6 +56,8 @@ GPU: Final = Device(
 
 _HERE: Final = torch.device("cuda", 0)
 _HOST: Final = torch.device("cpu")
+# What `torch.autograd.grad` and `backward` call, where torch has it.
+_ENGINE: Final = "_engine_run_backward"
 
 _met = False
 _present: Patches | None = None
@@ -121,10 +123,27 @@ def _answer(patches: Patches) -> None:
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, answer)
     patches.set(torch, "compile", _compiling(torch.compile))
+    if hasattr(torch.autograd, _ENGINE):
+        run = getattr(torch.autograd, _ENGINE)
+        patches.set(torch.autograd, _ENGINE, _differentiating(run))
     if torch.version.cuda is None:
         patches.set(torch.version, "cuda", "12.8")
     if (driver := _triton_driver()) is not None:
         patches.set(driver, "_active", _Driver())
+
+
+def _differentiating(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an autograd engine that runs backward functions beside the GPU as well.
+
+    `torch.autograd.grad` is a function of torch's, and the mode is off within one.
+    """
+
+    @wraps(real)
+    def run(*arguments: Any, **named: Any) -> Any:
+        with _OnHost():
+            return real(*arguments, **named)
+
+    return run
 
 
 def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.burst import Burst
-from kfuzz.core.domain import OFFSETS, parsed
+from kfuzz.core.domain import OFFSETS, SPANS, parsed
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import KfuzzError, suggestion
 from kfuzz.core.recipe import Case, Fill, TensorSpec
@@ -306,7 +306,10 @@ def bound_of(case: Case, name: str, spec: TensorSpec) -> int:
     if not spec.below:
         return 0
     bound = case.bound(spec)
-    if OFFSETS in parsed(spec.domain).words:
+    words = parsed(spec.domain).words
+    if SPANS in words:  # the last one may end where the dimension does
+        return bound + 1
+    if OFFSETS in words:
         return max(bound, 1)
     if bound < 1:
         raise KfuzzError(

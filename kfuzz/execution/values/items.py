@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kfuzz.core.burst import Burst
-from kfuzz.core.domain import OFFSETS, parsed
+from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import DTYPES, specials
 from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec, contiguous_strides
@@ -127,7 +127,7 @@ def runs_of(batch: Burst, name: str, spec: TensorSpec, fill: Fill) -> list[Run]:
 
 def is_shared(spec: TensorSpec) -> bool:
     """Whether all items have the same values: offsets are sizes, as shapes are."""
-    return OFFSETS in parsed(spec.domain).words
+    return parsed(spec.domain).cuts
 
 
 def repeated_axes(spec: TensorSpec) -> list[int]:

@@ -25,7 +25,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from mmap import mmap
@@ -39,8 +39,10 @@ from torch import Tensor
 from kfuzz.core.untrusted import Mode
 from kfuzz.execution.calls.raised import raised_by
 from kfuzz.execution.calls.torch_state import TorchState
+from kfuzz.execution.device import declared
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
+from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes.wire import Channel, Message, WireError
@@ -57,6 +59,7 @@ from kfuzz.judge.sandbox.wire import (
     raw,
     received,
 )
+from kfuzz.targets.triton_free import imports_none
 
 LATE_SECONDS: Final = 0.05
 """How long threads that a call leaves behind may go on before the results are looked at
@@ -146,18 +149,21 @@ class Candidate:
             share = float(message["device_share"])
             torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
         _seed_all(seed)
-        module = _imported(Path(message["path"]))
-        found = getattr(module, message["build"], None)
-        if found is None:
-            what = f"{message['path']} defines no {message['build']!r}"
-            raise AttributeError(what)
-        target = found
-        if isinstance(found, type):
-            args = plain_from_wire(message["args"], passed)
-            kwargs = plain_from_wire(message["kwargs"], passed)
-            _seed_all(seed)
-            with drawn_constants(drawn=bool(message["constants_drawn"])):
-                target = found(*args, **kwargs)
+        path = Path(message["path"])
+        declared.meet(interpreting() and not imports_none(path))
+        with declared.gpu() if declared.is_met() else nullcontext():
+            module = _imported(path)
+            found = getattr(module, message["build"], None)
+            if found is None:
+                what = f"{message['path']} defines no {message['build']!r}"
+                raise AttributeError(what)
+            target = found
+            if isinstance(found, type):
+                args = plain_from_wire(message["args"], passed)
+                kwargs = plain_from_wire(message["kwargs"], passed)
+                _seed_all(seed)
+                with drawn_constants(drawn=bool(message["constants_drawn"])):
+                    target = found(*args, **kwargs)
         state: dict[str, Tensor] = {}
         loaded: list[str] = []
         if isinstance(target, torch.nn.Module):
@@ -217,6 +223,8 @@ class Candidate:
             call = partial(target, *positional, **scalars)
             if not message["around"]["bare"]:
                 call = partial(_watched, call, allocations, launches)
+            if interpreting():
+                call = partial(_interpreted, call)
             returned, left = self._met(message["around"], call)
             _untrace()
             told, items = told_results(returned, tensors, self._held, results.numel())
@@ -343,6 +351,12 @@ def _watched(
 ) -> Any:
     """Call while what is allocated and launched is noted."""
     with allocations, triton_launches(launches):
+        return call()
+
+
+def _interpreted(call: Callable[[], Any]) -> Any:
+    """Call with what Triton's interpreter lacks put right."""
+    with watch():
         return call()
 
 

@@ -151,15 +151,20 @@ def _reduced(x: Tensor, reduction: int) -> Tensor:
 def bce_with_logits(
     x: Tensor, y: Tensor, weight: Any = None, pos_weight: Any = None,
     reduction: int = 1,
-) -> Tensor:  # fmt: skip
-    """(1 - y) x + log(1 + exp(-x)), stable."""
+) -> Tensor | Widened:  # fmt: skip
+    """(1 - y) x + log(1 + exp(-x)), stable; torch's (1 - y) x - log_sigmoid(x) too."""
     if pos_weight is not None:
         raise NoRule("aten.binary_cross_entropy_with_logits")
+    if weight is not None or reduction:
+        made = functional.binary_cross_entropy_with_logits(x, y, reduction="none")
+        return _reduced(made if weight is None else made * weight, reduction)
     tail = (-x.abs()).exp().log1p()
     made = x.clamp(min=0) - x * y + tail
     # At an infinity torch's own form has other terms that cancel.
     made = torch.where(x.isinf(), (1 - y) * x + (-x).clamp(min=0), made)
-    return _reduced(made if weight is None else made * weight, reduction)
+    first, second = ((1 - y) * x).abs(), tail - x.clamp(max=0)
+    terms = torch.where(made.isfinite(), 3 * first + 2 * second, 0.0)
+    return Widened(made, terms, x.abs() + 2, torch.maximum(first, second))
 
 
 @composite("nll_loss_forward", "nll_loss2d_forward")

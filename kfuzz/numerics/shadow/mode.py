@@ -198,8 +198,8 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
             return x
         if not self.steps.own:
             shade = self.shade(x.value)
-            more = self.steps.unit * x.units
-            more = more + self.steps.lost(self.steps.compute) * x.lost
+            more = self.steps.coarsest * x.units
+            more = more + self.steps.lost(self.steps.held) * x.lost
             error = shade.error + torch.where(torch.isfinite(x.value), more, 0.0)
             # NaN is none of it: a kernel's NaN has come from one before.
             beyond = (x.reach > self.steps.limit).to(torch.float64)

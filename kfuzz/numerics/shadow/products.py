@@ -79,7 +79,11 @@ def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outc
     carried = x.abs() @ b.error + a.error @ y.abs() + a.error @ b.error
     extra = torch.zeros((), dtype=torch.float64, device=x.device)
     terms = inner + (addend is not None)
+    alone = torch.zeros_like(value)
     if addend is not None:
+        # Where intermediate results are stored, so may be the product without it.
+        alone = value if steps.stored is not None else alone
+        carried = steps.kept(alone, carried)
         extra = finite_or_zero(addend.value)
         value, magnitude = value + extra, magnitude + extra.abs() + addend.error
         carried = carried + addend.error
@@ -98,7 +102,7 @@ def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outc
     positive = (magnitude + value).clamp(min=0) / 2
     negative = (magnitude - value).clamp(min=0) / 2
     beyond = can_overflow(positive, negative, max(terms, 1), steps.acc)
-    limited = beyond.to(torch.float64)
+    limited = (beyond | (alone.abs() > steps.limit)).to(torch.float64)
     if inner:
         rows = a.read(steps).amax(-1).unsqueeze(-1)
         columns = b.read(steps).amax(-2).unsqueeze(-2)

@@ -88,6 +88,11 @@ class Steps:
         return self.compute.unit + FORMATS["float64"].unit
 
     @property
+    def coarsest(self) -> float:
+        """Unit roundoff of a step whose result is stored, where such are."""
+        return self.unit + (0.0 if self.stored is None else self.stored.unit)
+
+    @property
     def held(self) -> Format:
         """The coarsest format that a number passes: constants are rounded to it."""
         return self.compute if self.stored is None else self.stored

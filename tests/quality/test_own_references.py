@@ -1,0 +1,63 @@
+"""Kernels of `kfuzz.reference`: right ones stay without a finding, wrong ones do not.
+
+KFUZZ_CASES=500 pytest -m "" tests/quality/test_own_references.py judges so many cases
+of each right kernel.
+"""
+
+import os
+
+import pytest
+
+from tests.helpers.batched import tallied
+from tests.helpers.own import kernels
+from tests.helpers.own.subject import Kernel
+from tests.helpers.tiers import usual
+
+CASES = int(os.environ.get("KFUZZ_CASES", "20"))
+# Cases in which a fault has to show, and in which nearly all did.
+FOUND = 600
+EVERY = tuple(kernels())
+# Of the references whose float64 run is short; the others wait for the night.
+LONG = ("segment", "ragged", "decayed", "causal_conv", "integer_scan", "long_scan")
+
+
+def named(kernel: Kernel) -> str:
+    return kernel.name.replace(" ", "_")
+
+
+def each(*, right: bool) -> list[object]:
+    """Return kernels as parameters; the push tier has those of each second reference.
+
+    One right and one wrong kernel of it.
+    """
+    seen: list[str] = []
+    made = []
+    for kernel in EVERY:
+        reference = kernel.name.partition(":")[0]
+        if kernel.is_right is right:
+            first = reference not in seen and not reference.startswith(LONG)
+            made.append(usual(kernel, is_usual=first and len(seen) % 2 == 0))
+            if reference not in seen:
+                seen.append(reference)
+    return made
+
+
+@pytest.mark.parametrize("kernel", each(right=True), ids=named)
+def test_a_right_kernel_conforms(kernel: Kernel) -> None:
+    made = tallied(kernel.bound, CASES, elements=256)
+    assert made.findings == {}
+    assert made.errors == {}
+    assert made.counts["cases"] == CASES
+    assert made.counts["decided"] > 0.7 * CASES
+
+
+@pytest.mark.parametrize("kernel", each(right=False), ids=named)
+def test_a_wrong_kernel_is_found(kernel: Kernel) -> None:
+    made = tallied(kernel.bound, FOUND, elements=256, explained=0, stops=True)
+    assert made.findings
+    assert made.errors == {}
+
+
+def test_there_are_enough_of_both() -> None:
+    assert sum(kernel.is_right for kernel in EVERY) >= 40
+    assert sum(not kernel.is_right for kernel in EVERY) >= 40
