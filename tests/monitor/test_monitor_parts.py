@@ -193,8 +193,11 @@ def test_counts_outlive_their_process(tmp_path: Path) -> None:
     found = read_counts(path)
     assert [p.functions[0].seen for p in found] == [3, 10]
     with path.open("a") as file:
-        file.write("\n")
-    with pytest.raises(DecodeError, match=":4"):
+        file.write("\n")  # as the next process does
+    assert read_counts(path) == found
+    with path.open("a") as file:
+        file.write('{"format": 9}\n')
+    with pytest.raises(DecodeError, match=":5"):
         read_counts(path)
 
 
