@@ -1,0 +1,331 @@
+"""Launches that a kernel's wrapper makes, for sizes of any kind: nothing is run.
+
+The wrapper is called on tensors without memory, in a process whose Triton compiles. It
+finds the GPU that the interpreter's wrappers find. A number that it reads from a tensor
+is 0 and a condition false, as for indices that are all in bounds; the launches that real
+data gives are compared with what is captured here.
+"""
+
+import inspect
+import math
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype
+from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.device import declared
+from kfuzz.execution.interpreter.watch import watch
+from kfuzz.prove.launches import (
+    Argument,
+    ConstArgument,
+    IntArgument,
+    Launch,
+    OtherArgument,
+    TensorArgument,
+)
+
+# Names of torch's types in Triton's signatures.
+_TYPES: Final = {
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "bool": "i1", "uint8": "u8",
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16",
+    "uint32": "u32", "uint64": "u64",
+}  # fmt: skip
+_INTEGERS: Final = ("i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64")
+_ALIGNED: Final = 16
+# Operators whose results hold values of their first argument and no others.
+_MOVES: Final = frozenset(
+    {"clone", "contiguous", "_to_copy", "copy", "view", "_unsafe_view", "reshape",
+     "alias", "as_strided", "expand", "permute", "t", "transpose", "unsqueeze",
+     "squeeze", "slice", "select", "detach", "flatten", "_reshape_alias", "ravel"}
+)  # fmt: skip
+
+
+class NotCapturedError(Exception):
+    """Why the launches of a call are not known."""
+
+
+@dataclass
+class Captured:
+    """What a call on a case launches.
+
+    Attributes:
+        case: the case.
+        launches: in order.
+        functions: `triton.runtime.jit.JITFunction` of each.
+        configs: how many configurations the kernel's autotuner has; 0 without one.
+        results: storages of the results that no launch is given: torch makes them.
+    """
+
+    case: Case
+    launches: list[Launch] = field(default_factory=list)
+    functions: list[Any] = field(default_factory=list)
+    configs: int = 0
+    results: int = 0
+
+
+class _Fake(FakeTensorMode):
+    """Tensors without memory; numbers read from one are 0, as if all indices were 0."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.below: dict[int, int] = {}
+        self.kept: list[Any] = []
+
+    def dispatch(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Carry out an operator; what reads a value gives 0."""
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return False if args[0].dtype is torch.bool else 0
+        made = super().dispatch(func, types, args, kwargs)
+        name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
+        if name in _MOVES and args and isinstance(args[0], Tensor):
+            bound = self.below.get(_storage_of(args[0]))
+            if bound is not None and isinstance(made, Tensor):
+                self.note(made, bound)
+        return made
+
+    def note(self, tensor: Tensor, below: int) -> None:
+        """Take it that a tensor holds indices in [0, below)."""
+        self.kept.append(tensor)  # or another could get its storage's address
+        self.below[_storage_of(tensor)] = below
+
+
+def capture(kernel: BoundKernel, case: Case, *, config: int = 0) -> Captured:
+    """Return the launches of a call of a kernel on a case.
+
+    Args:
+        kernel: the bound kernel.
+        case: shapes, strides and scalars; no values are made.
+        config: which autotune configuration is launched, modulo their number.
+
+    Raises:
+        NotCapturedError: if the call raises, launches with what is not understood, or
+            needs memory for results whose shapes only its oracle knows.
+    """
+    if kernel.arguments.destinations:
+        raise NotCapturedError("it is given memory for its results")
+    made = Captured(case)
+    mode = _mode()
+    mode.below.clear()
+    mode.kept.clear()
+    with mode, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names: dict[int, tuple[str, TensorSpec]] = {}
+        tensors = []
+        for name, spec in case.tensors.items():
+            tensor = _tensor(spec)
+            names[_storage_of(tensor)] = name, spec
+            if spec.below and (bound := case.bound(spec)):
+                mode.note(tensor, bound)
+            tensors.append(tensor)
+        keywords = {
+            name: _as_argument(case.scalars[name])
+            for name in kernel.arguments.scalars
+            if name in case.scalars
+        } | kernel.declaration.config(config)
+        given = _Given(made, mode, names, sizes_of(case))
+        with declared.gpu(), watch(config=config) as running, _instead(given.launch):
+            try:
+                results = kernel.taking(case.tensors)(*tensors, **keywords)
+            except NotCapturedError:
+                raise
+            except Exception as error:
+                text = str(error).strip().splitlines() or [""]
+                raise NotCapturedError(f"{type(error).__name__}: {text[0]}") from error
+        made.configs = running.configs
+        given.settle(results, inplace=kernel.declaration.inplace)
+    return made
+
+
+def sizes_of(case: Case) -> dict[str, int]:
+    """Return the dimensions and integer scalars of a case by name."""
+    scalars = {n: v for n, v in case.scalars.items() if type(v) is int}
+    return {**case.dims, **scalars}
+
+
+class _Given:
+    """Turns launches into records, and tells what their memory is.
+
+    Args:
+        made: takes the records.
+        mode: the mode that the call runs in.
+        names: operator arguments by storage.
+        sizes: of the case.
+    """
+
+    def __init__(
+        self,
+        made: Captured,
+        mode: _Fake,
+        names: Mapping[int, tuple[str, TensorSpec]],
+        sizes: Mapping[str, int],
+    ) -> None:
+        self._made, self._mode = made, mode
+        self._names, self._sizes = names, sizes
+        self._storages: dict[int, int] = {}
+        self._written: dict[int, int] = {}
+
+    def launch(self, function: Any, *given: Any, grid: Any, **named: Any) -> None:
+        """Record one launch in place of making it."""
+        signature = inspect.signature(function.fn)
+        parameters = {n: v for n, v in named.items() if n in signature.parameters}
+        options = {n: v for n, v in named.items() if n not in signature.parameters}
+        options = {n: v for n, v in options.items() if n in ("num_warps", "num_stages")}
+        bound = signature.bind(*given, **parameters)
+        bound.apply_defaults()
+        if callable(grid):
+            grid = grid(dict(bound.arguments))
+        if isinstance(grid, int):
+            grid = (grid,)
+        x, y, z = (*(int(n) for n in grid), 1, 1, 1)[:3]
+        arguments = {
+            parameter.name: self._argument(
+                parameter, bound.arguments[parameter.name], function
+            )
+            for parameter in function.params
+        }
+        code = function.fn.__code__
+        self._made.launches.append(
+            Launch(
+                function.fn.__name__, code.co_filename, code.co_firstlineno,
+                arguments, (x, y, z), options, self._sizes,
+            )
+        )  # fmt: skip
+        self._made.functions.append(function)
+
+    def _argument(self, parameter: Any, value: Any, function: Any) -> Argument:
+        if parameter.is_constexpr or value is None:
+            return ConstArgument(value, _text(value))
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        wanted = parameter.annotation_type
+        if isinstance(value, bool):
+            return IntArgument(wanted or "u1", int(value), declared=True)
+        if isinstance(value, int):
+            if wanted and wanted not in _INTEGERS:
+                return OtherArgument(wanted)
+            narrow = -(2**31) <= value < 2**31
+            kind = wanted or ("i32" if narrow else "i64")
+            return IntArgument(kind, value, declared=bool(wanted))
+        if isinstance(value, float):
+            return OtherArgument(wanted or "fp32")
+        module = type(value).__module__
+        if module.startswith("triton.") and "Descriptor" in type(value).__name__:
+            made = self._tensor(value.base)
+            return replace(made, block=tuple(value.block_shape))
+        if hasattr(value, "dtype") and hasattr(value, "base"):  # a reinterpreted one
+            made = self._tensor(value.base)
+            name = str(value.dtype).removeprefix("torch.")
+            return replace(made, type=f"*{_TYPES.get(name, name)}")
+        if isinstance(value, torch.dtype) or module.startswith("triton."):
+            return ConstArgument(value, _text(value))
+        raise NotCapturedError(
+            f"{function.fn.__name__} is given a {type(value).__name__}"
+        )
+
+    def _tensor(self, tensor: Tensor) -> TensorArgument:
+        key = _storage_of(tensor)
+        self._mode.kept.append(tensor)
+        number = self._storages.setdefault(key, len(self._storages))
+        name, spec = self._names.get(key, ("", None))
+        size, start = tensor.itemsize, tensor.storage_offset()
+        if spec is None or DTYPES[spec.dtype].itemsize != size:
+            low, high = 0, tensor.untyped_storage().nbytes() // size
+            name = ""
+        else:
+            low, high = spec.offset, spec.offset + spec.span
+        kind = str(tensor.dtype).removeprefix("torch.")
+        if kind not in _TYPES:
+            raise NotCapturedError(f"a tensor of {kind}")
+        return TensorArgument(
+            f"*{_TYPES[kind]}", size, tuple(tensor.shape), tuple(tensor.stride()),
+            number, start - low, high - start, name, self._mode.below.get(key),
+            aligned=start * size % _ALIGNED == 0,
+        )  # fmt: skip
+
+    def settle(self, results: Any, *, inplace: tuple[str, ...]) -> None:
+        """Note which of the storages hold results."""
+        outputs = {
+            _storage_of(leaf)
+            for leaf in tree_leaves(results)
+            if isinstance(leaf, FakeTensor)
+        }
+        outputs |= {key for key, (name, _) in self._names.items() if name in inplace}
+        numbers = {n for key, n in self._storages.items() if key in outputs}
+        self._made.results = len(outputs - set(self._storages))
+        self._made.launches = [
+            replace(
+                launch,
+                arguments={
+                    name: replace(a, output=a.storage in numbers)
+                    if isinstance(a, TensorArgument)
+                    else a
+                    for name, a in launch.arguments.items()
+                },
+            )
+            for launch in self._made.launches
+        ]
+
+
+@contextmanager
+def _instead(launch: Any) -> Iterator[None]:
+    """Have launches recorded, not made."""
+    jit: Any = sys.modules.get("triton.runtime.jit")
+    patches = Patches()
+    if jit is not None:
+
+        def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+            launch(self, *args, grid=grid, **kwargs)
+
+        patches.set(jit.JITFunction, "run", run)
+    try:
+        yield
+    finally:
+        patches.undo()
+
+
+@cache
+def _mode() -> _Fake:
+    """Return the mode of all captures: making one takes longer than a call."""
+    return _Fake()
+
+
+def _tensor(spec: TensorSpec) -> Tensor:
+    held = getattr(torch, spec.dtype)
+    room = torch.empty(spec.offset + max(spec.span, 0), dtype=held)
+    return room.as_strided(spec.shape, spec.element_strides, spec.offset)
+
+
+def _storage_of(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _as_argument(value: Scalar) -> object:
+    return getattr(torch, str(value)) if is_dtype(value) else value
+
+
+def _text(value: Any) -> str:
+    if hasattr(value, "fn") and hasattr(value, "params"):
+        return f"function {value.fn.__qualname__}"
+    return repr(value) if not isinstance(value, float) else value.hex()
+
+
+def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Return elements from the first to the last addressed one."""
+    if not math.prod(shape):
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
