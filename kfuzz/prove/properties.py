@@ -43,6 +43,7 @@ from kfuzz.prove.values import (
     Check,
     Checks,
     Graph,
+    grid,
     program,
     symbol,
 )
@@ -89,21 +90,22 @@ class Prover:
         relations: the premises.
         solver: answers.
         fixed: values of symbols, where sizes are concrete.
-        outputs: arguments that hold results, with whether they have to be stored whole.
     """
 
     def __init__(
         self, graph: Graph, relations: Relations, solver: Solver, *,
-        fixed: Mapping[Atom, int], outputs: Sequence[str],
+        fixed: Mapping[Atom, int],
     ) -> None:  # fmt: skip
         self._graph, self._relations, self._solver = graph, relations, solver
-        self._outputs = outputs
         self._fix = Rewriter(
             lambda atom: as_poly(fixed[atom]) if atom in fixed else None
         )
         given = [
             c for p in relations.premises if (c := self._fix.cond(p.holds)) != TRUE
         ]
+        # The number of a program is below it whether or not it is fixed.
+        grids = (grid(axis) for axis in range(3))
+        given += [equal(as_poly(g), fixed[g]) for g in grids if g in fixed]
         linear = [c for c in given if _is_linear(c)]
         single = [c for c in linear if len(set(atoms_in(c))) == 1]
         stages = (single, linear, given)
@@ -114,7 +116,10 @@ class Prover:
         self._fitting: dict[int, tuple[Layout, tuple[Poly, ...]] | None] = {}
 
     def verdict(self, wanted: Property) -> Verdict | None:
-        """Return what becomes of a property; None where it says nothing."""
+        """Return what becomes of a property; None where it says nothing.
+
+        Of results that are stored whole `covered` tells.
+        """
         match wanted:
             case Property.LOADS:
                 return self._bounds(LOAD)
@@ -122,8 +127,6 @@ class Prover:
                 return self._bounds(STORE, ATOMIC)
             case Property.APART:
                 return self._apart()
-            case Property.COVERED:
-                return self._covered()
             case Property.INT32:
                 return self._overflow()
         return self._hints()
@@ -230,7 +233,6 @@ class Prover:
 
     def _tried(self, number: int, access: Access, layouts: Sequence[Layout]) -> Verdict:
         given = [access.path, access.mask]
-        worst = Answer(Reply.UNKNOWN)
         offset = self._fix.poly(access.offset)
         for layout in map(self._fixed, layouts):
             indices = indices_of(offset, layout)
@@ -241,19 +243,18 @@ class Prover:
                 self._fitting[number] = layout, indices
                 self._facts[number] = list(products(indices, layout))
                 return PROVED
-            if worst.reply is Reply.UNKNOWN:
-                worst = answer
-        # A load may touch what lies between elements too.
-        if access.kind == LOAD:
-            span = self._fixed(layouts[0]).span
-            whole = all_of([at_most(0, access.offset), below(access.offset, span)])
-            answer = self._ask(whole, given, access.shape)
-            if answer.reply is Reply.PROVED:
+        # A load may touch what lies between elements too; what leaves the span of them
+        # is no element, whatever the indices are taken to be.
+        span = self._fixed(layouts[0]).span
+        whole = all_of([at_most(0, offset), below(offset, span)])
+        answer = self._ask(whole, given, access.shape)
+        if answer.reply is Reply.PROVED:
+            if access.kind == LOAD:
                 self._facts[number] = [at_most(0, offset), at_most(offset, MOST_ELEMENTS)]
                 return PROVED
-            worst = answer
+            answer = Answer(Reply.UNKNOWN)
         why = f"a {access.kind} may leave {access.base}"
-        return Verdict(worst.reply, access.line, why, worst.model)
+        return Verdict(answer.reply, access.line, why, answer.model)
 
     def _fixed(self, layout: Layout) -> Layout:
         poly = self._fix.poly
@@ -302,31 +303,35 @@ class Prover:
         ]  # fmt: skip
         return self._ask(apart, given, one.shape, two.shape)
 
-    def _covered(self) -> Verdict | None:
-        for name in self._outputs:
-            stores = [
-                (n, a) for n, a in self._accesses(STORE, ATOMIC) if a.base == name
-            ]
-            if not stores:
-                return Verdict(Reply.UNKNOWN, 0, f"no store to {name} is seen")
-            worst = Verdict(Reply.UNKNOWN, stores[-1][1].line, f"{name} may have elements that no program stores")
-            for number, access in stores:
-                if self._access(number, access).reply is not Reply.PROVED:
-                    continue
-                if number not in self._fitting or access.kind == ATOMIC:
-                    continue
-                layout, indices = self._fitting[number]
-                made = witness(access, layout, indices, self._fix)
-                if made is None:
-                    continue
-                goal, given, shape = made
-                answer = self._ask(goal, given, shape)
-                if answer.reply is Reply.PROVED:
-                    break
-                worst = replace(worst, reply=answer.reply, model=answer.model)
-            else:
-                return worst
-        return PROVED if self._outputs else None
+    def covered(self, name: str) -> Verdict:
+        """Return whether every element of an argument is stored."""
+        stores = [(n, a) for n, a in self._accesses(STORE) if a.base == name]
+        line = stores[-1][1].line if stores else 0
+        why = f"{name} may have elements that no program stores"
+        worst = Verdict(Reply.UNKNOWN, line, why)
+        for number, access in stores:
+            if self._access(number, access).reply is not Reply.PROVED:
+                continue
+            if number not in self._fitting:
+                continue
+            layout, indices = self._fitting[number]
+            made = witness(access, layout, indices, self._fix)
+            if made is None:
+                continue
+            goal, given, shape = made
+            if self._ask(goal, given, shape).reply is Reply.PROVED:
+                return PROVED
+        return worst
+
+    def uncovered(self, name: str) -> Verdict:
+        """Return whether an argument certainly has an element that is not stored.
+
+        For concrete sizes: an element is sought that no store can be to.
+        """
+        made = self.covered(name)
+        if made.reply is Reply.PROVED:
+            return made
+        return replace(made, reply=Reply.REFUTED)
 
     def _overflow(self) -> Verdict | None:
         needs = {

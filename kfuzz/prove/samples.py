@@ -12,7 +12,7 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import NOWHERE, Case, Fill, TensorSpec
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
-from kfuzz.strategies.layouts import build, layout_name
+from kfuzz.strategies.layouts import build, layout_name, layout_options
 
 DRAWN: Final = 96
 GROWN: Final = 120
@@ -25,7 +25,7 @@ _SIZES: Final = (
     20000, 32768, 50000, 65535, 65536, 65537, 100000, 131072, 300000, 1000000,
 )  # fmt: skip
 _MOST: Final = 1 << 36
-_TRIES: Final = 6
+_TRIES: Final = 12
 _BUDGET: Final = SizeBudget(elements=1 << 14, rows=1 << 10, span=1 << 36)
 
 
@@ -71,7 +71,9 @@ def _sizes(template: Case, chance: random.Random) -> dict[str, int]:
     for axis in dims:
         if axis not in chosen:
             ceiling = chance.choice((40, 300, 5000, 2000000))
-            chosen[axis] = chance.choice([n for n in _SIZES if n <= ceiling])
+            multiple = dims[axis] * chance.choice((1, 2, 3, 4, 5, 8, 16, 33, 100))
+            size = chance.choice([n for n in _SIZES if n <= ceiling])
+            chosen[axis] = multiple if chance.random() < 0.3 else size
     return chosen
 
 
@@ -82,15 +84,8 @@ def resized(kernel: BoundKernel, case: Case, sizes: dict[str, int]) -> Case | No
         shape = tuple(sizes.get(axis, n) for axis, n in zip(spec.axes, spec.shape, strict=True))
         kind = layout_name(spec)
         strides, offset = None, 0
-        if kind not in ("contiguous", "0-d", "huge"):
-            try:
-                strides, offset = build(
-                    kind, shape, 1, spec.dtype, kernel.declaration
-                )
-            except (ValueError, IndexError, StopIteration):
-                return None
-        elif kind == "huge":
-            return None
+        if kind in layout_options(shape, kernel.declaration):
+            strides, offset = build(kind, shape, 1, spec.dtype, kernel.declaration)
         fill = spec.fill or Fill("randn")
         tensors[name] = replace(
             spec, shape=shape, strides=strides, offset=offset, values=None, fill=fill,

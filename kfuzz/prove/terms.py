@@ -52,6 +52,10 @@ class Atom:
             cls._known[key] = made
         return made
 
+    def __reduce__(self) -> tuple[type["Atom"], tuple[Any, ...]]:
+        """Have it made anew in another process."""
+        return Atom, (self.kind, *self.parts)
+
     def __repr__(self) -> str:
         """Return it as a formula."""
         if self.kind in (SYMBOL, PROGRAM, LANE, ITERATION):
@@ -75,6 +79,10 @@ class Poly:
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms: dict[Monomial, int] = {m: c for m, c in terms.items() if c}
+
+    def __reduce__(self) -> tuple[type["Poly"], tuple[dict[Monomial, int]]]:
+        """Have it made anew in another process."""
+        return Poly, (self.terms,)
 
     @cached_property
     def key(self) -> frozenset[tuple[Monomial, int]]:
@@ -161,6 +169,10 @@ class Cond:
 
     def __init__(self, kind: str, *parts: Any) -> None:
         self.kind, self.parts = kind, parts
+
+    def __reduce__(self) -> tuple[type["Cond"], tuple[Any, ...]]:
+        """Have it made anew in another process."""
+        return Cond, (self.kind, *self.parts)
 
     @cached_property
     def key(self) -> tuple[Any, ...]:

@@ -1,0 +1,504 @@
+"""Proving one bound kernel: launches, premises, properties, counterexamples."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
+from typing import Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
+from kfuzz.core.recipe import Case
+from kfuzz.prove.capture import Captured, NotCapturedError, capture
+from kfuzz.prove.compiling import NARROW, WIDE, NotCompiledError, ttir
+from kfuzz.prove.graph import graph_of
+from kfuzz.prove.groups import (
+    Constants,
+    Group,
+    Grouping,
+    Key,
+    Made,
+    Watch,
+    grouped,
+    numbers,
+)
+from kfuzz.prove.launches import Launch, TensorArgument
+from kfuzz.prove.properties import PROVED, Property, Prover, Verdict
+from kfuzz.prove.relations import Fit, Layout, Premise, Relations, quantities
+from kfuzz.prove.samples import drawn, grown
+from kfuzz.prove.solver import Reply, Solver, Spent
+from kfuzz.prove.terms import Atom, all_of, as_poly, at_most
+from kfuzz.prove.ttir import UnreadableError, read
+from kfuzz.prove.values import Graph, grid
+from kfuzz.strategies.layouts import layout_name
+
+SECONDS: Final = 60.0
+"""How long one kernel may take, from its first launch."""
+FITTED: Final = 0.75
+"""Of the launches so many are fitted; the others are held against that."""
+
+_LAUNCHES: Final = 3
+"""Single launches of each variant for which what is not proved for all is tried."""
+_TRIED: Final = 48
+_PER_PROPERTY: Final = 4
+_SINGLE_MS: Final = 500
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A case on which a property seems not to hold.
+
+    Attributes:
+        property: which.
+        case: the case.
+        line: in the source.
+        why: what happens there.
+    """
+
+    property: str
+    case: Case
+    line: int
+    why: str
+
+
+@dataclass
+class Outcome:
+    """What came of one kernel.
+
+    Attributes:
+        proof: what is proved; counterexamples are open until they are run.
+        counterexamples: cases to run, those of one property together, small ones first.
+        watch: the premises, None where nothing is proved.
+        seconds: in all.
+    """
+
+    proof: KernelProof
+    counterexamples: list[Counterexample] = field(default_factory=list)
+    watch: Watch | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class _Variant:
+    """Launches of a group with the same constants.
+
+    Attributes:
+        made: the launches, of small cases first.
+        graph: what they access, or why that is not known.
+        verdicts: by property; None where it says nothing.
+        covered: by argument whether it is stored whole.
+    """
+
+    made: list[Made]
+    graph: Graph | str
+    verdicts: dict[Property, Verdict | None] = field(default_factory=dict)
+    covered: dict[str, Verdict] = field(default_factory=dict)
+
+
+class KernelProver:
+    """Proves the properties of one kernel.
+
+    Args:
+        kernel: the kernel.
+        node_id: its name in a run.
+        seconds: how long it may take.
+    """
+
+    def __init__(
+        self, kernel: BoundKernel, node_id: str, *, seconds: float = SECONDS
+    ) -> None:
+        self._kernel, self._node_id = kernel, node_id
+        self._end = time.monotonic() + seconds
+        self._spent = Spent()
+        self._calls: list[Captured] = []
+        self._uncaptured: dict[str, int] = {}
+        self._held: dict[Key, Relations] = {}
+        self._variants: dict[tuple[Key, Constants], _Variant] = {}
+
+    def run(self) -> Outcome:
+        """Return what is proved."""
+        began = time.monotonic()
+        self._capture()
+        if why := self._nothing():
+            named = (p for p in Property if p is not Property.HINTS)
+            found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
+            return Outcome(KernelProof(self._node_id, found))
+        grouping = Grouping.of(launch for call in self._calls for launch in call.launches)
+        groups = grouped(self._calls, grouping)
+        for key, group in groups.items():
+            self._held[key] = self._fit(group)
+            for constants, made in group.variants().items():
+                self._variants[key, constants] = self._proved(key, made)
+        properties, examples = self._answers(groups)
+        proof = KernelProof(
+            self._node_id,
+            tuple(properties),
+            self._premises(groups),
+            len(self._variants),
+            self._spent.queries,
+            self._spent.seconds,
+        )
+        known = {
+            key: frozenset(c for k, c in self._variants if k == key) for key in groups
+        }
+        watch = Watch(grouping, self._held, known)
+        return Outcome(proof, examples, watch, time.monotonic() - began)
+
+    # Launches.
+
+    def _capture(self) -> None:
+        plain = drawn(self._kernel)
+        configs = 1
+        for case in (*plain, *grown(self._kernel, plain)):
+            if time.monotonic() > self._end - SECONDS / 2 and self._calls:
+                break
+            for config in range(configs):
+                try:
+                    call = capture(self._kernel, case, config=config)
+                except NotCapturedError as error:
+                    why = str(error)
+                    self._uncaptured[why] = self._uncaptured.get(why, 0) + 1
+                    break
+                self._calls.append(call)
+                configs = max(configs, min(call.configs, 4))
+        declared = len(self._kernel.declaration.configs)
+        for case in plain[: 8 if declared > 1 else 0]:
+            for config in range(1, declared):
+                try:
+                    self._calls.append(capture(self._kernel, case, config=config))
+                except NotCapturedError:
+                    break
+
+    def _nothing(self) -> str:
+        """Return why nothing can be proved, "" where something may be."""
+        if any(call.launches for call in self._calls):
+            return ""
+        if self._uncaptured:
+            why = max(self._uncaptured, key=lambda text: self._uncaptured[text])
+            return f"its launches are not known: {why}"
+        if not self._calls:
+            return "no case is in its domain"
+        return "it launches no Triton kernel"
+
+    def _fit(self, group: Group) -> Relations:
+        """Fit a group's launches, until those held out agree."""
+        launches = [made.launch for made in group.made]
+        count = max(int(len(launches) * FITTED), 1)
+        # Every so many one, so that small and large ones are on both sides.
+        step = max(len(launches) // max(len(launches) - count, 1), 2)
+        held = launches[::step]
+        fitted = [n for i, n in enumerate(launches) if i % step] or launches
+        for _ in range(8):
+            relations = Fit(fitted).fitted()
+            broken = [n for n in held if relations.broken_by(n) is not None]
+            if not broken:
+                return relations
+            fitted = [*fitted, *broken]
+        return Fit(launches).fitted()
+
+    # Variants.
+
+    def _proved(self, key: Key, made: list[Made]) -> _Variant:
+        graph = self._graph(made[0])
+        variant = _Variant(made, graph)
+        if isinstance(graph, str):
+            return variant
+        prover, solver = self._prover(graph, self._held[key], numbers(made[0].launch))
+        for wanted in Property:
+            if time.monotonic() > self._end:
+                break
+            if wanted is not Property.COVERED:
+                variant.verdicts[wanted] = prover.verdict(wanted)
+        for name in _outputs(made):
+            if time.monotonic() <= self._end:
+                variant.covered[name] = prover.covered(name)
+        self._count(solver)
+        return variant
+
+    def _graph(self, made: Made) -> Graph | str:
+        """Return what a launch accesses, or why that is not known."""
+        try:
+            functions = read(ttir(made.function, made.launch, integers=NARROW))
+            graph = graph_of(functions, made.launch)
+        except NotCompiledError as error:
+            return f"Triton's frontend refuses it: {error}"
+        except UnreadableError as error:
+            return f"its IR is not understood: {str(error)[:80]}"
+        if graph.open:
+            line, why = graph.open[0]
+            return f"not understood: {why}"
+        if _narrows(made):
+            return "an argument of 64 bits is made narrower"
+        return graph
+
+    def _prover(
+        self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
+        limit_ms: int | None = None,
+    ) -> tuple[Prover, Solver]:  # fmt: skip
+        solver = Solver(graph.data, **({"limit_ms": limit_ms} if limit_ms else {}))
+        return Prover(graph, relations, solver, fixed=fixed), solver
+
+    def _count(self, solver: Solver) -> None:
+        self._spent.queries += solver.spent.queries
+        self._spent.seconds += solver.spent.seconds
+
+    # Answers.
+
+    def _answers(
+        self, groups: Mapping[Key, Group]
+    ) -> tuple[list[ProvenProperty], list[Counterexample]]:
+        made, examples = [], []
+        for wanted in Property:
+            failing = self._failing(wanted)
+            if failing is None:
+                continue
+            if not failing:
+                made.append(ProvenProperty(wanted, Proven.ALL_SIZES))
+                continue
+            found = list(islice(self._examples(wanted, failing), _PER_PROPERTY))
+            examples += found
+            if found:
+                first = found[0]
+                made.append(
+                    ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
+                )
+            else:
+                made.append(self._single(wanted, failing))
+        return made, examples
+
+    def _failing(
+        self, wanted: Property
+    ) -> list[tuple[tuple[Key, Constants], Verdict]] | None:
+        """Return the variants for which a property is not proved, with why.
+
+        None where it says nothing of any.
+        """
+        if wanted is Property.COVERED:
+            return self._uncovered()
+        found, said = [], False
+        for place, variant in self._variants.items():
+            if isinstance(variant.graph, str):
+                said = True
+                found.append((place, Verdict(Reply.UNKNOWN, 0, variant.graph)))
+                continue
+            if wanted not in variant.verdicts:
+                verdict: Verdict | None = Verdict(Reply.UNKNOWN, 0, "for want of time")
+            else:
+                verdict = variant.verdicts[wanted]
+            if verdict is not None:
+                said = True
+                if verdict.reply is not Reply.PROVED:
+                    found.append((place, verdict))
+        if wanted is Property.HINTS and not any(
+            not isinstance(v.graph, str) and v.graph.hints
+            for v in self._variants.values()
+        ):
+            return None
+        return found if said else None
+
+    def _uncovered(self) -> list[tuple[tuple[Key, Constants], Verdict]] | None:
+        """Return the results that no launch of their call is proved to store whole."""
+        by_call: dict[int, list[tuple[tuple[Key, Constants], Made]]] = {}
+        for place, variant in self._variants.items():
+            for made in variant.made:
+                by_call.setdefault(made.call, []).append((place, made))
+        found: dict[tuple[Key, Constants], Verdict] = {}
+        said = False
+        for launches in by_call.values():
+            stored: dict[int, bool] = {}
+            last: dict[int, tuple[tuple[Key, Constants], Verdict]] = {}
+            for place, made in launches:
+                variant = self._variants[place]
+                for name, argument in made.launch.arguments.items():
+                    if not isinstance(argument, TensorArgument) or not argument.output:
+                        continue
+                    said = True
+                    if isinstance(variant.graph, str):
+                        verdict = Verdict(Reply.UNKNOWN, 0, variant.graph)
+                    else:
+                        verdict = variant.covered.get(
+                            name, Verdict(Reply.UNKNOWN, 0, "for want of time")
+                        )
+                    number = argument.storage
+                    proved = verdict.reply is Reply.PROVED and _whole(argument)
+                    stored[number] = stored.get(number, False) or proved
+                    last[number] = place, verdict
+            for number, whole in stored.items():
+                if not whole:
+                    place, verdict = last[number]
+                    found.setdefault(place, verdict)
+        return list(found.items()) if said else None
+
+    def _single(
+        self, wanted: Property, failing: Sequence[tuple[tuple[Key, Constants], Verdict]]
+    ) -> ProvenProperty:
+        """Try a property for single launches where it is not proved for all."""
+        shown: list[str] = []
+        _, first = failing[0]
+        for place, _ in failing:
+            variant = self._variants[place]
+            if isinstance(variant.graph, str):
+                return ProvenProperty(wanted, Proven.OPEN, variant.graph)
+            for made in _spread(variant.made):
+                if time.monotonic() > self._end:
+                    return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
+                values = quantities(made.launch)
+                fixed = {a: n for a, n in values.items() if a not in _GRIDS}
+                relations = _of_one(self._held[place[0]])
+                prover, solver = self._prover(
+                    variant.graph, relations, fixed, _SINGLE_MS
+                )
+                verdicts = (
+                    [prover.covered(name) for name in _outputs([made])]
+                    if wanted is Property.COVERED
+                    else [prover.verdict(wanted)]
+                )
+                self._count(solver)
+                for verdict in verdicts:
+                    if verdict is not None and verdict.reply is not Reply.PROVED:
+                        return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
+                shown.append(_described(made))
+        text = "; ".join(dict.fromkeys(shown[:_LAUNCHES]))
+        return ProvenProperty(wanted, Proven.LAUNCH, first.why, first.line, launch=text)
+
+    def _examples(
+        self, wanted: Property, failing: Sequence[tuple[tuple[Key, Constants], Verdict]]
+    ) -> Iterator[Counterexample]:
+        """Yield cases on which a property does not hold, by its formula."""
+        tried = 0
+        launches = [
+            (made, place)
+            for place, _ in failing
+            for made in self._variants[place].made
+            if not isinstance(self._variants[place].graph, str)
+        ]
+        for made, place in _varied(launches):
+            if tried >= _TRIED or time.monotonic() > self._end + SECONDS / 4:
+                return
+            tried += 1
+            graph = self._variants[place].graph
+            assert isinstance(graph, Graph)
+            fixed = quantities(made.launch)
+            relations = _of_one(self._held[place[0]])
+            prover, solver = self._prover(graph, relations, fixed, _SINGLE_MS)
+            if wanted is Property.COVERED:
+                verdicts = [prover.uncovered(name) for name in _outputs([made])]
+            else:
+                verdicts = [prover.verdict(wanted)]
+            self._count(solver)
+            for verdict in verdicts:
+                if verdict is not None and verdict.reply is Reply.REFUTED:
+                    yield Counterexample(wanted, made.case, verdict.line, verdict.why)
+                    break
+
+    def _premises(self, groups: Mapping[Key, Group]) -> dict[str, tuple[str, ...]]:
+        made: dict[str, dict[str, None]] = {}
+        for key, group in groups.items():
+            texts = made.setdefault(group.made[0].launch.kernel, {})
+            for premise in self._held[key].premises:
+                if premise.text:
+                    texts[premise.text] = None
+            for constants in group.variants():
+                shown = ", ".join(f"{n}={text}" for n, text in constants)
+                if shown:
+                    texts[f"constants: {shown}"] = None
+        return {kernel: tuple(texts) for kernel, texts in made.items()}
+
+
+_GRIDS: Final = frozenset(grid(axis) for axis in range(3))
+
+
+def _of_one(relations: Relations) -> Relations:
+    """Return the layouts of relations, with no premise but what a grid may be."""
+    limits = (2**31 - 1, 65535, 65535)
+    bounds = all_of(
+        part
+        for axis in range(3)
+        for part in (at_most(1, grid(axis)), at_most(grid(axis), limits[axis]))
+    )
+    return replace(relations, premises=(Premise(bounds, ""),))
+
+
+def _spread(made: Sequence[Made]) -> list[Made]:
+    """Return a few launches: a small one, a middling one, a large one."""
+    last = len(made) - 1
+    places = dict.fromkeys(last * i // (_LAUNCHES - 1) for i in range(_LAUNCHES))
+    return [made[place] for place in places]
+
+
+def _outputs(made: Iterable[Made]) -> list[str]:
+    """Return the arguments that hold results in some of the launches."""
+    return list(
+        dict.fromkeys(
+            name
+            for each in made
+            for name, argument in each.launch.arguments.items()
+            if isinstance(argument, TensorArgument) and argument.output
+        )
+    )
+
+
+def _whole(argument: TensorArgument) -> bool:
+    """Whether a tensor is all of its storage that is a result's."""
+    return argument.before == 0 and argument.after <= _reach(argument)
+
+
+def _reach(argument: TensorArgument) -> int:
+    if not argument.numel:
+        return 0
+    steps = zip(argument.shape, argument.strides, strict=True)
+    return 1 + sum((n - 1) * s for n, s in steps)
+
+
+def _varied(
+    launches: Iterable[tuple[Made, tuple[Key, Constants]]],
+) -> Iterator[tuple[Made, tuple[Key, Constants]]]:
+    """Yield launches of different numbers: of each kind of layouts the smallest first."""
+    kinds: dict[tuple[str, ...], list[tuple[Made, tuple[Key, Constants]]]] = {}
+    seen = set()
+    for pair in sorted(launches, key=lambda p: (p[0].case.elements, p[0].call)):
+        made, place = pair
+        same = place, frozenset(quantities(made.launch).items())
+        if same not in seen:
+            seen.add(same)
+            layouts = tuple(map(layout_name, made.case.tensors.values()))
+            kinds.setdefault(layouts, []).append(pair)
+    for row in zip_longest(*kinds.values()):
+        yield from (pair for pair in row if pair is not None)
+
+
+def _described(made: Made) -> str:
+    shapes = ", ".join(
+        f"{name}{list(spec.shape)}" for name, spec in made.case.tensors.items()
+    )
+    return f"{made.launch.kernel} on {shapes}"
+
+
+def _narrows(made: Made) -> bool:
+    """Whether a kernel casts an argument of 64 bits to fewer.
+
+    The widths of results are followed from those of arguments; such a cast breaks that.
+    """
+    from kfuzz.prove.launches import IntArgument
+
+    if not any(
+        isinstance(a, IntArgument) and not a.declared
+        for a in made.launch.arguments.values()
+    ):
+        return False
+    try:
+        wide = read(ttir(made.function, made.launch, integers=WIDE))
+        narrow = read(ttir(made.function, made.launch, integers=NARROW))
+    except NotCompiledError:
+        return False  # no such launch is possible
+    return _casts(wide) > _casts(narrow)
+
+
+def _casts(functions: Mapping[str, object]) -> int:
+    count = 0
+    pending = [block for f in functions.values() for block in f.blocks]  # type: ignore[attr-defined]
+    while pending:
+        for operation in pending.pop().operations:
+            count += operation.name == "arith.trunci"
+            pending += [block for region in operation.regions for block in region]
+    return count
