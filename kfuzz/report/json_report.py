@@ -14,6 +14,7 @@ from kfuzz.contracts.language import Contract
 from kfuzz.core.codec import encode
 from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished
 from kfuzz.core.finding import Finding
+from kfuzz.core.proof import KernelProof
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import ReplayResult, Sanitized
 from kfuzz.report.gathered import Gathered
@@ -64,6 +65,13 @@ def run_document(run: Gathered) -> Document:
         "kernels": list(kernels.values()),
         "notices": [encode(event) for event in run.notices],
     }
+
+
+def proof_document(proof: KernelProof) -> Document:
+    """Return what is proved of a kernel, with the premises."""
+    made: Document = encode(proof)
+    del made["kernel"]
+    return {**made, "seconds": _rounded(proof.seconds)}
 
 
 def finding_summary(finding: Finding, path: str | Path) -> Document:
