@@ -48,6 +48,7 @@ class KernelProof:
         properties: those that say something of it.
         premises: what a launch has to satisfy, by the Triton kernel that it is of.
         variants: sets of constants that its launches had.
+        observed: real launches that were held against the kernels' IR and the premises.
         queries: put to the solver.
         seconds: of the solver.
         withdrawn: the launch that broke a premise, in words; then nothing is proved
@@ -58,6 +59,7 @@ class KernelProof:
     properties: tuple[ProvenProperty, ...] = ()
     premises: dict[str, tuple[str, ...]] = field(default_factory=dict)
     variants: int = 0
+    observed: int = 0
     queries: int = 0
     seconds: float = 0.0
     withdrawn: str = ""

@@ -157,27 +157,19 @@ def sizes_of(case: Case) -> dict[str, int]:
     return {**case.dims, **scalars}
 
 
-class _Given:
-    """Turns launches into records, and tells what their memory is.
+class Recorder:
+    """Turns launches into records.
 
     Args:
         made: takes the records.
-        mode: the mode that the call runs in.
-        names: operator arguments by storage.
         sizes: of the case.
+
+    Attributes:
+        made: the same.
     """
 
-    def __init__(
-        self,
-        made: Captured,
-        mode: _Fake,
-        names: Mapping[int, tuple[str, TensorSpec]],
-        sizes: Mapping[str, int],
-    ) -> None:
-        self._made, self._mode = made, mode
-        self._names, self._sizes = names, sizes
-        self._storages: dict[int, int] = {}
-        self._written: dict[int, int] = {}
+    def __init__(self, made: Captured, sizes: Mapping[str, int]) -> None:
+        self.made, self._sizes = made, sizes
 
     def launch(self, function: Any, *given: Any, grid: Any, **named: Any) -> None:
         """Record one launch in place of making it."""
@@ -199,19 +191,19 @@ class _Given:
             for parameter in function.params
         }
         code = function.fn.__code__
-        self._made.launches.append(
+        self.made.launches.append(
             Launch(
                 function.fn.__name__, code.co_filename, code.co_firstlineno,
                 arguments, (x, y, z), options, self._sizes,
             )
         )  # fmt: skip
-        self._made.functions.append(function)
+        self.made.functions.append(function)
 
     def _argument(self, parameter: Any, value: Any, function: Any) -> Argument:
         if parameter.is_constexpr or value is None:
             return ConstArgument(value, _text(value))
         if isinstance(value, Tensor):
-            return self._tensor(value)
+            return self.tensor(value)
         wanted = parameter.annotation_type
         if isinstance(value, bool):
             return IntArgument(wanted or "u1", int(value), declared=True)
@@ -225,10 +217,10 @@ class _Given:
             return OtherArgument(wanted or "fp32")
         module = type(value).__module__
         if module.startswith("triton.") and "Descriptor" in type(value).__name__:
-            made = self._tensor(value.base)
+            made = self.tensor(value.base)
             return replace(made, block=tuple(value.block_shape))
         if hasattr(value, "dtype") and hasattr(value, "base"):  # a reinterpreted one
-            made = self._tensor(value.base)
+            made = self.tensor(value.base)
             name = str(value.dtype).removeprefix("torch.")
             return replace(made, type=f"*{_TYPES.get(name, name)}")
         if isinstance(value, torch.dtype) or module.startswith("triton."):
@@ -237,7 +229,42 @@ class _Given:
             f"{function.fn.__name__} is given a {type(value).__name__}"
         )
 
-    def _tensor(self, tensor: Tensor) -> TensorArgument:
+    def tensor(self, tensor: Tensor) -> TensorArgument:
+        """Return a tensor as an argument, as if it were all of its memory."""
+        kind = str(tensor.dtype).removeprefix("torch.")
+        if kind not in _TYPES:
+            raise NotCapturedError(f"a tensor of {kind}")
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+        return TensorArgument(
+            f"*{_TYPES[kind]}", tensor.itemsize, shape, strides, 0, 0,
+            span(shape, strides),
+        )  # fmt: skip
+
+
+class _Given(Recorder):
+    """Tells also what the memory of the tensors is.
+
+    Args:
+        made: takes the records.
+        mode: the mode that the call runs in.
+        names: operator arguments by storage.
+        sizes: of the case.
+    """
+
+    def __init__(
+        self,
+        made: Captured,
+        mode: _Fake,
+        names: Mapping[int, tuple[str, TensorSpec]],
+        sizes: Mapping[str, int],
+    ) -> None:
+        super().__init__(made, sizes)
+        self._mode, self._names = mode, names
+        self._storages: dict[int, int] = {}
+
+    def tensor(self, tensor: Tensor) -> TensorArgument:
+        """Return a tensor with the memory that it is part of."""
+        made = super().tensor(tensor)
         key = _storage_of(tensor)
         self._mode.kept.append(tensor)
         number = self._storages.setdefault(key, len(self._storages))
@@ -248,13 +275,9 @@ class _Given:
             name = ""
         else:
             low, high = spec.offset, spec.offset + spec.span
-        kind = str(tensor.dtype).removeprefix("torch.")
-        if kind not in _TYPES:
-            raise NotCapturedError(f"a tensor of {kind}")
-        return TensorArgument(
-            f"*{_TYPES[kind]}", size, tuple(tensor.shape), tuple(tensor.stride()),
-            number, start - low, high - start, name, self._mode.below.get(key),
-            aligned=start * size % _ALIGNED == 0,
+        return replace(
+            made, storage=number, before=start - low, after=high - start, name=name,
+            below=self._mode.below.get(key), aligned=start * size % _ALIGNED == 0,
         )  # fmt: skip
 
     def settle(self, results: Any, *, inplace: tuple[str, ...]) -> None:
@@ -266,8 +289,8 @@ class _Given:
         }
         outputs |= {key for key, (name, _) in self._names.items() if name in inplace}
         numbers = {n for key, n in self._storages.items() if key in outputs}
-        self._made.results = len(outputs - set(self._storages))
-        self._made.launches = [
+        self.made.results = len(outputs - set(self._storages))
+        self.made.launches = [
             replace(
                 launch,
                 arguments={
@@ -277,7 +300,7 @@ class _Given:
                     for name, a in launch.arguments.items()
                 },
             )
-            for launch in self._made.launches
+            for launch in self.made.launches
         ]
 
 
@@ -319,7 +342,7 @@ def _as_argument(value: Scalar) -> object:
 
 
 def _text(value: Any) -> str:
-    if hasattr(value, "fn") and hasattr(value, "params"):
+    if hasattr(value, "fn"):
         return f"function {value.fn.__qualname__}"
     return repr(value) if not isinstance(value, float) else value.hex()
 

@@ -45,10 +45,10 @@ class Group:
     made: list[Made] = field(default_factory=list)
 
     def variants(self) -> dict[Constants, list[Made]]:
-        """Return the launches by their constants, those of small cases first."""
+        """Return the launches by constants and types, those of small cases first."""
         found: dict[Constants, list[Made]] = {}
         for each in sorted(self.made, key=lambda m: m.case.elements):
-            found.setdefault(each.launch.constants, []).append(each)
+            found.setdefault(constants_of(each.launch), []).append(each)
         return found
 
 
@@ -101,6 +101,11 @@ def grouped(calls: Sequence[Captured], grouping: Grouping) -> dict[Key, Group]:
     return found
 
 
+def constants_of(launch: Launch) -> Constants:
+    """Return the constants of a launch, and the types of its arguments."""
+    return (*launch.constants, ("types", " ".join(filter(None, launch.types))))
+
+
 def numbers(launch: Launch) -> dict[Atom, int]:
     """Return the values of a launch's integer constants."""
     made = launch.arguments.items()
@@ -136,8 +141,9 @@ class Watch:
             if relations is None:
                 yield f"{launch.kernel} is launched with arguments of other kinds"
                 continue
-            if launch.constants not in self.constants[key]:
-                shown = ", ".join(f"{n}={text}" for n, text in launch.constants)
+            constants = constants_of(launch)
+            if constants not in self.constants[key]:
+                shown = ", ".join(f"{n}={text}" for n, text in constants)
                 yield f"{launch.kernel} is launched with {shown}"
             premise = relations.broken_by(launch)
             if premise is not None:

@@ -5,7 +5,11 @@ All frozen: a launch is compared with others, and watched in later runs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+
+UNKNOWN: Final = -1
+"""What is in front of a pointer where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class TensorArgument:
         shape: of the tensor that the wrapper passes; () for a bare pointer.
         strides: in elements.
         storage: number of its storage in the call: equal ones overlap.
-        before: elements from the first that may be touched to the pointer.
+        before: elements from the first that may be touched to the pointer, or UNKNOWN.
         after: elements from the pointer that may be touched.
         name: of the operator's argument that the storage belongs to; "" for memory
             that the wrapper allocates.
@@ -48,6 +52,14 @@ class TensorArgument:
         for size in self.shape:
             count *= size
         return count
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last addressed one."""
+        if not self.numel:
+            return 0
+        steps = zip(self.shape, self.strides, strict=True)
+        return 1 + sum((n - 1) * s for n, s in steps)
 
     @property
     def contiguous(self) -> bool:
@@ -134,3 +146,12 @@ class Launch:
         """Names and texts of its constants."""
         made = self.arguments.items()
         return tuple((n, a.text) for n, a in made if isinstance(a, ConstArgument))
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Types of its other arguments, but for the width of undeclared integers."""
+        return tuple(
+            "" if isinstance(a, IntArgument) and not a.declared else a.type
+            for a in self.arguments.values()
+            if not isinstance(a, ConstArgument)
+        )

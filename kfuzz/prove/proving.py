@@ -1,7 +1,7 @@
 """Proving one bound kernel: launches, premises, properties, counterexamples."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from typing import Final
@@ -10,6 +10,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case
 from kfuzz.prove.capture import Captured, NotCapturedError, capture
+from kfuzz.prove.concrete import difference
 from kfuzz.prove.compiling import NARROW, WIDE, NotCompiledError, ttir
 from kfuzz.prove.graph import graph_of
 from kfuzz.prove.groups import (
@@ -19,10 +20,12 @@ from kfuzz.prove.groups import (
     Key,
     Made,
     Watch,
+    constants_of,
     grouped,
     numbers,
 )
-from kfuzz.prove.launches import Launch, TensorArgument
+from kfuzz.prove.launches import TensorArgument
+from kfuzz.prove.observing import Observed
 from kfuzz.prove.properties import PROVED, Property, Prover, Verdict
 from kfuzz.prove.relations import Fit, Layout, Premise, Relations, quantities
 from kfuzz.prove.samples import drawn, grown
@@ -37,6 +40,11 @@ SECONDS: Final = 60.0
 FITTED: Final = 0.75
 """Of the launches so many are fitted; the others are held against that."""
 
+OBSERVE_SECONDS: Final = 15.0
+"""How long real launches may take, in all."""
+
+_OBSERVED_CASES: Final = 12
+_OBSERVED_ELEMENTS: Final = 1500
 _LAUNCHES: Final = 3
 """Single launches of each variant for which what is not proved for all is tried."""
 _TRIED: Final = 48
@@ -102,18 +110,23 @@ class KernelProver:
         kernel: the kernel.
         node_id: its name in a run.
         seconds: how long it may take.
+        observe: runs a case in the interpreter; None where graphs are not held against
+            real launches.
     """
 
     def __init__(
-        self, kernel: BoundKernel, node_id: str, *, seconds: float = SECONDS
-    ) -> None:
+        self, kernel: BoundKernel, node_id: str, *, seconds: float = SECONDS,
+        observe: Callable[[Case], list[Observed] | None] | None = None,
+    ) -> None:  # fmt: skip
         self._kernel, self._node_id = kernel, node_id
         self._end = time.monotonic() + seconds
+        self._observe, self._observed, self._differs = observe, 0, ""
         self._spent = Spent()
         self._calls: list[Captured] = []
         self._uncaptured: dict[str, int] = {}
         self._held: dict[Key, Relations] = {}
         self._variants: dict[tuple[Key, Constants], _Variant] = {}
+        self._alike: dict[object, _Variant] = {}
 
     def run(self) -> Outcome:
         """Return what is proved."""
@@ -129,12 +142,14 @@ class KernelProver:
             self._held[key] = self._fit(group)
             for constants, made in group.variants().items():
                 self._variants[key, constants] = self._proved(key, made)
+        self._hold_against_launches(grouping)
         properties, examples = self._answers(groups)
         proof = KernelProof(
             self._node_id,
             tuple(properties),
             self._premises(groups),
             len(self._variants),
+            self._observed,
             self._spent.queries,
             self._spent.seconds,
         )
@@ -203,6 +218,12 @@ class KernelProver:
         variant = _Variant(made, graph)
         if isinstance(graph, str):
             return variant
+        fixed = numbers(made[0].launch)
+        # The same of other data types as a rule.
+        same = key, tuple(fixed.items()), tuple(_outputs(made)), graph.signature()
+        if (known := self._alike.get(same)) is not None:
+            return replace(known, made=made)
+        self._alike[same] = variant
         prover, solver = self._prover(graph, self._held[key], numbers(made[0].launch))
         for wanted in Property:
             if time.monotonic() > self._end:
@@ -242,6 +263,46 @@ class KernelProver:
         self._spent.queries += solver.spent.queries
         self._spent.seconds += solver.spent.seconds
 
+    def _hold_against_launches(self, grouping: Grouping) -> None:
+        """Compare graphs and premises with what the interpreter records."""
+        if self._observe is None:
+            return
+        seen: set[tuple[Key, Constants]] = set()
+        end = min(time.monotonic() + OBSERVE_SECONDS, self._end)
+        tried = 0
+        for call in self._calls:
+            places = {
+                (grouping.key(launch), constants_of(launch)) for launch in call.launches
+            }
+            if not places or call.case.elements > _OBSERVED_ELEMENTS:
+                continue
+            if places <= seen or tried >= _OBSERVED_CASES or time.monotonic() > end:
+                continue
+            tried += 1
+            seen |= places
+            for observed in self._observe(call.case) or ():
+                self._observed += 1
+                if why := self._difference(observed, grouping):
+                    self._differs = why
+                    return
+
+    def _difference(self, observed: Observed, grouping: Grouping) -> str:
+        launch = observed.launch
+        key = grouping.key(launch)
+        relations = self._held.get(key)
+        if relations is None:
+            return f"a real launch of {launch.kernel} is of no kind that was captured"
+        if (premise := relations.broken_by(launch, partly=True)) is not None:
+            return f"a real launch breaks a premise: {premise.text or premise.holds}"
+        variant = self._variants.get((key, constants_of(launch)))
+        if variant is None:
+            return f"a real launch of {launch.kernel} has constants never captured"
+        if isinstance(variant.graph, str):
+            return ""
+        return difference(
+            variant.graph, launch, observed.touched, observed.unowned
+        )
+
     # Answers.
 
     def _answers(
@@ -251,6 +312,9 @@ class KernelProver:
         for wanted in Property:
             failing = self._failing(wanted)
             if failing is None:
+                continue
+            if self._differs:
+                made.append(ProvenProperty(wanted, Proven.OPEN, self._differs))
                 continue
             if not failing:
                 made.append(ProvenProperty(wanted, Proven.ALL_SIZES))
@@ -440,14 +504,7 @@ def _outputs(made: Iterable[Made]) -> list[str]:
 
 def _whole(argument: TensorArgument) -> bool:
     """Whether a tensor is all of its storage that is a result's."""
-    return argument.before == 0 and argument.after <= _reach(argument)
-
-
-def _reach(argument: TensorArgument) -> int:
-    if not argument.numel:
-        return 0
-    steps = zip(argument.shape, argument.strides, strict=True)
-    return 1 + sum((n - 1) * s for n, s in steps)
+    return argument.before == 0 and argument.after <= argument.span
 
 
 def _varied(

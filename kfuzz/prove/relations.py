@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kfuzz.prove.launches import ConstArgument, IntArgument, Launch, TensorArgument
+from kfuzz.prove.launches import UNKNOWN, ConstArgument, IntArgument, Launch, TensorArgument
 from kfuzz.prove.terms import (
     TRUE,
     Atom,
@@ -101,15 +101,21 @@ class Relations:
         """Return that all premises hold."""
         return all_of(premise.holds for premise in self.premises)
 
-    def broken_by(self, launch: Launch) -> Premise | None:
-        """Return the first premise that a launch breaks, if any."""
+    def broken_by(self, launch: Launch, *, partly: bool = False) -> Premise | None:
+        """Return the first premise that a launch breaks, if any.
+
+        Args:
+            launch: the launch.
+            partly: whether not all is known of it: what cannot be told holds.
+        """
         values = Valuation(quantities(launch))
         for premise in self.premises:
             try:
                 if not values.cond(premise.holds):
                     return premise
             except UnknownValueError:
-                return premise
+                if not partly:
+                    return premise
         return None
 
 
@@ -124,8 +130,9 @@ def quantities(launch: Launch) -> dict[Atom, int]:
                 made[name] = argument.number
             case TensorArgument():
                 made[f"{name}.numel"] = argument.numel
-                made[f"{name}.before"] = argument.before
-                made[f"{name}.after"] = argument.after
+                if argument.before != UNKNOWN:
+                    made[f"{name}.before"] = argument.before
+                    made[f"{name}.after"] = argument.after
                 if argument.below is not None:
                     made[f"{name}.below"] = argument.below
                 for d, (n, s) in enumerate(
@@ -381,7 +388,7 @@ class Fit:
                 chain = [_product(factors[i + 1 :]) for i in range(len(factors))]
                 found.append(Layout(tuple(factors), tuple(chain), flat, dense=True))
         after = symbol(f"{name}.after")
-        if any(t.before or t.after > _span(t) for t in tensors):
+        if any(t.before or t.after > t.span for t in tensors):
             premises += self._related(after, offer=False)
             reach = self._known.get(after, as_poly(after))
             found.append(Layout((reach,), (as_poly(1),), reach, dense=False))
@@ -543,13 +550,6 @@ def _orders(flat: Poly) -> Iterator[list[Poly]]:
         return
     for order in dict.fromkeys(permutations(monomial)):
         yield [as_poly(atom) for atom in order]
-
-
-def _span(tensor: TensorArgument) -> int:
-    if not tensor.numel:
-        return 0
-    steps = zip(tensor.shape, tensor.strides, strict=True)
-    return 1 + sum((n - 1) * s for n, s in steps)
 
 
 def _once(premises: Iterable[Premise]) -> Iterator[Premise]:

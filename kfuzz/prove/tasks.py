@@ -1,25 +1,20 @@
-"""What the process that proves is told, and how it is begun and heard."""
+"""What the process that proves is told, and what it has sent."""
 
-import os
-import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kfuzz.core.home import HOME
+from kfuzz.core.recipe import Case
+from kfuzz.prove.processes import Process
 
 if TYPE_CHECKING:
     from kfuzz.prove.proving import Outcome
 
 _MODULE: Final = "kfuzz.prove.worker"
-_LOOK: Final = 0.05
+_WATCH_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True)
@@ -30,13 +25,13 @@ class Task:
         targets: as on the command line.
         root: the project.
         seconds: for each kernel.
-        only: node ids; empty for every kernel.
+        observe: whether graphs are held against real launches.
     """
 
     targets: tuple[str, ...]
     root: Path
     seconds: float
-    only: tuple[str, ...] = ()
+    observe: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,6 +43,19 @@ class Failed:
     """
 
     why: str
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Cases whose launches are held against the premises of a proof.
+
+    Attributes:
+        kernel: node id.
+        cases: of which the launches are captured.
+    """
+
+    kernel: str
+    cases: tuple[Case, ...]
 
 
 class Proving:
@@ -63,22 +71,10 @@ class Proving:
     def __init__(self, task: Task) -> None:
         self.failed = ""
         self._outcomes: dict[str, Outcome] = {}
+        self._broken: dict[str, str] = {}
         self._done = False
-        ours, theirs = socket.socketpair()
-        path = [HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-W", "ignore", "-m", _MODULE,
-                 str(theirs.fileno())],
-                env={**_environment(os.environ), "PYTHONPATH": os.pathsep.join(path)},
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )  # fmt: skip
-        self._connection = Connection(ours.detach())
-        with suppress(OSError):
-            self._connection.send(task)
+        self._process = Process(_MODULE, interpret=False)
+        self._process.send(task)
 
     def outcome(
         self, node_id: str, *, stop: threading.Event, until: float = float("inf")
@@ -96,34 +92,37 @@ class Proving:
             self._hear()
         return self._outcomes.get(node_id)
 
+    def broken(self, node_id: str, cases: Sequence[Case]) -> str:
+        """Return which premise the launches of cases break, "" if none."""
+        if self.failed or node_id not in self._outcomes:
+            return ""
+        self._process.send(Watched(node_id, tuple(cases)))
+        end = time.monotonic() + _WATCH_SECONDS
+        while node_id not in self._broken and not self.failed:
+            if time.monotonic() > end:
+                return "its premises could not be watched: there was no time"
+            self._hear()
+        return self._broken.pop(node_id, "")
+
     def close(self) -> None:
         """End the process."""
-        self._connection.close()
-        with suppress(OSError):
-            os.killpg(self._process.pid, 9)
-        self._process.kill()
-        self._process.wait()
+        self._process.close()
 
     def _hear(self) -> None:
         try:
-            if not self._connection.poll(_LOOK):
-                if self._process.poll() is None or self._connection.poll():
-                    return
-                raise EOFError
-            message = self._connection.recv()
+            if not self._process.ready():
+                return
+            message = self._process.receive()
         except (EOFError, OSError):
             self._done = True
             self.failed = self.failed or "the process that proves ended"
             return
-        if message is None:
-            self._done = True
-        elif isinstance(message, Failed):
-            self._done, self.failed = True, message.why
-        else:
-            name, outcome = message
-            self._outcomes[name] = outcome
-
-
-def _environment(outer: Mapping[str, str]) -> dict[str, str]:
-    """Return that of a process in which Triton compiles, and which uses one thread."""
-    return {**outer, "TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1"}
+        match message:
+            case None:
+                self._done = True
+            case Failed():
+                self._done, self.failed = True, message.why
+            case Watched(), str() as broken:
+                self._broken[message[0].kernel] = broken
+            case name, outcome:
+                self._outcomes[name] = outcome

@@ -1,6 +1,6 @@
 """What symbolic evaluation knows: values, checks on them, accesses, and the graph."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kfuzz.prove.terms import (
@@ -250,11 +250,9 @@ class Graph:
     open: list[tuple[int, str]] = field(default_factory=list)
 
 
-def constant(value: int, bits: int, shape: Shape = ()) -> Number:
-    """Return a number that is the same everywhere."""
-    return Number(as_poly(value), bits, shape)
-
-
-def everywhere(shape: Shape = ()) -> Truth:
-    """Return a condition that always holds."""
-    return Truth(TRUE, shape)
+    def signature(self) -> tuple[object, ...]:
+        """Return what graphs have in common of which the same holds."""
+        return (
+            tuple(replace(a, itemsize=0) for a in self.accesses), tuple(self.checks),
+            tuple(self.hints), tuple(self.data.items()),
+        )  # fmt: skip

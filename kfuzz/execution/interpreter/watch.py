@@ -144,6 +144,11 @@ def is_interpreter_failure(error: BaseException) -> bool:
     return False
 
 
+def current() -> Launches:
+    """Return what the innermost watch has seen so far."""
+    return _current
+
+
 @contextmanager
 def watch(
     reach: Reach | None = None,
