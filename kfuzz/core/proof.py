@@ -1,6 +1,6 @@
 """What is proved of a kernel, and on which premises."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -63,6 +63,20 @@ class KernelProof:
     queries: int = 0
     seconds: float = 0.0
     withdrawn: str = ""
+
+    def without(self, broken: str) -> "KernelProof":
+        """Return what is left where a launch broke a premise: nothing for all sizes.
+
+        Args:
+            broken: the launch and the premise, in words.
+        """
+        left = tuple(
+            replace(p, answer=Proven.OPEN, why=broken)
+            if p.answer is Proven.ALL_SIZES
+            else p
+            for p in self.properties
+        )
+        return replace(self, properties=left, withdrawn=broken)
 
     def count(self, *answers: Proven) -> int:
         """Return how many properties have one of these answers."""

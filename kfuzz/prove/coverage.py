@@ -6,8 +6,6 @@ divided by it, and the others share what is left, as digits of a number do. That
 finds a program that exists, with its mask set, is then a goal without quantifiers.
 """
 
-from collections.abc import Iterable
-
 from kfuzz.prove.layouts import inside
 from kfuzz.prove.relations import Layout
 from kfuzz.prove.terms import (
@@ -53,11 +51,19 @@ def witness(
         if not _digits(index, element, chosen, wholes):
             return None
     # The program whose quotient and remainder were chosen.
-    for _ in range(8):
-        pending = [a for a in chosen if a.kind in (QUOTIENT, REMAINDER)]
+    divided: dict[tuple[Poly, Poly], None] = {}
+    while True:
+        pending = [
+            a
+            for a in chosen
+            if a.kind in (QUOTIENT, REMAINDER) and a.parts not in divided
+        ]
         if not pending:
             break
-        if not _composed(pending[-1], chosen):
+        # What is made of others was made after them.
+        last = max(pending, key=lambda a: a.number)
+        divided[last.parts] = None
+        if not _composed(last, chosen):
             return None
     free = {
         atom
@@ -72,8 +78,12 @@ def witness(
         equal(put.poly(index), element)
         for index, element in zip(indices, elements, strict=True)
     ]
+    for _, right in divided:
+        goals.append(at_most(1, fix.poly(right)))
     for atom, place in chosen.items():
         goals.append(at_most(0, place))
+        if atom.kind == REMAINDER:
+            goals.append(below(place, fix.poly(atom.parts[1])))
         if atom.kind == PROGRAM:
             goals.append(below(place, fix.poly(as_poly(grid(atom.parts[0])))))
         elif atom.kind == LANE:
@@ -127,23 +137,16 @@ def _moves(atom: Atom) -> bool:
 
 
 def _composed(atom: Atom, chosen: dict[Atom, Poly]) -> bool:
-    """Replace choices of a quotient and a remainder by one of what they divide."""
+    """Choose what a quotient and a remainder that were chosen divide.
+
+    That their dividend has them follows where the remainder is below the divisor.
+    """
     left, right = atom.parts
     whole, rest = Atom(QUOTIENT, left, right), Atom(REMAINDER, left, right)
-    upper = chosen.pop(whole, as_poly(0))
-    lower = chosen.pop(rest, as_poly(0))
+    upper = chosen.setdefault(whole, as_poly(0))
+    lower = chosen.setdefault(rest, as_poly(0))
     place = left.single
     if place is None or place in chosen:
         return False
     chosen[place] = upper * right + lower
     return True
-
-
-def places_in(values: Iterable[Poly]) -> set[Atom]:
-    """Return the programs, iterations and lanes that numbers depend on."""
-    return {
-        a
-        for value in values
-        for a in atoms_in(value)
-        if a.kind in (PROGRAM, LANE, ITERATION)
-    }

@@ -97,9 +97,14 @@ class Prover:
         fixed: Mapping[Atom, int],
     ) -> None:  # fmt: skip
         self._graph, self._relations, self._solver = graph, relations, solver
-        self._fix = Rewriter(
-            lambda atom: as_poly(fixed[atom]) if atom in fixed else None
-        )
+
+        def put(atom: Atom) -> Poly | None:
+            if atom in fixed:
+                return as_poly(fixed[atom])
+            known = relations.known.get(atom)
+            return None if known is None else self._fix.poly(known)
+
+        self._fix = Rewriter(put)
         given = [
             c for p in relations.premises if (c := self._fix.cond(p.holds)) != TRUE
         ]
@@ -141,12 +146,15 @@ class Prover:
             guard: what holds where they matter; their own way there by default.
         """
         for number in sorted(self._closure(needs)):
-            made = self._check(number)
+            if guard is None or number in self._checked:
+                made = self._check(number)
+                if guard is None or made.reply is Reply.PROVED:
+                    if made.reply is not Reply.PROVED:
+                        return made
+                    continue
+            made = self._check_under(number, guard)
             if made.reply is not Reply.PROVED:
-                if guard is not None:
-                    made = self._check_under(number, guard)
-                if made.reply is not Reply.PROVED:
-                    return made
+                return made
         return PROVED
 
     def _closure(self, needs: Iterable[int]) -> set[int]:
@@ -349,8 +357,9 @@ class Prover:
                 check = self._graph.checks[number]
                 if check.bits != _NARROW:
                     continue
-                made = self._check(number)
-                if made.reply is not Reply.PROVED and number not in guards:
+                if number in guards:
+                    made = self._check(number)
+                else:
                     made = self._check_under(number, given)
                 if made.reply is not Reply.PROVED:
                     return made

@@ -36,7 +36,7 @@ from kfuzz.prove.values import Graph, grid
 from kfuzz.strategies.layouts import layout_name
 
 SECONDS: Final = 60.0
-"""How long one kernel may take, from its first launch."""
+"""Processor time of one kernel."""
 FITTED: Final = 0.75
 """Of the launches so many are fitted; the others are held against that."""
 
@@ -49,7 +49,7 @@ _LAUNCHES: Final = 3
 """Single launches of each variant for which what is not proved for all is tried."""
 _TRIED: Final = 48
 _PER_PROPERTY: Final = 4
-_SINGLE_MS: Final = 500
+_SINGLE_STEPS: Final = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class KernelProver:
     Args:
         kernel: the kernel.
         node_id: its name in a run.
-        seconds: how long it may take.
+        seconds: of the processor that it may take.
         observe: runs a case in the interpreter; None where graphs are not held against
             real launches.
     """
@@ -119,7 +119,8 @@ class KernelProver:
         observe: Callable[[Case], list[Observed] | None] | None = None,
     ) -> None:  # fmt: skip
         self._kernel, self._node_id = kernel, node_id
-        self._end = time.monotonic() + seconds
+        self._seconds = seconds
+        self._end = time.process_time() + seconds
         self._observe, self._observed, self._differs = observe, 0, ""
         self._spent = Spent()
         self._calls: list[Captured] = []
@@ -130,7 +131,7 @@ class KernelProver:
 
     def run(self) -> Outcome:
         """Return what is proved."""
-        began = time.monotonic()
+        began = time.process_time()
         self._capture()
         if why := self._nothing():
             named = (p for p in Property if p is not Property.HINTS)
@@ -157,7 +158,7 @@ class KernelProver:
             key: frozenset(c for k, c in self._variants if k == key) for key in groups
         }
         watch = Watch(grouping, self._held, known)
-        return Outcome(proof, examples, watch, time.monotonic() - began)
+        return Outcome(proof, examples, watch, time.process_time() - began)
 
     # Launches.
 
@@ -165,7 +166,7 @@ class KernelProver:
         plain = drawn(self._kernel)
         configs = 1
         for case in (*plain, *grown(self._kernel, plain)):
-            if time.monotonic() > self._end - SECONDS / 2 and self._calls:
+            if time.process_time() > self._end - self._seconds / 2 and self._calls:
                 break
             for config in range(configs):
                 try:
@@ -226,12 +227,12 @@ class KernelProver:
         self._alike[same] = variant
         prover, solver = self._prover(graph, self._held[key], numbers(made[0].launch))
         for wanted in Property:
-            if time.monotonic() > self._end:
+            if time.process_time() > self._end:
                 break
             if wanted is not Property.COVERED:
                 variant.verdicts[wanted] = prover.verdict(wanted)
         for name in _outputs(made):
-            if time.monotonic() <= self._end:
+            if time.process_time() <= self._end:
                 variant.covered[name] = prover.covered(name)
         self._count(solver)
         return variant
@@ -254,9 +255,9 @@ class KernelProver:
 
     def _prover(
         self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
-        limit_ms: int | None = None,
+        steps: int | None = None,
     ) -> tuple[Prover, Solver]:  # fmt: skip
-        solver = Solver(graph.data, **({"limit_ms": limit_ms} if limit_ms else {}))
+        solver = Solver(graph.data, **({"steps": steps} if steps else {}))
         return Prover(graph, relations, solver, fixed=fixed), solver
 
     def _count(self, solver: Solver) -> None:
@@ -268,7 +269,7 @@ class KernelProver:
         if self._observe is None:
             return
         seen: set[tuple[Key, Constants]] = set()
-        end = min(time.monotonic() + OBSERVE_SECONDS, self._end)
+        end = time.monotonic() + OBSERVE_SECONDS
         tried = 0
         for call in self._calls:
             places = {
@@ -404,13 +405,13 @@ class KernelProver:
             if isinstance(variant.graph, str):
                 return ProvenProperty(wanted, Proven.OPEN, variant.graph)
             for made in _spread(variant.made):
-                if time.monotonic() > self._end:
+                if time.process_time() > self._end:
                     return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
                 values = quantities(made.launch)
                 fixed = {a: n for a, n in values.items() if a not in _GRIDS}
                 relations = _of_one(self._held[place[0]])
                 prover, solver = self._prover(
-                    variant.graph, relations, fixed, _SINGLE_MS
+                    variant.graph, relations, fixed, _SINGLE_STEPS
                 )
                 verdicts = (
                     [prover.covered(name) for name in _outputs([made])]
@@ -437,14 +438,14 @@ class KernelProver:
             if not isinstance(self._variants[place].graph, str)
         ]
         for made, place in _varied(launches):
-            if tried >= _TRIED or time.monotonic() > self._end + SECONDS / 4:
+            if tried >= _TRIED or time.process_time() > self._end + self._seconds / 4:
                 return
             tried += 1
             graph = self._variants[place].graph
             assert isinstance(graph, Graph)
             fixed = quantities(made.launch)
             relations = _of_one(self._held[place[0]])
-            prover, solver = self._prover(graph, relations, fixed, _SINGLE_MS)
+            prover, solver = self._prover(graph, relations, fixed, _SINGLE_STEPS)
             if wanted is Property.COVERED:
                 verdicts = [prover.uncovered(name) for name in _outputs([made])]
             else:
@@ -480,7 +481,7 @@ def _of_one(relations: Relations) -> Relations:
         for axis in range(3)
         for part in (at_most(1, grid(axis)), at_most(grid(axis), limits[axis]))
     )
-    return replace(relations, premises=(Premise(bounds, ""),))
+    return replace(relations, premises=(Premise(bounds, ""),), known={})
 
 
 def _spread(made: Sequence[Made]) -> list[Made]:

@@ -88,12 +88,13 @@ class Relations:
     Attributes:
         premises: about the launch.
         layouts: of each tensor argument, the first one preferred.
-        before: elements in front of a pointer that may be touched too.
+        known: what is a function of other symbols.
         shared: arguments that may lie in the same storage, in pairs.
     """
 
     premises: tuple[Premise, ...]
     layouts: Mapping[str, tuple[Layout, ...]]
+    known: Mapping[Atom, Poly]
     shared: frozenset[tuple[str, str]]
 
     @property
@@ -200,7 +201,10 @@ class Fit:
             premises.append(_far(symbol(name)))
         premises += self._multiples(integers)
         premises += self._constant_relations()
-        return Relations(tuple(_once(premises)), layouts, self._shared(tensors))
+        grids = {grid(axis) for axis in range(3)}
+        known = {a: p for a, p in self._known.items() if a not in grids}
+        shared = self._shared(tensors)
+        return Relations(tuple(_once(premises)), layouts, known, shared)
 
     # Single quantities.
 
@@ -375,6 +379,10 @@ class Fit:
                     span = span + (n - 1) * s
             found.append(Layout(tuple(sizes), tuple(strides), span, dense))
             premises.append(Premise(at_most(span, MOST_ELEMENTS), ""))
+            premises.append(Premise(at_most(numel, MOST_ELEMENTS), ""))
+            premises += [
+                Premise(at_most(n, MOST_ELEMENTS), "") for n in (*sizes, *strides)
+            ]
             for n, s in zip(sizes, strides, strict=True):
                 # Each step of one dimension alone stays within the span.
                 premises.append(Premise(at_most((n - 1) * s, MOST_ELEMENTS), ""))

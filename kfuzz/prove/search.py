@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,8 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
-from kfuzz.core.verdict import CHARGED
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.progress import outside_notices, outside_of
@@ -27,7 +28,8 @@ from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.prove import solver
-from kfuzz.prove.proving import SECONDS, Counterexample, Outcome
+from kfuzz.prove.examined import Examined
+from kfuzz.prove.proving import SECONDS, Outcome
 from kfuzz.prove.tasks import Proving, Task
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
@@ -35,11 +37,6 @@ from kfuzz.targets.load import LoadedKernel, load_all
 
 # For one finding to be reduced and explained.
 REDUCE_SECONDS: Final = 30.0
-# Contract classes of which a finding refutes a property.
-_REFUTING: Final = {
-    "loads in bounds": ("K-MEM-01", "K-MEM-02", "C-CMP", "K-CRA"),
-    "stores in bounds": ("K-MEM-01", "K-MEM-03", "K-CRA"),
-}
 
 
 @dataclass(frozen=True)
@@ -119,8 +116,12 @@ class ProofRun:
         kernel = KernelSearch(loaded, runner, backend.on.limits.sizes, record)
         proof = outcome.proof
         try:
-            examined = Examined(kernel, corpus, self._stop)
-            yield from examined.run(outcome.counterexamples)
+            examined = Examined(kernel)
+            yield from examined.run(
+                outcome.counterexamples,
+                lambda: Round(kernel, stop=self._stop, deadline=float("inf")),
+                lambda kernel, case, report: self._kept(kernel, case, report, corpus),
+            )
             proof = examined.applied(proof)
         except (Stopped, BuildError) as error:
             yield Notice(kernel.node_id, f"counterexamples were not run: {error}")
@@ -138,70 +139,14 @@ class ProofRun:
             proof=proof,
         )
 
-
-class Examined:
-    """Runs counterexamples, and tells which properties they refute.
-
-    Args:
-        kernel: the kernel's search.
-        corpus: where findings are kept.
-        stop: ends it.
-    """
-
-    def __init__(
-        self, kernel: KernelSearch, corpus: Corpus, stop: threading.Event
-    ) -> None:
-        self._kernel, self._corpus, self._stop = kernel, corpus, stop
-        self._refuted: dict[str, str] = {}
-        self._passed: dict[str, int] = {}
-
-    def run(
-        self,
-        examples: list[Counterexample],
-        seconds: Callable[[], float] = lambda: REDUCE_SECONDS,
+    def _kept(
+        self, kernel: KernelSearch, case: Case, report: CaseReport, corpus: Corpus
     ) -> Iterator[Event]:
-        """Judge each, keep what fails, and yield what happens."""
-        for example in examples:
-            if self._stop.is_set() or example.property in self._refuted:
-                continue
-            this_round = Round(self._kernel, stop=self._stop, deadline=float("inf"))
-            report = this_round.judge(example.case)
-            if this_round.error is not None:
-                raise this_round.error
-            if report is None:
-                continue
-            if this_round.found is not None:
-                finding = first_finding(self._kernel, *this_round.found, seed=0)
-                yield from taken_to_minimum(
-                    self._kernel, finding, self._corpus, seconds=seconds,
-                    stopped=self._stop.is_set,
-                )  # fmt: skip
-            found = report.failure
-            if found is None:
-                count = self._passed.get(example.property, 0)
-                self._passed[example.property] = count + 1
-                continue
-            symptom = found.signature(self._kernel.name).symptom
-            for finding in self._kernel.findings.values():
-                if finding.signature.symptom == symptom and finding.state in CHARGED:
-                    self._refuted[example.property] = finding.id
-
-    def applied(self, proof: KernelProof) -> KernelProof:
-        """Return a proof with what the counterexamples showed."""
-        return replace(
-            proof, properties=tuple(self._applied(p) for p in proof.properties)
-        )
-
-    def _applied(self, found: ProvenProperty) -> ProvenProperty:
-        if found.answer is not Proven.OPEN:
-            return found
-        if identifier := self._refuted.get(found.name):
-            return replace(found, answer=Proven.REFUTED, finding=identifier)
-        if count := self._passed.get(found.name):
-            cases = "case" if count == 1 else "cases"
-            why = f"{found.why}, which {count} {cases} did not show"
-            return replace(found, why=why)
-        return found
+        finding = first_finding(kernel, case, report, seed=0)
+        yield from taken_to_minimum(
+            kernel, finding, corpus, seconds=lambda: REDUCE_SECONDS,
+            stopped=self._stop.is_set,
+        )  # fmt: skip
 
 
 def nothing(node_id: str, why: str) -> Outcome:

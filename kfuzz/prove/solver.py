@@ -30,8 +30,10 @@ from kfuzz.prove.terms import (
 )
 from kfuzz.prove.values import Data, Shape, grid
 
-LIMIT_MS: Final = 2000
-"""Milliseconds of one query."""
+STEPS: Final = 6_000_000
+"""The solver's steps in one query, about a second: counted, so that a busy machine
+changes no answer."""
+_TIMEOUT_MS: Final = 30_000
 MEMORY_MB: Final = 1500
 
 
@@ -97,16 +99,16 @@ class Solver:
 
     Args:
         data: what is known of its unknown integers.
-        limit_ms: of each query.
+        steps: of each query.
 
     Attributes:
         spent: what the queries took.
     """
 
-    def __init__(self, data: Mapping[int, Data], *, limit_ms: int = LIMIT_MS) -> None:
+    def __init__(self, data: Mapping[int, Data], *, steps: int = STEPS) -> None:
         self._z3 = required()
         self._terms = _Terms(self._z3, data)
-        self._limit = limit_ms
+        self._limit = steps
         self.spent = Spent()
 
     def prove(
@@ -124,7 +126,8 @@ class Solver:
         z3, terms = self._z3, self._terms
         began = time.process_time()
         solver = z3.SimpleSolver()
-        solver.set("timeout", self._limit)
+        solver.set("rlimit", self._limit)
+        solver.set("timeout", _TIMEOUT_MS)
         solver.set("max_memory", MEMORY_MB)
         conditions = [*given, negated(goal)]
         for condition in conditions:

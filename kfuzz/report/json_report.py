@@ -189,6 +189,7 @@ def _kernel(event: KernelFinished) -> Document:
         "uncompared": event.uncompared or None,
         "refusals": [asdict(refusal) for refusal in event.refusals],
         "notes": [asdict(note) for note in event.notes],
+        **({"proof": proof_document(event.proof)} if event.proof else {}),
         "findings": [
             finding_summary(f, event.paths.get(f.id, ""))
             for f in sorted(event.findings, key=lambda f: f.severity)

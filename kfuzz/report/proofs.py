@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.report.layout import table
-from kfuzz.report.text import counted, one_line
+from kfuzz.report.text import one_line
 
 
 def proof_lines(proof: KernelProof, *, premises: bool = False) -> Iterator[str]:
@@ -14,9 +14,9 @@ def proof_lines(proof: KernelProof, *, premises: bool = False) -> Iterator[str]:
         proof: the proof.
         premises: whether to list them too.
     """
-    yield from table([(p.name, _answer(p, proof)) for p in proof.properties])
+    yield from table([(p.name, _answer(p)) for p in proof.properties])
     if proof.withdrawn:
-        yield f"withdrawn: {one_line(proof.withdrawn)}"
+        yield f"a proof for all sizes is withdrawn: {one_line(proof.withdrawn)}"
     if not premises:
         return
     for kernel, texts in proof.premises.items():
@@ -26,19 +26,18 @@ def proof_lines(proof: KernelProof, *, premises: bool = False) -> Iterator[str]:
 
 def proof_summary(proof: KernelProof) -> str:
     """Return one line on what is proved of a kernel."""
-    if proof.withdrawn:
-        return f"nothing is proved any more: {one_line(proof.withdrawn)}"
     made = [
         (proof.count(answer), answer)
         for answer in (Proven.ALL_SIZES, Proven.LAUNCH, Proven.REFUTED, Proven.OPEN)
     ]
     texts = [f"{count} {answer}" for count, answer in made if count]
-    return f"{counted(len(proof.properties), 'property').replace('propertys', 'properties')}: {', '.join(texts)}"
+    text = f"of {len(proof.properties)} properties {', '.join(texts)}"
+    return f"{text}; {one_line(proof.withdrawn)}" if proof.withdrawn else text
 
 
-def _answer(found: ProvenProperty, proof: KernelProof) -> str:
+def _answer(found: ProvenProperty) -> str:
     if found.answer is Proven.ALL_SIZES:
-        return f"withdrawn ({found.answer})" if proof.withdrawn else str(found.answer)
+        return str(found.answer)
     place = f"line {found.line}: " if found.line else ""
     text = f"{found.answer}: {place}{one_line(found.why)}"
     if found.launch:
