@@ -6,21 +6,27 @@ from typing import Final
 
 from kfuzz.core.event import Event
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
-from kfuzz.core.verdict import CHARGED
+from kfuzz.core.verdict import CHARGED, Kind
 from kfuzz.engine.search.proofs import Keep
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.prove.proving import Counterexample
 
-# Contract classes of which a violation refutes a property, by their beginnings.
-_MEMORY: Final = ("K-MEM-01", "K-LIV")
-_REFUTING: Final = {
-    "loads in bounds": _MEMORY,
-    "stores in bounds": (*_MEMORY, "K-MEM-03"),
-    "stores of programs apart": ("C-ORD", "K-MEM-01", "K-VAL"),
-    "results stored whole": ("K-MEM-02",),
-    "no 32-bit overflow": (*_MEMORY, "K-VAL", "C-CMP"),
-    "hints true": (*_MEMORY, "K-VAL", "C-CMP"),
+_ENDS: Final = frozenset({Kind.CRASH, Kind.DEVICE_FAULT})
+_VALUES: Final = frozenset(
+    {Kind.VALUE, Kind.NAN_MISSING, Kind.NAN_UNEXPECTED, Kind.INF_MISSING,
+     Kind.INF_UNEXPECTED, Kind.INF_SIGN}
+)  # fmt: skip
+_OUTSIDE: Final = frozenset({Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE}) | _ENDS
+
+REFUTING: Final = {
+    "loads in bounds": _ENDS | {Kind.READ_OUTSIDE},
+    "stores in bounds": _ENDS | {Kind.WRITE_OUTSIDE},
+    "stores of programs apart": frozenset({Kind.RACE}),
+    "results stored whole": frozenset({Kind.UNWRITTEN}),
+    "no 32-bit overflow": _OUTSIDE | _VALUES,
+    "hints true": _OUTSIDE | _VALUES,
 }
+"""How a failure shows that refutes a property, by the property's name."""
 
 
 class Examined:
@@ -63,8 +69,7 @@ class Examined:
             if judging.found is not None:
                 yield from keep(self._kernel, *judging.found)
             found = report.failure
-            refuting = _REFUTING[example.property]
-            if found is None or not found.contract.startswith(refuting):
+            if found is None or found.kind not in REFUTING[example.property]:
                 count = self._passed.get(example.property, 0)
                 self._passed[example.property] = count + 1
                 continue
