@@ -24,14 +24,14 @@ from kfuzz.prove.groups import (
     grouped,
     numbers,
 )
-from kfuzz.prove.launches import TensorArgument
+from kfuzz.prove.launches import IntArgument, TensorArgument
 from kfuzz.prove.observing import Observed
 from kfuzz.prove.properties import PROVED, Property, Prover, Verdict
 from kfuzz.prove.relations import Fit, Layout, Premise, Relations, quantities
 from kfuzz.prove.samples import drawn, grown
 from kfuzz.prove.solver import Reply, Solver, Spent
 from kfuzz.prove.terms import Atom, all_of, as_poly, at_most
-from kfuzz.prove.ttir import UnreadableError, read
+from kfuzz.prove.ttir import Function, UnreadableError, read
 from kfuzz.prove.values import Graph, grid
 from kfuzz.strategies.layouts import layout_name
 
@@ -128,6 +128,7 @@ class KernelProver:
         self._held: dict[Key, Relations] = {}
         self._variants: dict[tuple[Key, Constants], _Variant] = {}
         self._alike: dict[object, _Variant] = {}
+        self._casts: dict[object, bool] = {}
 
     def run(self) -> Outcome:
         """Return what is proved."""
@@ -249,9 +250,27 @@ class KernelProver:
         if graph.open:
             line, why = graph.open[0]
             return f"not understood: {why}"
-        if _narrows(made):
+        if self._narrows(made, functions):
             return "an argument of 64 bits is made narrower"
         return graph
+
+    def _narrows(self, made: Made, narrow: Mapping[str, Function]) -> bool:
+        """Whether a kernel casts an argument of 64 bits to fewer.
+
+        The widths of results are followed from those of arguments; such a cast breaks
+        that.
+        """
+        arguments = made.launch.arguments.values()
+        if not any(isinstance(a, IntArgument) and not a.declared for a in arguments):
+            return False
+        place = made.launch.line, made.launch.constants
+        if place not in self._casts:
+            try:
+                wide = read(ttir(made.function, made.launch, integers=WIDE))
+                self._casts[place] = _casts(wide) > _casts(narrow)
+            except NotCompiledError:  # no such launch is possible
+                self._casts[place] = False
+        return self._casts[place]
 
     def _prover(
         self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
@@ -532,29 +551,9 @@ def _described(made: Made) -> str:
     return f"{made.launch.kernel} on {shapes}"
 
 
-def _narrows(made: Made) -> bool:
-    """Whether a kernel casts an argument of 64 bits to fewer.
-
-    The widths of results are followed from those of arguments; such a cast breaks that.
-    """
-    from kfuzz.prove.launches import IntArgument
-
-    if not any(
-        isinstance(a, IntArgument) and not a.declared
-        for a in made.launch.arguments.values()
-    ):
-        return False
-    try:
-        wide = read(ttir(made.function, made.launch, integers=WIDE))
-        narrow = read(ttir(made.function, made.launch, integers=NARROW))
-    except NotCompiledError:
-        return False  # no such launch is possible
-    return _casts(wide) > _casts(narrow)
-
-
-def _casts(functions: Mapping[str, object]) -> int:
+def _casts(functions: Mapping[str, Function]) -> int:
     count = 0
-    pending = [block for f in functions.values() for block in f.blocks]  # type: ignore[attr-defined]
+    pending = [block for f in functions.values() for block in f.blocks]
     while pending:
         for operation in pending.pop().operations:
             count += operation.name == "arith.trunci"

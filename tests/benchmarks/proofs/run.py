@@ -110,7 +110,7 @@ def _units(given: argparse.Namespace, folder: Path) -> Iterator[tuple[Any, bool]
         chosen = every[given.offset :: given.every]
         written(folder, chosen)
         for mutant in chosen:
-            yield Unit(mutant.id, mutant.specimen.kernel, str(folder / mutant.file)), False
+            yield Unit(mutant.id, mutant.specimen.name, str(folder / mutant.file)), False
     else:
         from kfuzz.targets.load import load_all
 
