@@ -8,9 +8,10 @@ data gives are compared with what is captured here.
 
 import inspect
 import math
+import operator
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -53,6 +54,17 @@ _MOVES: Final = frozenset(
 )  # fmt: skip
 
 
+# Operators whose results are the number that all elements of their argument are.
+_SAME: Final = _MOVES | {"max", "min", "amax", "amin", "any", "all", "mean"}
+_COMPARED: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne, "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_, "logical_and": operator.and_,
+    "logical_or": operator.or_, "add": operator.add, "sub": operator.sub,
+    "mul": operator.mul,
+}  # fmt: skip
+
+
 class NotCapturedError(Exception):
     """Why the launches of a call are not known."""
 
@@ -77,11 +89,21 @@ class Captured:
 
 
 class _Fake(FakeTensorMode):
-    """Tensors without memory; numbers read from one are 0, as if all indices were 0."""
+    """Tensors without memory; numbers read from one are 0, as if all indices were 0.
+
+    What a wrapper asks of indices, such as whether the greatest is in bounds, is
+    computed as if they were.
+
+    Attributes:
+        below: what indices stay below, by storage.
+        equal: the number that all elements of a tensor are, by storage.
+        kept: what must not be freed, or another would get its storage's address.
+    """
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.below: dict[int, int] = {}
+        self.equal: dict[int, int] = {}
         self.kept: list[Any] = []
 
     def dispatch(
@@ -89,18 +111,42 @@ class _Fake(FakeTensorMode):
     ) -> Any:
         """Carry out an operator; what reads a value gives 0."""
         if func is torch.ops.aten._local_scalar_dense.default:
-            return False if args[0].dtype is torch.bool else 0
+            value = self.equal.get(_storage_of(args[0]), 0)
+            return bool(value) if args[0].dtype is torch.bool else value
         made = super().dispatch(func, types, args, kwargs)
         name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
+        value = self._computed(name, args)
+        if value is not None and isinstance(made, Tensor):
+            self.kept.append(made)
+            self.equal[_storage_of(made)] = value
         if name in _MOVES and args and isinstance(args[0], Tensor):
             bound = self.below.get(_storage_of(args[0]))
             if bound is not None and isinstance(made, Tensor):
                 self.note(made, bound)
         return made
 
+    def _computed(self, name: str, args: Sequence[Any]) -> int | None:
+        """Return what all elements of a result are, None where that is not known."""
+        known = [
+            self.equal.get(_storage_of(a)) if isinstance(a, Tensor) else a for a in args
+        ]
+        if not known or not any(isinstance(a, Tensor) for a in args):
+            return None
+        if known[0] is None or not isinstance(known[0], int):
+            return None
+        if name in _SAME:
+            return int(known[0])
+        if name == "sum":
+            return int(known[0]) * int(args[0].numel())
+        operation = _COMPARED.get(name)
+        if operation is None or len(known) < 2 or not isinstance(known[1], int):
+            return None
+        return int(operation(known[0], known[1]))
+
     def note(self, tensor: Tensor, below: int) -> None:
         """Take it that a tensor holds indices in [0, below)."""
-        self.kept.append(tensor)  # or another could get its storage's address
+        self.kept.append(tensor)
+        self.equal[_storage_of(tensor)] = 0
         self.below[_storage_of(tensor)] = below
 
 
@@ -121,6 +167,7 @@ def capture(kernel: BoundKernel, case: Case, *, config: int = 0) -> Captured:
     made = Captured(case)
     mode = _mode()
     mode.below.clear()
+    mode.equal.clear()
     mode.kept.clear()
     with mode, warnings.catch_warnings():
         warnings.simplefilter("ignore")

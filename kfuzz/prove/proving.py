@@ -28,7 +28,7 @@ from kfuzz.prove.launches import IntArgument, TensorArgument
 from kfuzz.prove.observing import Observed
 from kfuzz.prove.properties import PROVED, Property, Prover, Verdict
 from kfuzz.prove.relations import Fit, Layout, Premise, Relations, quantities
-from kfuzz.prove.samples import drawn, grown
+from kfuzz.prove.samples import drawn, grown, neighbours
 from kfuzz.prove.solver import Reply, Solver, Spent
 from kfuzz.prove.terms import Atom, all_of, as_poly, at_most
 from kfuzz.prove.ttir import Function, UnreadableError, read
@@ -43,6 +43,9 @@ FITTED: Final = 0.75
 OBSERVE_SECONDS: Final = 15.0
 """How long real launches may take, in all."""
 
+# Launches of one kind, of fewer more are sought, from so many each.
+_FEW: Final = 24
+_TEMPLATES: Final = 2
 _OBSERVED_CASES: Final = 12
 _OBSERVED_ELEMENTS: Final = 1500
 _LAUNCHES: Final = 3
@@ -144,6 +147,7 @@ class KernelProver:
             self._held[key] = self._fit(group)
             for constants, made in group.variants().items():
                 self._variants[key, constants] = self._proved(key, made)
+        self._drop_refused()
         self._hold_against_launches(grouping)
         properties, examples = self._answers(groups)
         proof = KernelProof(
@@ -178,6 +182,7 @@ class KernelProver:
                     break
                 self._calls.append(call)
                 configs = max(configs, min(call.configs, 4))
+        self._enrich()
         declared = len(self._kernel.declaration.configs)
         for case in plain[: 8 if declared > 1 else 0]:
             for config in range(1, declared):
@@ -185,6 +190,22 @@ class KernelProver:
                     self._calls.append(capture(self._kernel, case, config=config))
                 except NotCapturedError:
                     break
+
+    def _enrich(self) -> None:
+        """Capture more launches of the kinds of which there are few."""
+        for _ in range(2):
+            grouping = Grouping.of(
+                launch for call in self._calls for launch in call.launches
+            )
+            for group in grouped(self._calls, grouping).values():
+                if len(group.made) >= _FEW:
+                    continue
+                for made in group.made[:_TEMPLATES]:
+                    for case in neighbours(self._kernel, made.case):
+                        try:
+                            self._calls.append(capture(self._kernel, case))
+                        except NotCapturedError:
+                            break
 
     def _nothing(self) -> str:
         """Return why nothing can be proved, "" where something may be."""
@@ -244,7 +265,7 @@ class KernelProver:
             functions = read(ttir(made.function, made.launch, integers=NARROW))
             graph = graph_of(functions, made.launch)
         except NotCompiledError as error:
-            return f"Triton's frontend refuses it: {error}"
+            return f"{_REFUSED}: {error}"
         except UnreadableError as error:
             return f"its IR is not understood: {str(error)[:80]}"
         if graph.open:
@@ -305,6 +326,26 @@ class KernelProver:
                 if why := self._difference(observed, grouping):
                     self._differs = why
                     return
+
+    def _drop_refused(self) -> None:
+        """Forget launches that no compiler takes, where it takes others of the kernel.
+
+        They raise, and access nothing.
+        """
+        fine = {
+            key[:2]
+            for (key, _), variant in self._variants.items()
+            if not isinstance(variant.graph, str)
+        }
+        self._variants = {
+            place: variant
+            for place, variant in self._variants.items()
+            if not (
+                isinstance(variant.graph, str)
+                and variant.graph.startswith(_REFUSED)
+                and place[0][:2] in fine
+            )
+        }
 
     def _difference(self, observed: Observed, grouping: Grouping) -> str:
         launch = observed.launch
@@ -489,6 +530,7 @@ class KernelProver:
         return {kernel: tuple(texts) for kernel, texts in made.items()}
 
 
+_REFUSED: Final = "Triton's frontend refuses it"
 _GRIDS: Final = frozenset(grid(axis) for axis in range(3))
 
 

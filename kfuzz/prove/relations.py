@@ -222,7 +222,7 @@ class Fit:
     def _spread(self, name: str) -> tuple[bool, int]:
         """Return what is preferred as a base: sizes of tensors, and what varies."""
         column = self._column(as_poly(symbol(name))) or ()
-        return not name.lower().startswith(("stride", "s_")), len(set(column))
+        return "stride" not in name.lower(), len(set(column))
 
     def _related(
         self, target: Atom, *, offer: bool, of_grid: bool = False
@@ -361,13 +361,13 @@ class Fit:
                 atom = symbol(f"{name}.size({dim})")
                 premises += [*self._related(atom, offer=True), *self._bounds(atom)]
                 sizes.append(self._known.get(atom, as_poly(atom)))
+            own = []
             for dim in range(rank):
-                if dense:
-                    strides.append(_product(sizes[dim + 1 :]))
-                    continue
                 atom = symbol(f"{name}.stride({dim})")
                 premises += [*self._related(atom, offer=True), *self._bounds(atom)]
-                strides.append(self._known.get(atom, as_poly(atom)))
+                own.append(self._known.get(atom, as_poly(atom)))
+                inner = _product(sizes[dim + 1 :])
+                strides.append(inner if dense else own[dim])
             numel = _product(sizes)
             premises.append(Premise(equal(as_poly(whole), numel), ""))
             if dense:
@@ -378,12 +378,15 @@ class Fit:
                 for n, s in steps:
                     span = span + (n - 1) * s
             found.append(Layout(tuple(sizes), tuple(strides), span, dense))
+            if own != strides:  # that of a dimension of size 1 may be any
+                found.append(Layout(tuple(sizes), tuple(own), span, dense=False))
             premises.append(Premise(at_most(span, MOST_ELEMENTS), ""))
             premises.append(Premise(at_most(numel, MOST_ELEMENTS), ""))
             premises += [
-                Premise(at_most(n, MOST_ELEMENTS), "") for n in (*sizes, *strides)
+                Premise(at_most(n, MOST_ELEMENTS), "")
+                for n in (*sizes, *strides, *own)
             ]
-            for n, s in zip(sizes, strides, strict=True):
+            for n, s in zip([*sizes, *sizes], [*strides, *own], strict=True):
                 # Each step of one dimension alone stays within the span.
                 premises.append(Premise(at_most((n - 1) * s, MOST_ELEMENTS), ""))
         if dense:

@@ -64,6 +64,23 @@ def grown(
                 break
 
 
+def neighbours(kernel: BoundKernel, case: Case) -> Iterator[Case]:
+    """Yield cases like another one of which one or all dimensions differ a little."""
+    dims = case.dims
+    for change in (
+        lambda n: n + 1, lambda n: 2 * n, lambda n: n + 7, lambda n: 3 * n + 1,
+        lambda n: max(n - 1, 1), lambda n: max(n // 2, 1),
+    ):  # fmt: skip
+        for axis in dims:
+            made = resized(kernel, case, {**dims, axis: change(dims[axis])})
+            if made is not None:
+                yield made
+    for factor in (2, 3, 5):
+        made = resized(kernel, case, {axis: factor * n for axis, n in dims.items()})
+        if made is not None:
+            yield made
+
+
 def _sizes(template: Case, chance: random.Random) -> dict[str, int]:
     """Return new sizes, some as they were."""
     dims = template.dims
