@@ -97,6 +97,7 @@ class _Fake(FakeTensorMode):
     Attributes:
         below: what indices stay below, by storage.
         equal: the number that all elements of a tensor are, by storage.
+        empty: storages that hold nothing yet.
         kept: what must not be freed, or another would get its storage's address.
     """
 
@@ -104,6 +105,7 @@ class _Fake(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True)
         self.below: dict[int, int] = {}
         self.equal: dict[int, int] = {}
+        self.empty: set[int] = set()
         self.kept: list[Any] = []
 
     def dispatch(
@@ -115,6 +117,7 @@ class _Fake(FakeTensorMode):
             return bool(value) if args[0].dtype is torch.bool else value
         made = super().dispatch(func, types, args, kwargs)
         name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
+        self._fill(name, args, made)
         value = self._computed(name, args)
         if value is not None and isinstance(made, Tensor):
             self.kept.append(made)
@@ -124,6 +127,16 @@ class _Fake(FakeTensorMode):
             if bound is not None and isinstance(made, Tensor):
                 self.note(made, bound)
         return made
+
+    def _fill(self, name: str, args: Sequence[Any], made: Any) -> None:
+        """Note which memory holds nothing, and which does from now on."""
+        if name.startswith(("empty", "new_empty")) and isinstance(made, Tensor):
+            self.kept.append(made)
+            self.empty.add(_storage_of(made))
+        elif name in ("fill_", "zero_", "copy_") and isinstance(args[0], Tensor):
+            storage = args[0].untyped_storage()
+            if args[0].numel() * args[0].itemsize == storage.nbytes():
+                self.empty.discard(_storage_of(args[0]))
 
     def _computed(self, name: str, args: Sequence[Any]) -> int | None:
         """Return what all elements of a result are, None where that is not known."""
@@ -168,6 +181,7 @@ def capture(kernel: BoundKernel, case: Case, *, config: int = 0) -> Captured:
     mode = _mode()
     mode.below.clear()
     mode.equal.clear()
+    mode.empty.clear()
     mode.kept.clear()
     with mode, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -324,7 +338,8 @@ class _Given(Recorder):
             low, high = spec.offset, spec.offset + spec.span
         return replace(
             made, storage=number, before=start - low, after=high - start, name=name,
-            below=self._mode.below.get(key), aligned=start * size % _ALIGNED == 0,
+            below=self._mode.below.get(key), filled=key not in self._mode.empty,
+            aligned=start * size % _ALIGNED == 0,
         )  # fmt: skip
 
     def settle(self, results: Any, *, inplace: tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ class TensorArgument:
         name: of the operator's argument that the storage belongs to; "" for memory
             that the wrapper allocates.
         below: what the values stay below where they are indices, else None.
+        filled: whether torch has put values there before the launch.
         output: whether the storage holds a result of the call.
         aligned: whether the pointer is a multiple of 16 bytes.
         block: of a descriptor made on the host its block's shape, else None.
@@ -41,6 +42,7 @@ class TensorArgument:
     after: int
     name: str = ""
     below: int | None = None
+    filled: bool = False
     output: bool = False
     aligned: bool = True
     block: tuple[int, ...] | None = None

@@ -108,9 +108,17 @@ class Prover:
         given = [
             c for p in relations.premises if (c := self._fix.cond(p.holds)) != TRUE
         ]
-        # The number of a program is below it whether or not it is fixed.
-        grids = (grid(axis) for axis in range(3))
-        given += [equal(as_poly(g), fixed[g]) for g in grids if g in fixed]
+        # What the solver is told of programs and of loaded numbers names these.
+        named = [grid(axis) for axis in range(3)]
+        named += [
+            atom
+            for known in graph.data.values()
+            for atom in atoms_in((known.low, known.high))
+        ]
+        for atom in dict.fromkeys(named):
+            made = put(atom)
+            if made is not None:
+                given.append(equal(as_poly(atom), made))
         linear = [c for c in given if _is_linear(c)]
         single = [c for c in linear if len(set(atoms_in(c))) == 1]
         stages = (single, linear, given)

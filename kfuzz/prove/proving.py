@@ -438,14 +438,18 @@ class KernelProver:
                     if not isinstance(argument, TensorArgument) or not argument.output:
                         continue
                     said = True
-                    if isinstance(variant.graph, str):
+                    if argument.filled:
+                        verdict = PROVED
+                    elif isinstance(variant.graph, str):
                         verdict = Verdict(Reply.UNKNOWN, 0, variant.graph)
                     else:
                         verdict = variant.covered.get(
                             name, Verdict(Reply.UNKNOWN, 0, "for want of time")
                         )
                     number = argument.storage
-                    proved = verdict.reply is Reply.PROVED and _whole(argument)
+                    proved = verdict.reply is Reply.PROVED and (
+                        argument.filled or _whole(argument)
+                    )
                     stored[number] = stored.get(number, False) or proved
                     last[number] = place, verdict
             for number, whole in stored.items():
@@ -553,13 +557,14 @@ def _spread(made: Sequence[Made]) -> list[Made]:
 
 
 def _outputs(made: Iterable[Made]) -> list[str]:
-    """Return the arguments that hold results in some of the launches."""
+    """Return the arguments that hold results in some launches, and held nothing."""
     return list(
         dict.fromkeys(
             name
             for each in made
             for name, argument in each.launch.arguments.items()
-            if isinstance(argument, TensorArgument) and argument.output
+            if isinstance(argument, TensorArgument)
+            if argument.output and not argument.filled
         )
     )
 

@@ -8,7 +8,7 @@ withdraws the proof. What nothing fits is free, which asks more of a proof, not 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import islice, permutations, product
 from typing import Any, Final
 
 import numpy as np
@@ -46,6 +46,7 @@ Candidate = tuple[NDArray[Any], Callable[[], Poly]]
 _ENOUGH: Final = 3
 """Different values that a quantity has at least where an expression is fitted."""
 _FACTORS: Final = 4
+_MIXED: Final = 8
 _CAPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 65535)
 _GRIDS: Final = (2**31 - 1, 65535, 65535)
 
@@ -377,9 +378,19 @@ class Fit:
                 span = as_poly(1)
                 for n, s in steps:
                     span = span + (n - 1) * s
-            found.append(Layout(tuple(sizes), tuple(strides), span, dense))
-            if own != strides:  # that of a dimension of size 1 may be any
-                found.append(Layout(tuple(sizes), tuple(own), span, dense=False))
+            if dense:
+                found.append(Layout(tuple(sizes), tuple(strides), span, dense))
+                # A dimension's stride is that of the sizes after it, or its size is 1
+                # and it may be any: the elements are the same by either.
+                mixed = product(*zip(strides, own, strict=True))
+                found += [
+                    Layout(tuple(sizes), each, span, dense=False)
+                    for each in islice(dict.fromkeys(mixed), _MIXED)
+                    if each != tuple(strides)
+                ]
+            else:
+                premises += self._unit_steps(name, tensors, sizes, strides)
+                found.append(Layout(tuple(sizes), tuple(strides), span, dense))
             premises.append(Premise(at_most(span, MOST_ELEMENTS), ""))
             premises.append(Premise(at_most(numel, MOST_ELEMENTS), ""))
             premises += [
@@ -404,6 +415,20 @@ class Fit:
             reach = self._known.get(after, as_poly(after))
             found.append(Layout((reach,), (as_poly(1),), reach, dense=False))
         return tuple(dict.fromkeys(found)), premises
+
+    def _unit_steps(
+        self, name: str, tensors: Sequence[TensorArgument], sizes: Sequence[Poly],
+        strides: list[Poly],
+    ) -> Iterator[Premise]:  # fmt: skip
+        """Put 1 for strides that are 1 wherever they are stepped over."""
+        for dim, stride in enumerate(strides):
+            if stride.constant is not None or dim < len(strides) - 1:
+                continue
+            if all(t.shape[dim] <= 1 or t.strides[dim] == 1 for t in tensors):
+                either = any_of([at_most(sizes[dim], 1), equal(stride, 1)])
+                text = f"{name}.stride({dim}) is 1 or {name}.size({dim}) <= 1"
+                strides[dim] = as_poly(1)
+                yield Premise(either, text)
 
     def _shared(self, tensors: Iterable[str]) -> frozenset[tuple[str, str]]:
         found = set()
