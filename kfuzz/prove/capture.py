@@ -1,7 +1,7 @@
 """Launches that a kernel's wrapper makes, for sizes of any kind: nothing is run.
 
-The wrapper is called on tensors without memory, in a process whose Triton compiles. It
-finds the GPU that the interpreter's wrappers find. A number that it reads from a tensor
+The wrapper is called on tensors without memory, in a process whose Triton compiles.
+It finds the GPU that the interpreter's wrappers find. A number that it reads from a tensor
 is 0 and a condition false, as for indices that are all in bounds; the launches that real
 data gives are compared with what is captured here.
 """

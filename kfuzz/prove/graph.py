@@ -165,8 +165,9 @@ class Evaluator:
                     returns.append((inside, [names[n] for n in operation.operands]))
                 else:
                     self._operation(operation, names, inside)
-            if any(label not in _labels_after(function.blocks, number)
-                   for label in reached):
+            if any(
+                label not in _labels_after(function.blocks, number) for label in reached
+            ):
                 raise Unsupported("a jump backwards")
         if not returns:
             return []
@@ -267,7 +268,7 @@ class Evaluator:
     ) -> list[Value]:
         counter, *rest = operation.operands
         count = len(operation.results)
-        carried = rest[3 :: 2] if count else []
+        carried = rest[3::2] if count else []
         # "%i = %lb to %ub step %s iter_args(%a = %x, …)"
         low, high, step = (self._number(names[n]) for n in rest[:3])
         inits = [names[n] for n in rest[4::2]] if count else []
@@ -291,7 +292,9 @@ class Evaluator:
         guesses = [self._carried(init, loop, j) for j, init in enumerate(inits)]
         ends = self._body(operation, counter, carried, value, guesses, names, inside)
         for entries, length in zip(
-            (self.graph.accesses, self.graph.checks, self.graph.hints), kept, strict=True
+            (self.graph.accesses, self.graph.checks, self.graph.hints),
+            kept,
+            strict=True,
         ):
             del entries[length:]
         del self.graph.open[opened:]
@@ -365,7 +368,9 @@ class Evaluator:
                 return self.unknown(init.bits, init.shape, where, "a loop"), None
             case Pointer(), Pointer(), Pointer():
                 if end.base != init.base:
-                    return replace(init, base="", why="a pointer that a loop changes"), None
+                    return replace(
+                        init, base="", why="a pointer that a loop changes"
+                    ), None
                 delta = end.offset - guess.offset
                 if not variant.touches(delta):
                     made_ = replace(
@@ -443,9 +448,7 @@ class Evaluator:
             raise Unsupported("a loop without a condition")
         truth = self._truth(inner[end.operands[0]])
         passed = [inner[name] for name in end.operands[1:]]
-        last = self._region(
-            operation.regions[1], passed, inner, inside.under(truth)
-        )
+        last = self._region(operation.regions[1], passed, inner, inside.under(truth))
         ends = [inner[name] for name in last.operands] if last else []
         for init, value in zip(inits, ends, strict=True):
             if isinstance(init, Pointer) and getattr(value, "base", "") != init.base:
@@ -492,9 +495,7 @@ class Evaluator:
     def place(self, operation: Operation) -> tuple[str, int]:
         """Return file and line of an operation, in the user's source if it can be."""
         file = self._launch.file
-        for found, line in reversed(
-            [*self._calls, (operation.file, operation.line)]
-        ):
+        for found, line in reversed([*self._calls, (operation.file, operation.line)]):
             if found == file:
                 return found, line
         return operation.file, operation.line
@@ -586,7 +587,9 @@ class _Variant:
                 return True
             if atom is iteration(self.loop):
                 return True
-            if atom.kind == SYMBOL and atom.parts[0].startswith(f"carried.{self.loop}."):
+            if atom.kind == SYMBOL and atom.parts[0].startswith(
+                f"carried.{self.loop}."
+            ):
                 return True
         return False
 

@@ -1,4 +1,4 @@
-"""Launches of a Triton kernel as its wrapper makes them: what it is given, and the grid.
+"""Launches of a Triton kernel as its wrapper makes them: arguments and grid.
 
 All frozen: a launch is compared with others, and watched in later runs.
 """
@@ -6,7 +6,6 @@ All frozen: a launch is compared with others, and watched in later runs.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-
 
 UNKNOWN: Final = -1
 """What is in front of a pointer where that is not known."""
@@ -67,7 +66,9 @@ class TensorArgument:
     def contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps."""
         step = 1
-        for size, stride in zip(reversed(self.shape), reversed(self.strides)):
+        for size, stride in zip(
+            reversed(self.shape), reversed(self.strides), strict=True
+        ):
             if size != 1 and stride != step:
                 return False
             step *= size

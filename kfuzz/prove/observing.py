@@ -126,7 +126,9 @@ def _recording(case: Case, made: list[Observed]) -> Iterator[None]:
         recorder = _Recorder(Captured(case), sizes_of(case))
         parameters = inspect.signature(self.fn).parameters.values()
         params = [KernelParam(i, p, False, False) for i, p in enumerate(parameters)]
-        recorder.launch(SimpleNamespace(fn=self.fn, params=params), *args, grid=grid, **kwargs)
+        recorder.launch(
+            SimpleNamespace(fn=self.fn, params=params), *args, grid=grid, **kwargs
+        )
         launch = _plain(recorder.made.launches[0])
         pointers: dict[int, str] = {}
         for name, argument in launch.arguments.items():

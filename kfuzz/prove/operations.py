@@ -66,7 +66,11 @@ PURE: Final = (
 _SILENT: Final = (
     "tt.print", "tt.assert", "ttg.barrier", "gpu.barrier", "tt.debug_barrier",
 )  # fmt: skip
-_SUMS: Final = {"arith.addi": "sum", "arith.subi": "difference", "arith.muli": "product"}
+_SUMS: Final = {
+    "arith.addi": "sum",
+    "arith.subi": "difference",
+    "arith.muli": "product",
+}
 
 
 def evaluate(
@@ -286,7 +290,9 @@ def _arithmetic(
     graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
 ) -> list[Value]:
     if all(isinstance(v, Truth) for v in given):
-        return [graph.fresh(operation.made[0], where, f"{operation.name} of conditions")]
+        return [
+            graph.fresh(operation.made[0], where, f"{operation.name} of conditions")
+        ]
     left, right = map(_number, given)
     checks, wide = left.checks | right.checks, left.wide | right.wide
     a, b = left.poly, right.poly
@@ -294,17 +300,13 @@ def _arithmetic(
     bits, shape = left.bits, left.shape
     if what is not None:
         made = a + b if what == "sum" else a - b if what == "difference" else a * b
-        checks = graph.check(
-            made, bits, wide, where, shape, checks, operation, what
-        )
+        checks = graph.check(made, bits, wide, where, shape, checks, operation, what)
         return [Number(made, bits, shape, checks, wide)]
     if operation.name == "arith.shli":
         if (by := b.constant) is None or not 0 <= by < bits:
             return [graph.unknown(bits, shape, where, "a shift")]
         made = a * (1 << by)
-        checks = graph.check(
-            made, bits, wide, where, shape, checks, operation, "shift"
-        )
+        checks = graph.check(made, bits, wide, where, shape, checks, operation, "shift")
         return [Number(made, bits, shape, checks, wide)]
     positive = ("arith.divui", "arith.remui", "arith.shrui", "arith.shrsi", "arith.andi",
                 "arith.maxui", "arith.minui")  # fmt: skip

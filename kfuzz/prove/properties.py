@@ -8,7 +8,6 @@ they depend, without which nothing else is proved.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
 from typing import Final
 
 from kfuzz.prove.coverage import witness
@@ -17,7 +16,6 @@ from kfuzz.prove.layouts import indices_of, inside, products
 from kfuzz.prove.relations import MOST_ELEMENTS, Layout, Relations
 from kfuzz.prove.solver import Answer, Reply, Solver
 from kfuzz.prove.terms import (
-    DATA,
     ITERATION,
     LANE,
     PROGRAM,
@@ -33,7 +31,6 @@ from kfuzz.prove.terms import (
     atoms_in,
     below,
     equal,
-    negated,
 )
 from kfuzz.prove.values import (
     ATOMIC,
@@ -45,7 +42,6 @@ from kfuzz.prove.values import (
     Graph,
     grid,
     program,
-    symbol,
 )
 
 _NARROW: Final = 32
@@ -196,7 +192,9 @@ class Prover:
         )
         return Verdict(answer.reply, check.line, why, answer.model)
 
-    def _ask(self, goal: Cond, given: Iterable[Cond], *shapes: tuple[int, ...]) -> Answer:
+    def _ask(
+        self, goal: Cond, given: Iterable[Cond], *shapes: tuple[int, ...]
+    ) -> Answer:
         own, wanted = [self._fix.cond(c) for c in given], self._fix.cond(goal)
         # What is not needed costs time, products most of all.
         for premises in self._stages:
@@ -266,7 +264,10 @@ class Prover:
         answer = self._ask(whole, given, access.shape)
         if answer.reply is Reply.PROVED:
             if access.kind == LOAD:
-                self._facts[number] = [at_most(0, offset), at_most(offset, MOST_ELEMENTS)]
+                self._facts[number] = [
+                    at_most(0, offset),
+                    at_most(offset, MOST_ELEMENTS),
+                ]
                 return PROVED
             answer = Answer(Reply.UNKNOWN)
         why = f"a {access.kind} may leave {access.base}"

@@ -10,8 +10,8 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case
 from kfuzz.prove.capture import Captured, NotCapturedError, capture
-from kfuzz.prove.concrete import difference
 from kfuzz.prove.compiling import NARROW, WIDE, NotCompiledError, ttir
+from kfuzz.prove.concrete import difference
 from kfuzz.prove.graph import graph_of
 from kfuzz.prove.groups import (
     Constants,
@@ -27,10 +27,10 @@ from kfuzz.prove.groups import (
 from kfuzz.prove.launches import IntArgument, TensorArgument
 from kfuzz.prove.observing import Observed
 from kfuzz.prove.properties import PROVED, Property, Prover, Verdict
-from kfuzz.prove.relations import Fit, Layout, Premise, Relations, quantities
+from kfuzz.prove.relations import SMALL, Fit, Premise, Relations, quantities
 from kfuzz.prove.samples import drawn, grown, neighbours
 from kfuzz.prove.solver import Reply, Solver, Spent
-from kfuzz.prove.terms import Atom, all_of, as_poly, at_most
+from kfuzz.prove.terms import Atom, all_of, at_most
 from kfuzz.prove.ttir import Function, UnreadableError, read
 from kfuzz.prove.values import Graph, grid
 from kfuzz.strategies.layouts import layout_name
@@ -141,10 +141,15 @@ class KernelProver:
             named = (p for p in Property if p is not Property.HINTS)
             found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
             return Outcome(KernelProof(self._node_id, found))
-        grouping = Grouping.of(launch for call in self._calls for launch in call.launches)
+        grouping = Grouping.of(
+            launch for call in self._calls for launch in call.launches
+        )
         groups = grouped(self._calls, grouping)
         for key, group in groups.items():
-            self._held[key] = self._fit(group)
+            relations = self._fit(group)
+            if self._kernel.declaration.offsets == "int32":  # it claims no more
+                relations = relations.below(SMALL)
+            self._held[key] = relations
             for constants, made in group.variants().items():
                 self._variants[key, constants] = self._proved(key, made)
         self._drop_refused()
@@ -248,10 +253,18 @@ class KernelProver:
             return replace(known, made=made)
         self._alike[same] = variant
         prover, solver = self._prover(graph, self._held[key], numbers(made[0].launch))
+        overflow = prover.verdict(Property.INT32)
+        self._count(solver)
+        if overflow is not None and overflow.reply is not Reply.PROVED:
+            # Of tensors that 32-bit offsets reach the rest may hold all the same.
+            self._held[key] = small = self._held[key].below(SMALL)
+            prover, solver = self._prover(graph, small, fixed)
         for wanted in Property:
             if time.process_time() > self._end:
                 break
-            if wanted is not Property.COVERED:
+            if wanted is Property.INT32:
+                variant.verdicts[wanted] = overflow
+            elif wanted is not Property.COVERED:
                 variant.verdicts[wanted] = prover.verdict(wanted)
         for name in _outputs(made):
             if time.process_time() <= self._end:
@@ -269,7 +282,7 @@ class KernelProver:
         except UnreadableError as error:
             return f"its IR is not understood: {str(error)[:80]}"
         if graph.open:
-            line, why = graph.open[0]
+            _, why = graph.open[0]
             return f"not understood: {why}"
         if self._narrows(made, functions):
             return "an argument of 64 bits is made narrower"
@@ -360,9 +373,7 @@ class KernelProver:
             return f"a real launch of {launch.kernel} has constants never captured"
         if isinstance(variant.graph, str):
             return ""
-        return difference(
-            variant.graph, launch, observed.touched, observed.unowned
-        )
+        return difference(variant.graph, launch, observed.touched, observed.unowned)
 
     # Answers.
 
@@ -384,9 +395,7 @@ class KernelProver:
             examples += found
             if found:
                 first = found[0]
-                made.append(
-                    ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
-                )
+                made.append(ProvenProperty(wanted, Proven.OPEN, first.why, first.line))
             else:
                 made.append(self._single(wanted, failing))
         return made, examples
@@ -485,7 +494,9 @@ class KernelProver:
                 self._count(solver)
                 for verdict in verdicts:
                     if verdict is not None and verdict.reply is not Reply.PROVED:
-                        return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
+                        return ProvenProperty(
+                            wanted, Proven.OPEN, first.why, first.line
+                        )
                 shown.append(_described(made))
         text = "; ".join(dict.fromkeys(shown[:_LAUNCHES]))
         return ProvenProperty(wanted, Proven.LAUNCH, first.why, first.line, launch=text)

@@ -7,15 +7,22 @@ withdraws the proof. What nothing fits is free, which asks more of a proof, not 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, permutations, product
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kfuzz.prove.launches import UNKNOWN, ConstArgument, IntArgument, Launch, TensorArgument
+from kfuzz.prove.launches import (
+    UNKNOWN,
+    ConstArgument,
+    IntArgument,
+    Launch,
+    TensorArgument,
+)
 from kfuzz.prove.terms import (
+    SYMBOL,
     TRUE,
     Atom,
     Cond,
@@ -26,6 +33,7 @@ from kfuzz.prove.terms import (
     any_of,
     as_poly,
     at_most,
+    atoms_in,
     equal,
     least,
     negated,
@@ -48,6 +56,9 @@ _ENOUGH: Final = 3
 _FACTORS: Final = 4
 _MIXED: Final = 8
 _CAPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 65535)
+_AXES: Final = frozenset(grid(axis) for axis in range(3))
+SMALL: Final = (1 << 31) - NEAR
+"""What 32-bit offsets reach in any case."""
 _GRIDS: Final = (2**31 - 1, 65535, 65535)
 
 
@@ -98,10 +109,26 @@ class Relations:
     known: Mapping[Atom, Poly]
     shared: frozenset[tuple[str, str]]
 
-    @property
-    def holds(self) -> Cond:
-        """Return that all premises hold."""
-        return all_of(premise.holds for premise in self.premises)
+    def below(self, limit: int) -> "Relations":
+        """Return the relations of launches whose integers and tensors are all small.
+
+        Args:
+            limit: that no integer argument, size, stride and span exceeds.
+        """
+        atoms = [a for p in self.premises for a in atoms_in(p.holds)]
+        integers = [
+            a for a in dict.fromkeys(atoms) if a.kind == SYMBOL and a not in _AXES
+        ]
+        small = all_of(
+            part for a in integers for part in (at_most(-limit, a), at_most(a, limit))
+        )
+        spans = all_of(
+            at_most(layouts[0].span, limit) for layouts in self.layouts.values()
+        )
+        text = f"no argument, size, stride or tensor's extent exceeds {limit:,}"
+        return replace(
+            self, premises=(*self.premises, Premise(all_of([small, spans]), text))
+        )
 
     def broken_by(self, launch: Launch, *, partly: bool = False) -> Premise | None:
         """Return the first premise that a launch breaks, if any.
@@ -239,9 +266,9 @@ class Fit:
         if wanted is None:
             return []
         if len(set(wanted)) == 1:
-            if len(self._launches) < _ENOUGH or (offer and not of_grid and not (
-                wanted[0] in (0, 1)
-            )):
+            if len(self._launches) < _ENOUGH or (
+                offer and not of_grid and wanted[0] not in (0, 1)
+            ):
                 self._bases.append(target)
                 return []
             return self._take(target, as_poly(wanted[0]))
@@ -257,7 +284,11 @@ class Fit:
 
     def _take(self, target: Atom, expression: Poly) -> list[Premise]:
         self._known[target] = expression
-        return [Premise(equal(as_poly(target), expression), f"{target} = {shown(expression)}")]
+        return [
+            Premise(
+                equal(as_poly(target), expression), f"{target} = {shown(expression)}"
+            )
+        ]
 
     def _candidates(self, *, of_grid: bool) -> Iterator[Candidate]:
         """Yield expressions over the bases, the simplest first, with their values."""
@@ -394,8 +425,7 @@ class Fit:
             premises.append(Premise(at_most(span, MOST_ELEMENTS), ""))
             premises.append(Premise(at_most(numel, MOST_ELEMENTS), ""))
             premises += [
-                Premise(at_most(n, MOST_ELEMENTS), "")
-                for n in (*sizes, *strides, *own)
+                Premise(at_most(n, MOST_ELEMENTS), "") for n in (*sizes, *strides, *own)
             ]
             for n, s in zip([*sizes, *sizes], [*strides, *own], strict=True):
                 # Each step of one dimension alone stays within the span.
@@ -470,7 +500,9 @@ class Fit:
                 elif most > fewest and all(a <= b for a, b in pairs if b < most):
                     capped = any_of([at_most(n, c), equal(c, most)])
                     made.append(
-                        Premise(capped, f"{number} <= {constant} where that is below {most}")
+                        Premise(
+                            capped, f"{number} <= {constant} where that is below {most}"
+                        )
                     )
                 if most > fewest and all(2 * a > b for a, b in pairs if b > fewest):
                     tight = any_of([at_most(c + 1, n * 2), equal(c, fewest)])
@@ -516,9 +548,7 @@ class Fit:
 
 
 def _iff(left: Cond, right: Cond) -> Cond:
-    return any_of(
-        [all_of([left, right]), all_of([negated(left), negated(right)])]
-    )
+    return any_of([all_of([left, right]), all_of([negated(left), negated(right)])])
 
 
 def _far(number: Atom) -> Premise:

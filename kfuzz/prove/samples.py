@@ -98,7 +98,9 @@ def resized(kernel: BoundKernel, case: Case, sizes: dict[str, int]) -> Case | No
     """Return a case with dimensions of other sizes; None if its domain has none."""
     tensors: dict[str, TensorSpec] = {}
     for name, spec in case.tensors.items():
-        shape = tuple(sizes.get(axis, n) for axis, n in zip(spec.axes, spec.shape, strict=True))
+        shape = tuple(
+            sizes.get(axis, n) for axis, n in zip(spec.axes, spec.shape, strict=True)
+        )
         kind = layout_name(spec)
         strides, offset = None, 0
         if kind in layout_options(shape, kernel.declaration):

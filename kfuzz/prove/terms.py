@@ -303,9 +303,7 @@ def greatest(left: Poly, right: Poly) -> Poly:
     return _extreme(GREATEST, max, left, right)
 
 
-def _extreme(
-    kind: str, of: Callable[[int, int], int], left: Poly, right: Poly
-) -> Poly:
+def _extreme(kind: str, of: Callable[[int, int], int], left: Poly, right: Poly) -> Poly:
     a, b = left.constant, right.constant
     if a is not None and b is not None:
         return as_poly(of(a, b))

@@ -8,11 +8,9 @@ from kfuzz.prove.terms import (
     LANE,
     PROGRAM,
     SYMBOL,
-    TRUE,
     Atom,
     Cond,
     Poly,
-    as_poly,
 )
 
 Shape = tuple[int, ...]
@@ -248,7 +246,6 @@ class Graph:
     hints: list[Hint] = field(default_factory=list)
     data: dict[int, Data] = field(default_factory=dict)
     open: list[tuple[int, str]] = field(default_factory=list)
-
 
     def signature(self) -> tuple[object, ...]:
         """Return what graphs have in common of which the same holds."""

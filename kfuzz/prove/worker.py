@@ -80,9 +80,7 @@ class Observer:
         self._process.close()
 
 
-def _proved(
-    loaded: LoadedKernel, seconds: float, observer: Observer | None
-) -> Outcome:
+def _proved(loaded: LoadedKernel, seconds: float, observer: Observer | None) -> Outcome:
     """Return what is proved of a kernel; an error of kfuzz's own proves nothing."""
     observe = None if observer is None else observer.of(loaded.node_id)
     try:

@@ -41,7 +41,9 @@ def _answer(found: ProvenProperty) -> str:
     place = f"line {found.line}: " if found.line else ""
     text = f"{found.answer}: {place}{one_line(found.why)}"
     if found.launch:
-        text = f"{found.answer}: {one_line(found.launch)} ({place}{one_line(found.why)})"
+        text = (
+            f"{found.answer}: {one_line(found.launch)} ({place}{one_line(found.why)})"
+        )
     if found.finding:
         text += f" ({found.finding})"
     return text

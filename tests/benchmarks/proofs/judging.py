@@ -68,9 +68,7 @@ def judged(asked: Asked) -> tuple[list[str], list[str], int]:
     A failure by its kind; "" of an example that does not fail.
     """
     kernel = asked.unit.load()
-    setting = Setting(
-        torch.device("cpu"), INTERPRET.limits.sizes, frozenset(CLASSES)
-    )
+    setting = Setting(torch.device("cpu"), INTERPRET.limits.sizes, frozenset(CLASSES))
     evaluator = Evaluator(kernel, setting)
 
     def kind(case: Case) -> str:

@@ -102,7 +102,10 @@ def _units(given: argparse.Namespace, folder: Path) -> Iterator[tuple[Any, bool]
         for entry in roster("cpu"):
             if entry.backend == "interpret":
                 witness, bound = entry.witness, entry.load()
-                yield Unit(witness.kernel, bound.name, module=bound.module), witness.conforming
+                yield (
+                    Unit(witness.kernel, bound.name, module=bound.module),
+                    witness.conforming,
+                )
     elif given.what == "mutants":
         from tests.benchmarks.mutants.mutator import mutants, written
 
@@ -110,7 +113,10 @@ def _units(given: argparse.Namespace, folder: Path) -> Iterator[tuple[Any, bool]
         chosen = every[given.offset :: given.every]
         written(folder, chosen)
         for mutant in chosen:
-            yield Unit(mutant.id, mutant.specimen.name, str(folder / mutant.file)), False
+            yield (
+                Unit(mutant.id, mutant.specimen.name, str(folder / mutant.file)),
+                False,
+            )
     else:
         from kfuzz.targets.load import load_all
 

@@ -51,7 +51,10 @@ def tables(state: dict[str, Any]) -> str:
 
 def kernel_table(state: dict[str, Any]) -> str:
     """Return a row for each kernel: decided, proved for all sizes, why others are open."""
-    lines = ["| kernel | properties | decided | for all sizes | open |", "|---|---|---|---|---|"]
+    lines = [
+        "| kernel | properties | decided | for all sizes | open |",
+        "|---|---|---|---|---|",
+    ]
     for unit, made in state.items():
         answers = Counter(made["properties"].values())
         decided = sum(answers.values()) - answers[str(Proven.OPEN)]
@@ -102,7 +105,9 @@ def _shown(units: dict[str, Any]) -> Iterator[str]:
     yield "|---|" + "---|" * len(Proven)
     for name, kinds in _BREAKING.items():
         broken = [made for made in units.values() if kinds & set(made.get("found", ()))]
-        counts = Counter(made["properties"].get(name, str(Proven.OPEN)) for made in broken)
+        counts = Counter(
+            made["properties"].get(name, str(Proven.OPEN)) for made in broken
+        )
         yield f"| {name} | " + " | ".join(str(counts[str(a)]) for a in Proven) + " |"
 
 
