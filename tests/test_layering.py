@@ -46,7 +46,7 @@ ALLOWED = {
     "prometheus_client": {"monitor"},
     # Triton kernels live among the witnesses, and kfuzz has some of its own; the
     # zygote imports triton before it forks.
-    "triton": {  # fmt: skip
+    "triton": {
         "contracts",
         "execution",
         "numerics",

@@ -1,9 +1,9 @@
 """Launches that a kernel's wrapper makes, for sizes of any kind: nothing is run.
 
-The wrapper is called on tensors without memory, in a process whose Triton compiles.
-It finds the GPU that the interpreter's wrappers find. A number that it reads from a tensor
-is 0 and a condition false, as for indices that are all in bounds; the launches that real
-data gives are compared with what is captured here.
+The wrapper is called on tensors without memory, in a process whose Triton compiles. It
+finds the GPU that the interpreter's wrappers find. A number that it reads from a tensor
+is 0 and a condition false, as for indices that are all in bounds; the launches that
+real data gives are compared with what is captured here.
 """
 
 import inspect
@@ -88,7 +88,7 @@ class Captured:
     results: int = 0
 
 
-class _Fake(FakeTensorMode):
+class _Fake(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Tensors without memory; numbers read from one are 0, as if all indices were 0.
 
     What a wrapper asks of indices, such as whether the greatest is in bounds, is
@@ -113,8 +113,8 @@ class _Fake(FakeTensorMode):
     ) -> Any:
         """Carry out an operator; what reads a value gives 0."""
         if func is torch.ops.aten._local_scalar_dense.default:
-            value = self.equal.get(_storage_of(args[0]), 0)
-            return bool(value) if args[0].dtype is torch.bool else value
+            read = self.equal.get(_storage_of(args[0]), 0)
+            return bool(read) if args[0].dtype is torch.bool else read
         made = super().dispatch(func, types, args, kwargs)
         name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
         self._fill(name, args, made)
@@ -193,11 +193,12 @@ def capture(kernel: BoundKernel, case: Case, *, config: int = 0) -> Captured:
             if spec.below and (bound := case.bound(spec)):
                 mode.note(tensor, bound)
             tensors.append(tensor)
-        keywords = {
+        keywords: dict[str, object] = {
             name: _as_argument(case.scalars[name])
             for name in kernel.arguments.scalars
             if name in case.scalars
-        } | kernel.declaration.config(config)
+        }
+        keywords |= kernel.declaration.config(config)
         given = _Given(made, mode, names, sizes_of(case))
         with declared.gpu(), watch(config=config) as running, _instead(given.launch):
             try:
@@ -330,7 +331,7 @@ class _Given(Recorder):
         self._mode.kept.append(tensor)
         number = self._storages.setdefault(key, len(self._storages))
         name, spec = self._names.get(key, ("", None))
-        size, start = tensor.itemsize, tensor.storage_offset()
+        size, start = tensor.itemsize, int(tensor.storage_offset())
         if spec is None or DTYPES[spec.dtype].itemsize != size:
             low, high = 0, tensor.untyped_storage().nbytes() // size
             name = ""

@@ -6,9 +6,7 @@ divided by it, and the others share what is left, as digits of a number do. That
 finds a program that exists, with its mask set, is then a goal without quantifiers.
 """
 
-from kfuzz.prove.layouts import inside
-from kfuzz.prove.relations import Layout
-from kfuzz.prove.terms import (
+from kfuzz.prove.ir.terms import (
     ITERATION,
     LANE,
     PROGRAM,
@@ -27,7 +25,9 @@ from kfuzz.prove.terms import (
     quotient,
     remainder,
 )
-from kfuzz.prove.values import Access, Shape, grid, symbol
+from kfuzz.prove.ir.values import Access, Shape, grid, symbol
+from kfuzz.prove.layouts import inside
+from kfuzz.prove.relations import Layout
 
 
 def witness(

@@ -6,10 +6,10 @@ from typing import Any
 
 from kfuzz.core.recipe import Case
 from kfuzz.prove.capture import Captured
+from kfuzz.prove.ir.terms import Atom
+from kfuzz.prove.ir.values import symbol
 from kfuzz.prove.launches import ConstArgument, Launch, TensorArgument
 from kfuzz.prove.relations import Relations
-from kfuzz.prove.terms import Atom
-from kfuzz.prove.values import symbol
 
 Key = tuple[Any, ...]
 Constants = tuple[tuple[str, str], ...]

@@ -1,7 +1,7 @@
 """Whether a number fits its type whatever the launch: bounds without a solver."""
 
-from kfuzz.prove.terms import LANE, PROGRAM, Atom, Poly
-from kfuzz.prove.values import Shape
+from kfuzz.prove.ir.terms import LANE, PROGRAM, Atom, Poly
+from kfuzz.prove.ir.values import Shape
 
 # A grid has at most so many programs along each axis.
 _PROGRAMS = (2**31 - 1, 65535, 65535)
@@ -36,7 +36,9 @@ def fits(poly: Poly, bits: int, shape: Shape) -> bool:
 def _limit(atom: Atom, shape: Shape) -> int | None:
     """Return the greatest value of an atom that is at least 0; None if unknown."""
     if atom.kind == PROGRAM:
-        return _PROGRAMS[atom.parts[0]] - 1
+        axis: int = atom.parts[0]
+        return _PROGRAMS[axis] - 1
     if atom.kind == LANE and len(atom.parts) == 1 and atom.parts[0] < len(shape):
-        return shape[atom.parts[0]] - 1
+        dim: int = atom.parts[0]
+        return shape[dim] - 1
     return None

@@ -63,6 +63,17 @@ class TensorArgument:
         return 1 + sum((n - 1) * s for n, s in steps)
 
     @property
+    def distinct(self) -> bool:
+        """Whether no two elements share memory, as far as nesting strides tell."""
+        steps = zip(self.strides, self.shape, strict=True)
+        reach = 0
+        for stride, size in sorted((s, n) for s, n in steps if n > 1):
+            if stride <= reach:
+                return False
+            reach += (size - 1) * stride
+        return True
+
+    @property
     def contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps."""
         step = 1

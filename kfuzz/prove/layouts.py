@@ -1,15 +1,15 @@
 """Offsets as indices: the lemma of row-major chains.
 
-An offset q * stride + r with 0 <= q < size, for each dimension, is an element of a tensor
-of these sizes and strides, and two such offsets are equal only where all indices are, if
-no two elements share memory. So what the solver is asked of is single indices, which are
-sums, and not offsets, which are products.
+An offset q * stride + r with 0 <= q < size, for each dimension, is an element of a
+tensor of these sizes and strides, and two such offsets are equal only where all indices
+are, if no two elements share memory. So what the solver is asked of is single indices,
+which are sums, and not offsets, which are products.
 """
 
 from collections.abc import Iterator
 
+from kfuzz.prove.ir.terms import Cond, Monomial, Poly, all_of, as_poly, at_most, below
 from kfuzz.prove.relations import MOST_ELEMENTS, Layout
-from kfuzz.prove.terms import Cond, Monomial, Poly, all_of, as_poly, at_most, below
 
 _STEPS = 64
 

@@ -25,8 +25,8 @@ from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter import watch
 from kfuzz.prove.capture import Captured, Recorder, sizes_of
+from kfuzz.prove.ir.values import ATOMIC, LOAD, STORE
 from kfuzz.prove.launches import UNKNOWN, ConstArgument, Launch, TensorArgument
-from kfuzz.prove.values import ATOMIC, LOAD, STORE
 
 _BUDGET: Final = SizeBudget(elements=1 << 14, rows=1 << 10)
 
@@ -154,23 +154,19 @@ def _recording(case: Case, made: list[Observed]) -> Iterator[None]:
             if addresses.size:
                 now[0].add(ATOMIC if check.atomic else kind, check.origin, addresses)
 
-    def wrapped(name: str, kind: str, mask_at: int | None) -> Any:
+    def wrapped(name: str, kind: str, pointers: int, mask: int | None) -> Any:
         original = getattr(check, name)
 
         def called(*args: Any) -> Any:
-            note(kind, args[mask_at - 1 if kind == "" else _POINTERS[name]],
-                 True if mask_at is None else args[mask_at])  # fmt: skip
+            note(kind, args[pointers], True if mask is None else args[mask])
             return original(*args)
 
         return called
 
     patches.set(interpreter.InterpretedFunction, "run", run)
     check.program = program
-    for name, kind, mask_at in (
-        ("load", LOAD, 2), ("store", STORE, 3), ("atomic_rmw", ATOMIC, 4),
-        ("atomic_cas", ATOMIC, None),
-    ):  # fmt: skip
-        setattr(check, name, wrapped(name, kind, mask_at))
+    for name, kind, pointers, mask in _HOOKED:
+        setattr(check, name, wrapped(name, kind, pointers, mask))
     try:
         yield
     finally:
@@ -188,7 +184,13 @@ def _plain(launch: Launch) -> Launch:
     return replace(launch, arguments=arguments, options={})
 
 
-_POINTERS: Final = {"load": 1, "store": 1, "atomic_rmw": 2, "atomic_cas": 1}
+# What of the check is listened to, with the places of pointers and masks.
+_HOOKED: Final[tuple[tuple[str, str, int, int | None], ...]] = (
+    ("load", LOAD, 1, 2),
+    ("store", STORE, 1, 3),
+    ("atomic_rmw", ATOMIC, 2, 4),
+    ("atomic_cas", ATOMIC, 1, None),
+)
 
 
 def _as_flags(mask: Any, shape: tuple[int, ...]) -> Any:

@@ -12,10 +12,7 @@ from typing import Final
 
 from kfuzz.prove.coverage import witness
 from kfuzz.prove.intervals import fits
-from kfuzz.prove.layouts import indices_of, inside, products
-from kfuzz.prove.relations import MOST_ELEMENTS, Layout, Relations
-from kfuzz.prove.solver import Answer, Reply, Solver
-from kfuzz.prove.terms import (
+from kfuzz.prove.ir.terms import (
     ITERATION,
     LANE,
     PROGRAM,
@@ -32,7 +29,7 @@ from kfuzz.prove.terms import (
     below,
     equal,
 )
-from kfuzz.prove.values import (
+from kfuzz.prove.ir.values import (
     ATOMIC,
     LOAD,
     STORE,
@@ -43,6 +40,9 @@ from kfuzz.prove.values import (
     grid,
     program,
 )
+from kfuzz.prove.layouts import indices_of, inside, products
+from kfuzz.prove.relations import MOST_ELEMENTS, Layout, Relations
+from kfuzz.prove.solver import Answer, Reply, Solver
 
 _NARROW: Final = 32
 
@@ -304,7 +304,8 @@ class Prover:
         """Return whether two stores of different programs are to different elements."""
         first, second = self._fitting.get(number), self._fitting.get(other)
         same = equal(one.offset, _second.poly(two.offset))
-        if first and second and one.base == two.base and first[0] == second[0]:
+        alike = first and second and one.base == two.base and first[0] == second[0]
+        if first and second and alike and first[0].distinct:
             same = all_of(
                 equal(a, _second.poly(b))
                 for a, b in zip(first[1], second[1], strict=True)
@@ -331,11 +332,13 @@ class Prover:
                 continue
             if number not in self._fitting:
                 continue
-            layout, indices = self._fitting[number]
-            made = witness(access, layout, indices, self._fix)
-            if made is None:
+            fitting = self._fitting[number]
+            assert fitting is not None
+            layout, indices = fitting
+            found = witness(access, layout, indices, self._fix)
+            if found is None:
                 continue
-            goal, given, shape = made
+            goal, given, shape = found
             if self._ask(goal, given, shape).reply is Reply.PROVED:
                 return PROVED
         return worst

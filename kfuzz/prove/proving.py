@@ -1,18 +1,22 @@
 """Proving one bound kernel: launches, premises, properties, counterexamples."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case
-from kfuzz.prove.capture import Captured, NotCapturedError, capture
-from kfuzz.prove.compiling import NARROW, WIDE, NotCompiledError, ttir
-from kfuzz.prove.concrete import difference
-from kfuzz.prove.graph import graph_of
+from kfuzz.prove.choosing import (
+    LAUNCHES,
+    described,
+    outputs,
+    spread,
+    varied,
+    whole,
+)
 from kfuzz.prove.groups import (
     Constants,
     Group,
@@ -24,32 +28,27 @@ from kfuzz.prove.groups import (
     grouped,
     numbers,
 )
+from kfuzz.prove.ir.compiling import NARROW, WIDE, NotCompiledError, ttir
+from kfuzz.prove.ir.concrete import difference
+from kfuzz.prove.ir.graph import graph_of
+from kfuzz.prove.ir.terms import Atom, all_of, at_most
+from kfuzz.prove.ir.ttir import Function, UnreadableError, read
+from kfuzz.prove.ir.values import Graph, grid
 from kfuzz.prove.launches import IntArgument, TensorArgument
 from kfuzz.prove.observing import Observed
 from kfuzz.prove.properties import PROVED, Property, Prover, Verdict
-from kfuzz.prove.relations import SMALL, Fit, Premise, Relations, quantities
-from kfuzz.prove.samples import drawn, grown, neighbours
+from kfuzz.prove.relations import SMALL, Premise, Relations, quantities
+from kfuzz.prove.sampling import Sampling
 from kfuzz.prove.solver import Reply, Solver, Spent
-from kfuzz.prove.terms import Atom, all_of, at_most
-from kfuzz.prove.ttir import Function, UnreadableError, read
-from kfuzz.prove.values import Graph, grid
-from kfuzz.strategies.layouts import layout_name
 
 SECONDS: Final = 60.0
 """Processor time of one kernel."""
-FITTED: Final = 0.75
-"""Of the launches so many are fitted; the others are held against that."""
 
 OBSERVE_SECONDS: Final = 15.0
 """How long real launches may take, in all."""
 
-# Launches of one kind, of fewer more are sought, from so many each.
-_FEW: Final = 24
-_TEMPLATES: Final = 2
 _OBSERVED_CASES: Final = 12
 _OBSERVED_ELEMENTS: Final = 1500
-_LAUNCHES: Final = 3
-"""Single launches of each variant for which what is not proved for all is tried."""
 _TRIED: Final = 48
 _PER_PROPERTY: Final = 4
 _SINGLE_STEPS: Final = 2_000_000
@@ -126,8 +125,8 @@ class KernelProver:
         self._end = time.process_time() + seconds
         self._observe, self._observed, self._differs = observe, 0, ""
         self._spent = Spent()
-        self._calls: list[Captured] = []
-        self._uncaptured: dict[str, int] = {}
+        until = self._end - seconds / 2
+        self._sampling = Sampling(kernel, until=until)
         self._held: dict[Key, Relations] = {}
         self._variants: dict[tuple[Key, Constants], _Variant] = {}
         self._alike: dict[object, _Variant] = {}
@@ -136,17 +135,17 @@ class KernelProver:
     def run(self) -> Outcome:
         """Return what is proved."""
         began = time.process_time()
-        self._capture()
-        if why := self._nothing():
+        self._sampling.capture()
+        if why := self._sampling.nothing():
             named = (p for p in Property if p is not Property.HINTS)
             found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
             return Outcome(KernelProof(self._node_id, found))
         grouping = Grouping.of(
-            launch for call in self._calls for launch in call.launches
+            launch for call in self._sampling.calls for launch in call.launches
         )
-        groups = grouped(self._calls, grouping)
+        groups = grouped(self._sampling.calls, grouping)
         for key, group in groups.items():
-            relations = self._fit(group)
+            relations = self._sampling.fit(group)
             if self._kernel.declaration.offsets == "int32":  # it claims no more
                 relations = relations.below(SMALL)
             self._held[key] = relations
@@ -172,73 +171,6 @@ class KernelProver:
 
     # Launches.
 
-    def _capture(self) -> None:
-        plain = drawn(self._kernel)
-        configs = 1
-        for case in (*plain, *grown(self._kernel, plain)):
-            if time.process_time() > self._end - self._seconds / 2 and self._calls:
-                break
-            for config in range(configs):
-                try:
-                    call = capture(self._kernel, case, config=config)
-                except NotCapturedError as error:
-                    why = str(error)
-                    self._uncaptured[why] = self._uncaptured.get(why, 0) + 1
-                    break
-                self._calls.append(call)
-                configs = max(configs, min(call.configs, 4))
-        self._enrich()
-        declared = len(self._kernel.declaration.configs)
-        for case in plain[: 8 if declared > 1 else 0]:
-            for config in range(1, declared):
-                try:
-                    self._calls.append(capture(self._kernel, case, config=config))
-                except NotCapturedError:
-                    break
-
-    def _enrich(self) -> None:
-        """Capture more launches of the kinds of which there are few."""
-        for _ in range(2):
-            grouping = Grouping.of(
-                launch for call in self._calls for launch in call.launches
-            )
-            for group in grouped(self._calls, grouping).values():
-                if len(group.made) >= _FEW:
-                    continue
-                for made in group.made[:_TEMPLATES]:
-                    for case in neighbours(self._kernel, made.case):
-                        try:
-                            self._calls.append(capture(self._kernel, case))
-                        except NotCapturedError:
-                            break
-
-    def _nothing(self) -> str:
-        """Return why nothing can be proved, "" where something may be."""
-        if any(call.launches for call in self._calls):
-            return ""
-        if self._uncaptured:
-            why = max(self._uncaptured, key=lambda text: self._uncaptured[text])
-            return f"its launches are not known: {why}"
-        if not self._calls:
-            return "no case is in its domain"
-        return "it launches no Triton kernel"
-
-    def _fit(self, group: Group) -> Relations:
-        """Fit a group's launches, until those held out agree."""
-        launches = [made.launch for made in group.made]
-        count = max(int(len(launches) * FITTED), 1)
-        # Every so many one, so that small and large ones are on both sides.
-        step = max(len(launches) // max(len(launches) - count, 1), 2)
-        held = launches[::step]
-        fitted = [n for i, n in enumerate(launches) if i % step] or launches
-        for _ in range(8):
-            relations = Fit(fitted).fitted()
-            broken = [n for n in held if relations.broken_by(n) is not None]
-            if not broken:
-                return relations
-            fitted = [*fitted, *broken]
-        return Fit(launches).fitted()
-
     # Variants.
 
     def _proved(self, key: Key, made: list[Made]) -> _Variant:
@@ -248,7 +180,7 @@ class KernelProver:
             return variant
         fixed = numbers(made[0].launch)
         # The same of other data types as a rule.
-        same = key, tuple(fixed.items()), tuple(_outputs(made)), graph.signature()
+        same = key, tuple(fixed.items()), tuple(outputs(made)), graph.signature()
         if (known := self._alike.get(same)) is not None:
             return replace(known, made=made)
         self._alike[same] = variant
@@ -266,7 +198,7 @@ class KernelProver:
                 variant.verdicts[wanted] = overflow
             elif wanted is not Property.COVERED:
                 variant.verdicts[wanted] = prover.verdict(wanted)
-        for name in _outputs(made):
+        for name in outputs(made):
             if time.process_time() <= self._end:
                 variant.covered[name] = prover.covered(name)
         self._count(solver)
@@ -324,7 +256,7 @@ class KernelProver:
         seen: set[tuple[Key, Constants]] = set()
         end = time.monotonic() + OBSERVE_SECONDS
         tried = 0
-        for call in self._calls:
+        for call in self._sampling.calls:
             places = {
                 (grouping.key(launch), constants_of(launch)) for launch in call.launches
             }
@@ -457,12 +389,12 @@ class KernelProver:
                         )
                     number = argument.storage
                     proved = verdict.reply is Reply.PROVED and (
-                        argument.filled or _whole(argument)
+                        argument.filled or whole(argument)
                     )
                     stored[number] = stored.get(number, False) or proved
                     last[number] = place, verdict
-            for number, whole in stored.items():
-                if not whole:
+            for number, stored_whole in stored.items():
+                if not stored_whole:
                     place, verdict = last[number]
                     found.setdefault(place, verdict)
         return list(found.items()) if said else None
@@ -477,7 +409,7 @@ class KernelProver:
             variant = self._variants[place]
             if isinstance(variant.graph, str):
                 return ProvenProperty(wanted, Proven.OPEN, variant.graph)
-            for made in _spread(variant.made):
+            for made in spread(variant.made):
                 if time.process_time() > self._end:
                     return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
                 values = quantities(made.launch)
@@ -487,7 +419,7 @@ class KernelProver:
                     variant.graph, relations, fixed, _SINGLE_STEPS
                 )
                 verdicts = (
-                    [prover.covered(name) for name in _outputs([made])]
+                    [prover.covered(name) for name in outputs([made])]
                     if wanted is Property.COVERED
                     else [prover.verdict(wanted)]
                 )
@@ -497,32 +429,32 @@ class KernelProver:
                         return ProvenProperty(
                             wanted, Proven.OPEN, first.why, first.line
                         )
-                shown.append(_described(made))
-        text = "; ".join(dict.fromkeys(shown[:_LAUNCHES]))
+                shown.append(described(made))
+        text = "; ".join(dict.fromkeys(shown[:LAUNCHES]))
         return ProvenProperty(wanted, Proven.LAUNCH, first.why, first.line, launch=text)
 
     def _examples(
         self, wanted: Property, failing: Sequence[tuple[tuple[Key, Constants], Verdict]]
     ) -> Iterator[Counterexample]:
         """Yield cases on which a property does not hold, by its formula."""
-        tried = 0
         launches = [
             (made, place)
             for place, _ in failing
             for made in self._variants[place].made
             if not isinstance(self._variants[place].graph, str)
         ]
-        for made, place in _varied(launches):
+        for tried, (made, place) in enumerate(varied(launches)):
             if tried >= _TRIED or time.process_time() > self._end + self._seconds / 4:
                 return
-            tried += 1
             graph = self._variants[place].graph
             assert isinstance(graph, Graph)
             fixed = quantities(made.launch)
             relations = _of_one(self._held[place[0]])
             prover, solver = self._prover(graph, relations, fixed, _SINGLE_STEPS)
             if wanted is Property.COVERED:
-                verdicts = [prover.uncovered(name) for name in _outputs([made])]
+                verdicts: list[Verdict | None] = [
+                    prover.uncovered(name) for name in outputs([made])
+                ]
             else:
                 verdicts = [prover.verdict(wanted)]
             self._count(solver)
@@ -558,55 +490,6 @@ def _of_one(relations: Relations) -> Relations:
         for part in (at_most(1, grid(axis)), at_most(grid(axis), limits[axis]))
     )
     return replace(relations, premises=(Premise(bounds, ""),), known={})
-
-
-def _spread(made: Sequence[Made]) -> list[Made]:
-    """Return a few launches: a small one, a middling one, a large one."""
-    last = len(made) - 1
-    places = dict.fromkeys(last * i // (_LAUNCHES - 1) for i in range(_LAUNCHES))
-    return [made[place] for place in places]
-
-
-def _outputs(made: Iterable[Made]) -> list[str]:
-    """Return the arguments that hold results in some launches, and held nothing."""
-    return list(
-        dict.fromkeys(
-            name
-            for each in made
-            for name, argument in each.launch.arguments.items()
-            if isinstance(argument, TensorArgument)
-            if argument.output and not argument.filled
-        )
-    )
-
-
-def _whole(argument: TensorArgument) -> bool:
-    """Whether a tensor is all of its storage that is a result's."""
-    return argument.before == 0 and argument.after <= argument.span
-
-
-def _varied(
-    launches: Iterable[tuple[Made, tuple[Key, Constants]]],
-) -> Iterator[tuple[Made, tuple[Key, Constants]]]:
-    """Yield launches of different numbers: of each kind of layouts the smallest first."""
-    kinds: dict[tuple[str, ...], list[tuple[Made, tuple[Key, Constants]]]] = {}
-    seen = set()
-    for pair in sorted(launches, key=lambda p: (p[0].case.elements, p[0].call)):
-        made, place = pair
-        same = place, frozenset(quantities(made.launch).items())
-        if same not in seen:
-            seen.add(same)
-            layouts = tuple(map(layout_name, made.case.tensors.values()))
-            kinds.setdefault(layouts, []).append(pair)
-    for row in zip_longest(*kinds.values()):
-        yield from (pair for pair in row if pair is not None)
-
-
-def _described(made: Made) -> str:
-    shapes = ", ".join(
-        f"{name}{list(spec.shape)}" for name, spec in made.case.tensors.items()
-    )
-    return f"{made.launch.kernel} on {shapes}"
 
 
 def _casts(functions: Mapping[str, Function]) -> int:

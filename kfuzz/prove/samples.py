@@ -1,7 +1,7 @@
 """Cases whose launches are captured: those of a search, and larger ones."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,6 +23,10 @@ _SIZES: Final = (
     128, 129, 200, 255, 256, 257, 400, 511, 512, 513, 777, 1000, 1023, 1024, 1025, 1500,
     2047, 2048, 2049, 3000, 4095, 4096, 4097, 5000, 8191, 8192, 8193, 10000, 16384,
     20000, 32768, 50000, 65535, 65536, 65537, 100000, 131072, 300000, 1000000,
+)  # fmt: skip
+_CHANGES: Final[tuple[Callable[[int], int], ...]] = (
+    lambda n: n + 1, lambda n: 2 * n, lambda n: n + 7, lambda n: 3 * n + 1,
+    lambda n: max(n - 1, 1), lambda n: max(n // 2, 1),
 )  # fmt: skip
 _MOST: Final = 1 << 36
 _TRIES: Final = 12
@@ -67,10 +71,7 @@ def grown(
 def neighbours(kernel: BoundKernel, case: Case) -> Iterator[Case]:
     """Yield cases like another one of which one or all dimensions differ a little."""
     dims = case.dims
-    for change in (
-        lambda n: n + 1, lambda n: 2 * n, lambda n: n + 7, lambda n: 3 * n + 1,
-        lambda n: max(n - 1, 1), lambda n: max(n // 2, 1),
-    ):  # fmt: skip
+    for change in _CHANGES:
         for axis in dims:
             made = resized(kernel, case, {**dims, axis: change(dims[axis])})
             if made is not None:

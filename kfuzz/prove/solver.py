@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kfuzz.core.errors import BackendError
-from kfuzz.prove.terms import (
+from kfuzz.prove.ir.terms import (
     CHOICE,
     DATA,
     GREATEST,
@@ -28,7 +28,7 @@ from kfuzz.prove.terms import (
     as_poly,
     negated,
 )
-from kfuzz.prove.values import Data, Shape, grid
+from kfuzz.prove.ir.values import Data, Shape, grid
 
 STEPS: Final = 6_000_000
 """The solver's steps in one query, about a second: counted, so that a busy machine
@@ -65,7 +65,7 @@ def required() -> Any:
         BackendError: if it is not installed.
     """
     try:
-        import z3
+        import z3  # type: ignore[import-untyped]
     except ImportError:
         raise BackendError(
             "kfuzz prove needs the solver z3, which is not installed",

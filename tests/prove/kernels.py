@@ -1,5 +1,7 @@
 """Triton's IR of small kernels, as its frontend prints it, and their launches."""
 
+# ruff: noqa: E501 - IR is as it is printed
+
 from kfuzz.prove.launches import ConstArgument, IntArgument, Launch, TensorArgument
 
 BLOCK = 64

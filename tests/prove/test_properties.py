@@ -2,13 +2,13 @@
 
 import pytest
 
-from kfuzz.prove.graph import graph_of
+from kfuzz.prove.fitting import Fit
 from kfuzz.prove.groups import numbers
+from kfuzz.prove.ir.graph import graph_of
+from kfuzz.prove.ir.ttir import read
 from kfuzz.prove.launches import Launch
 from kfuzz.prove.properties import Property, Prover
-from kfuzz.prove.relations import Fit
 from kfuzz.prove.solver import Reply, Solver
-from kfuzz.prove.ttir import read
 from tests.prove.kernels import copy_ir, launch
 
 pytest.importorskip("z3")

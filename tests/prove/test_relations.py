@@ -1,7 +1,7 @@
 """Premises: what launches have in common, and what breaks it."""
 
+from kfuzz.prove.fitting import Fit
 from kfuzz.prove.groups import Grouping, Watch, constants_of
-from kfuzz.prove.relations import Fit
 from tests.prove.kernels import launch
 
 SIZES = (1, 2, 3, 17, 63, 64, 65, 100, 128, 1000, 4096, 100_000)

@@ -1,8 +1,10 @@
 """Reading Triton's IR: operations with their types, regions and lines."""
 
+# ruff: noqa: E501 - IR is as it is printed
+
 import pytest
 
-from kfuzz.prove.ttir import Type, UnreadableError, parse_type, read
+from kfuzz.prove.ir.ttir import Type, UnreadableError, parse_type, read
 from tests.prove.kernels import copy_ir
 
 LOOP = """
@@ -61,5 +63,5 @@ def test_predicates_and_places_are_kept() -> None:
 
 
 def test_what_is_no_function_is_an_error() -> None:
-    with pytest.raises(UnreadableError, match="llvm.global"):
+    with pytest.raises(UnreadableError, match=r"llvm\.global"):
         read("module {\n  llvm.global @x : i32\n}\n")

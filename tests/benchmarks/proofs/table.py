@@ -50,7 +50,7 @@ def tables(state: dict[str, Any]) -> str:
 
 
 def kernel_table(state: dict[str, Any]) -> str:
-    """Return a row for each kernel: decided, proved for all sizes, why others are open."""
+    """Return a row for each kernel: what is decided, and why the rest is open."""
     lines = [
         "| kernel | properties | decided | for all sizes | open |",
         "|---|---|---|---|---|",

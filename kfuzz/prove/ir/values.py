@@ -3,14 +3,18 @@
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kfuzz.prove.terms import (
+from kfuzz.prove.ir.terms import (
     ITERATION,
     LANE,
     PROGRAM,
     SYMBOL,
+    TRUE,
     Atom,
     Cond,
     Poly,
+    all_of,
+    as_poly,
+    choice,
 )
 
 Shape = tuple[int, ...]
@@ -253,3 +257,50 @@ class Graph:
             tuple(replace(a, itemsize=0) for a in self.accesses), tuple(self.checks),
             tuple(self.hints), tuple(self.data.items()),
         )  # fmt: skip
+
+
+class Unsupported(Exception):
+    """What an operation does is not understood."""
+
+
+def number_of(value: Value) -> Number:
+    """Return a value as an integer: a condition is 0 or 1.
+
+    Raises:
+        Unsupported: if it is neither.
+    """
+    if isinstance(value, Number):
+        return value
+    if isinstance(value, Truth):
+        one, none = as_poly(1), as_poly(0)
+        poly = choice(value.cond, one, none)
+        return Number(poly, 1, value.shape, value.checks)
+    raise Unsupported("an integer that is none")
+
+
+def itemsize_of(element: str) -> int:
+    """Return the bytes of an element by the IR's name of its type."""
+    if element.startswith("!tt.ptr"):
+        return 8
+    digits = "".join(c for c in element.partition("E")[0] if c.isdigit())
+    return max(int(digits or 8) // 8, 1)
+
+
+@dataclass(frozen=True)
+class Where:
+    """When what is evaluated runs.
+
+    Attributes:
+        path: the conditions on the way.
+        checks: what these depend on.
+        loops: the loops around it.
+    """
+
+    path: Cond = TRUE
+    checks: Checks = NO_CHECKS
+    loops: tuple[int, ...] = ()
+
+    def under(self, truth: Truth) -> "Where":
+        """Return the place where a condition holds as well."""
+        path = all_of([self.path, truth.cond])
+        return replace(self, path=path, checks=self.checks | truth.checks)

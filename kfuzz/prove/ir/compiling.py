@@ -24,8 +24,8 @@ class NotCompiledError(Exception):
 def ttir(function: Any, launch: Launch, *, integers: str = "") -> str:
     """Return the text of a launch's module, with locations.
 
-    Arguments are neither specialised to 1 nor by divisibility: what holds of the general
-    kernel holds of each special one, which is the same program partially evaluated.
+    Arguments are neither specialised to 1 nor by divisibility: what holds of the
+    general kernel holds of each special one, the same program partially evaluated.
 
     Args:
         function: `triton.runtime.jit.JITFunction`.

@@ -6,9 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kfuzz.prove.launches import Launch, TensorArgument
-from kfuzz.prove.relations import quantities
-from kfuzz.prove.terms import (
+from kfuzz.prove.ir.terms import (
     CHOICE,
     DATA,
     GREATEST,
@@ -24,7 +22,9 @@ from kfuzz.prove.terms import (
     Poly,
     atoms_in,
 )
-from kfuzz.prove.values import Access, Graph
+from kfuzz.prove.ir.values import Access, Graph
+from kfuzz.prove.launches import Launch, TensorArgument
+from kfuzz.prove.relations import quantities
 
 Array = NDArray[Any]
 Key = tuple[str, str]
@@ -54,9 +54,10 @@ def touched(graph: Graph, launch: Launch) -> tuple[dict[Key, Array], set[Key], i
         if isinstance(argument, TensorArgument):
             first.setdefault(argument.storage, name)
     for access in graph.accesses:
-        argument = launch.arguments.get(access.base)
-        if not isinstance(argument, TensorArgument):
+        found_argument = launch.arguments.get(access.base)
+        if not isinstance(found_argument, TensorArgument):
             raise NotConcrete("an access through no argument")
+        argument = found_argument
         key = access.kind, first[argument.storage]
         try:
             pairs = _pairs(access, launch, programs, argument.itemsize)
@@ -107,9 +108,9 @@ class _Frame:
         if int(np.prod([n for n in self.shape if n] or [1])) > _MOST:
             raise NotConcrete("too much")
         self._values: dict[Atom, Array] = {
-            atom: np.int64(value) if -(2**63) <= value < 2**63 else np.int64(0)
+            atom: np.asarray(value if -(2**63) <= value < 2**63 else 0, np.int64)
             for atom, value in quantities(launch).items()
-        }  # type: ignore[misc]
+        }
         self._loops, self._rank = loops, len(self.shape)
         self.programs = self._along(0, programs)
         x, y, _ = launch.grid
@@ -151,27 +152,28 @@ class _Frame:
             raise NotConcrete(str(atom))
         if kind == CHOICE:
             condition, then, other = parts
-            return np.where(self.cond(condition), self.poly(then), self.poly(other))
+            held, a, b = self.cond(condition), self.poly(then), self.poly(other)
+            return np.asarray(np.where(held, a, b))
         left, right = (self.poly(part) for part in parts)
         if kind == LEAST:
-            return np.minimum(left, right)
+            return np.asarray(np.minimum(left, right))
         if kind == GREATEST:
-            return np.maximum(left, right)
+            return np.asarray(np.maximum(left, right))
         divisor = np.where(right == 0, 1, right)
         whole = np.abs(left) // np.abs(divisor) * np.sign(left) * np.sign(divisor)
         if kind == QUOTIENT:
-            return whole
+            return np.asarray(whole)
         assert kind == REMAINDER
-        return left - whole * divisor
+        return np.asarray(left - whole * divisor)
 
     def cond(self, condition: Cond) -> Array:
         match condition.kind:
             case "true" | "false":
                 return np.full([1] * self._rank, condition.kind == "true")
             case "le":
-                return self.poly(condition.parts[0]) <= 0
+                return np.asarray(self.poly(condition.parts[0]) <= 0)
             case "eq":
-                return self.poly(condition.parts[0]) == 0
+                return np.asarray(self.poly(condition.parts[0]) == 0)
             case "not":
                 return ~self.cond(condition.parts[0])
             case "and" | "or":

@@ -1,9 +1,9 @@
 """The text of Triton's IR as operations, regions and blocks.
 
-Triton's own bindings walk operations, but tell neither the predicate of a comparison nor
-where an operation stands in the source; the text does. Its form for the operations that
-access and address memory is the same in Triton 3.6 to 3.9. What cannot be read raises:
-nothing is skipped.
+Triton's own bindings walk operations, but tell neither the predicate of a comparison
+nor where an operation stands in the source; the text does. Its form for the operations
+that access and address memory is the same in Triton 3.6 to 3.9. What cannot be read
+raises: nothing is skipped.
 """
 
 import re

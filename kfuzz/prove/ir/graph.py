@@ -1,23 +1,20 @@
 """Symbolic evaluation of Triton's IR: from a kernel to its access graph.
 
 Every program runs the same text, so one evaluation with the program's number as an atom
-stands for all of them, and one with the places in a block as atoms for all lanes. A loop
-is evaluated once with the number of its iteration as an atom; what it carries from one
-iteration to the next is in closed form where each adds the same, and unknown otherwise.
-An unknown number may be anything that its type holds. What is not understood at all is
-noted in `Graph.open`.
+stands for all of them, and one with the places in a block as atoms for all lanes. A
+loop is evaluated once with the number of its iteration as an atom; what it carries from
+one iteration to the next is in closed form where each adds the same, and unknown
+otherwise. An unknown number may be anything that its type holds. What is not understood
+at all is noted in `Graph.open`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from kfuzz.prove import operations
-from kfuzz.prove.launches import ConstArgument, IntArgument, Launch, TensorArgument
-from kfuzz.prove.terms import (
+from kfuzz.prove.ir import loops, operations
+from kfuzz.prove.ir.terms import (
     DATA,
-    SYMBOL,
-    TRUE,
     Atom,
     Cond,
     Poly,
@@ -25,15 +22,11 @@ from kfuzz.prove.terms import (
     any_of,
     as_poly,
     at_most,
-    atoms_in,
-    below,
     choice,
-    greatest,
     negated,
-    quotient,
 )
-from kfuzz.prove.ttir import Block, Function, Operation, Type
-from kfuzz.prove.values import (
+from kfuzz.prove.ir.ttir import Block, Function, Operation, Type
+from kfuzz.prove.ir.values import (
     NO_CHECKS,
     Access,
     Check,
@@ -46,39 +39,19 @@ from kfuzz.prove.values import (
     Pointer,
     Shape,
     Truth,
+    Unsupported,
     Value,
+    Where,
+    itemsize_of,
     iteration,
     lane,
     program,
     symbol,
 )
+from kfuzz.prove.launches import ConstArgument, IntArgument, Launch, TensorArgument
 
 _CALLS: Final = 24
 """Calls inside one another at most."""
-
-
-class Unsupported(Exception):
-    """What an operation does is not understood."""
-
-
-@dataclass(frozen=True)
-class Where:
-    """When what is evaluated runs.
-
-    Attributes:
-        path: the conditions on the way.
-        checks: what these depend on.
-        loops: the loops around it.
-    """
-
-    path: Cond = TRUE
-    checks: Checks = NO_CHECKS
-    loops: tuple[int, ...] = ()
-
-    def under(self, truth: Truth) -> "Where":
-        """Return the place where a condition holds as well."""
-        path = all_of([self.path, truth.cond])
-        return replace(self, path=path, checks=self.checks | truth.checks)
 
 
 class Evaluator:
@@ -97,8 +70,8 @@ class Evaluator:
         self._functions = functions
         self._launch = launch
         self._calls: list[tuple[str, int]] = []
-        self._loops = 0
-        self._data = 0
+        self.loops = 0
+        self.unknowns = 0
         self._symbols: dict[str, TensorArgument] = {}
 
     def run(self) -> Graph:
@@ -156,7 +129,7 @@ class Evaluator:
                 if operation.name == "cf.br":
                     _jump(reached, operation.words, inside, names)
                 elif operation.name == "cf.cond_br":
-                    truth = self._truth(names[operation.operands[0]])
+                    truth = self.truth(names[operation.operands[0]])
                     then, other = _targets(operation.words)
                     _jump(reached, then, inside.under(truth), names)
                     opposite = replace(truth, cond=negated(truth.cond))
@@ -218,7 +191,7 @@ class Evaluator:
                 raise Unsupported("one of several tensor descriptors")
         return Other(getattr(then, "shape", ()))
 
-    def _region(
+    def region(
         self, blocks: list[Block], given: Sequence[Value], names: dict[str, Value],
         where: Where,
     ) -> Operation | None:  # fmt: skip
@@ -252,222 +225,16 @@ class Evaluator:
     def _if(
         self, operation: Operation, names: dict[str, Value], where: Where
     ) -> list[Value]:
-        truth = self._truth(names[operation.operands[0]])
+        truth = self.truth(names[operation.operands[0]])
         opposite = replace(truth, cond=negated(truth.cond))
         ends = []
         for region, held in zip(operation.regions, (truth, opposite), strict=False):
             inner = dict(names)
-            end = self._region(region, (), inner, where.under(held))
+            end = self.region(region, (), inner, where.under(held))
             ends.append([inner[n] for n in end.operands] if end else [])
         if not operation.results:
             return []
         return [self.chosen(truth, a, b) for a, b in zip(*ends, strict=True)]
-
-    def _for(
-        self, operation: Operation, names: dict[str, Value], where: Where
-    ) -> list[Value]:
-        counter, *rest = operation.operands
-        count = len(operation.results)
-        carried = rest[3::2] if count else []
-        # "%i = %lb to %ub step %s iter_args(%a = %x, …)"
-        low, high, step = (self._number(names[n]) for n in rest[:3])
-        inits = [names[n] for n in rest[4::2]] if count else []
-        self._loops += 1
-        loop, place = self._loops, iteration(self._loops)
-        wide = low.wide | high.wide | step.wide
-        checks = low.checks | high.checks | step.checks
-        index = low.poly + as_poly(place) * step.poly
-        running = Truth(
-            all_of([at_most(0, place), below(index, high.poly)]), (), checks
-        )
-        self.check(
-            high.poly + step.poly - 1, low.bits, wide, where, (), checks, operation,
-            "loop counter",
-        )  # fmt: skip
-        inside = replace(where.under(running), loops=(*where.loops, loop))
-        value = Number(index, low.bits, (), checks, wide)
-        # Once to see what each iteration adds, then with that.
-        kept = len(self.graph.accesses), len(self.graph.checks), len(self.graph.hints)
-        opened, known = len(self.graph.open), self._data
-        guesses = [self._carried(init, loop, j) for j, init in enumerate(inits)]
-        ends = self._body(operation, counter, carried, value, guesses, names, inside)
-        for entries, length in zip(
-            (self.graph.accesses, self.graph.checks, self.graph.hints),
-            kept,
-            strict=True,
-        ):
-            del entries[length:]
-        del self.graph.open[opened:]
-        variant = _Variant(known, loop)
-        forms = [
-            self._closed(init, guess, end, variant, place, inside)
-            for init, guess, end in zip(inits, guesses, ends, strict=True)
-        ]
-        self._body(
-            operation, counter, carried, value, [form for form, _ in forms], names,
-            inside,
-        )  # fmt: skip
-        trips = quotient(
-            greatest(high.poly - low.poly, as_poly(0)) + step.poly - 1, step.poly
-        )
-        return [
-            self._after(init, delta, trips, checks, where)
-            for init, (_, delta) in zip(inits, forms, strict=True)
-        ]
-
-    def _body(
-        self, operation: Operation, counter: str, carried: Sequence[str],
-        index: Number, given: Sequence[Value], names: dict[str, Value], where: Where,
-    ) -> list[Value]:  # fmt: skip
-        inner = {**names, counter: index, **dict(zip(carried, given, strict=True))}
-        end = self._region(operation.regions[0], (), inner, where)
-        return [inner[name] for name in end.operands] if end and given else []
-
-    def _carried(self, init: Value, loop: int, number: int) -> Value:
-        """Return what stands for a carried value in the first evaluation."""
-        atom = as_poly(Atom(SYMBOL, f"carried.{loop}.{number}"))
-        match init:
-            case Number():
-                return replace(init, poly=atom)
-            case Pointer():
-                return replace(init, offset=init.offset + atom)
-            case Truth():
-                return replace(init, cond=Cond("data", "carried", loop, number))
-            case Descriptor() if init.offsets:
-                moved = [
-                    replace(
-                        o,
-                        poly=o.poly
-                        + as_poly(Atom(SYMBOL, f"carried.{loop}.{number}.{d}")),
-                    )
-                    for d, o in enumerate(init.offsets)
-                ]
-                return replace(init, offsets=tuple(moved))
-        return init
-
-    def _closed(
-        self, init: Value, guess: Value, end: Value, variant: "_Variant", place: Atom,
-        where: Where,
-    ) -> tuple[Value, Any]:  # fmt: skip
-        """Return a carried value in an iteration, and what each one adds.
-
-        The second is None where that is unknown.
-        """
-        count = as_poly(place)
-        match init, guess, end:
-            case Number(), Number(), Number():
-                delta = end.poly - guess.poly
-                if not variant.touches(delta) and not _has(guess.poly, delta):
-                    made = replace(
-                        init,
-                        poly=init.poly + count * delta,
-                        checks=init.checks | end.checks,
-                        wide=init.wide | end.wide,
-                    )
-                    return made, replace(end, poly=delta)
-                return self.unknown(init.bits, init.shape, where, "a loop"), None
-            case Pointer(), Pointer(), Pointer():
-                if end.base != init.base:
-                    return replace(
-                        init, base="", why="a pointer that a loop changes"
-                    ), None
-                delta = end.offset - guess.offset
-                if not variant.touches(delta):
-                    made_ = replace(
-                        init,
-                        offset=init.offset + count * delta,
-                        checks=init.checks | end.checks,
-                    )
-                    return made_, replace(end, offset=delta)
-                away = self.unknown(64, init.shape, where, "a loop")
-                return replace(init, offset=away.poly), None
-            case Truth(), _, _:
-                return self.doubt(init.shape, where), None
-            case Descriptor(), Descriptor(), Descriptor():
-                if end == guess:
-                    return init, replace(init, offsets=())
-                if (end.base, end.sizes, end.strides) != (
-                    guess.base, guess.sizes, guess.strides,
-                ):  # fmt: skip
-                    raise Unsupported("a descriptor that a loop changes")
-                moved, deltas = [], []
-                for o, g, e in zip(
-                    init.offsets, guess.offsets, end.offsets, strict=True
-                ):
-                    form, delta_ = self._closed(o, g, e, variant, place, where)
-                    moved.append(form)
-                    deltas.append(delta_)
-                return replace(init, offsets=tuple(moved)), deltas
-        return init, None
-
-    def _after(
-        self, init: Value, delta: Any, trips: Poly, checks: Checks, where: Where
-    ) -> Value:
-        """Return a carried value after its loop."""
-        match init:
-            case Number() if isinstance(delta, Number):
-                return replace(
-                    init,
-                    poly=init.poly + trips * delta.poly,
-                    checks=init.checks | delta.checks | checks,
-                    wide=init.wide | delta.wide,
-                )
-            case Number():
-                return self.unknown(init.bits, init.shape, where, "a loop")
-            case Pointer() if isinstance(delta, Pointer):
-                return replace(
-                    init,
-                    offset=init.offset + trips * delta.offset,
-                    checks=init.checks | delta.checks | checks,
-                )
-            case Pointer():
-                return replace(init, base="", why="a pointer that a loop changes")
-            case Truth():
-                return self.doubt(init.shape, where)
-            case Descriptor() if isinstance(delta, list):
-                moved = [
-                    self._after(o, d, trips, checks, where)
-                    for o, d in zip(init.offsets, delta, strict=True)
-                ]
-                return replace(init, offsets=tuple(moved))  # type: ignore[arg-type]
-        return init
-
-    def _while(
-        self, operation: Operation, names: dict[str, Value], where: Where
-    ) -> list[Value]:
-        """Evaluate a loop of which nothing is known but its condition."""
-        self._loops += 1
-        loop = self._loops
-        inside = replace(where, loops=(*where.loops, loop))
-        held = operation.operands
-        carried, inits = held[0::2], [names[n] for n in held[1::2]]
-        given = [self._anything(init, inside) for init in inits]
-        inner = {**names, **dict(zip(carried, given, strict=True))}
-        end = self._region(operation.regions[0], (), inner, inside)
-        if end is None or end.name != "scf.condition":
-            raise Unsupported("a loop without a condition")
-        truth = self._truth(inner[end.operands[0]])
-        passed = [inner[name] for name in end.operands[1:]]
-        last = self._region(operation.regions[1], passed, inner, inside.under(truth))
-        ends = [inner[name] for name in last.operands] if last else []
-        for init, value in zip(inits, ends, strict=True):
-            if isinstance(init, Pointer) and getattr(value, "base", "") != init.base:
-                raise Unsupported("a pointer that a loop changes")
-            if isinstance(init, Descriptor) and value != init:
-                raise Unsupported("a descriptor that a loop changes")
-        return [self._anything(value, where) for value in passed]
-
-    def _anything(self, value: Value, where: Where) -> Value:
-        """Return what may be any value of the kind of another one."""
-        match value:
-            case Number():
-                return self.unknown(value.bits, value.shape, where, "a while loop")
-            case Pointer():
-                away = self.unknown(64, value.shape, where, "a while loop")
-                return replace(value, offset=away.poly)
-            case Truth():
-                return self.doubt(value.shape, where)
-        return value
 
     def _call(
         self, operation: Operation, names: dict[str, Value], where: Where
@@ -519,13 +286,13 @@ class Evaluator:
         low: Poly | None = None, high: Poly | None = None,
     ) -> Number:  # fmt: skip
         """Return a number of which only its type is known, or also its range."""
-        self._data += 1
-        self.graph.data[self._data] = Data(low, high, bits, why)
+        self.unknowns += 1
+        self.graph.data[self.unknowns] = Data(low, high, bits, why)
         return Number(as_poly(self._atom(shape, where)), bits, shape)
 
     def doubt(self, shape: Shape, where: Where) -> Truth:
         """Return a condition of which nothing is known."""
-        self._data += 1
+        self.unknowns += 1
         atom = self._atom(shape, where)
         return Truth(Cond("data", *atom.parts), shape)
 
@@ -533,7 +300,7 @@ class Evaluator:
         places = [program(axis) for axis in range(3)]
         places += [iteration(loop) for loop in where.loops]
         places += [lane(dim) for dim, size in enumerate(shape) if size > 1]
-        return Atom(DATA, self._data, tuple(map(as_poly, places)))
+        return Atom(DATA, self.unknowns, tuple(map(as_poly, places)))
 
     def fresh(self, kind: Type, where: Where, why: str) -> Value:
         """Return a value of a type of which nothing else is known."""
@@ -557,46 +324,21 @@ class Evaluator:
         """Note an access."""
         self.graph.accesses.append(access)
 
-    def _truth(self, value: Value) -> Truth:
+    def truth(self, value: Value) -> Truth:
+        """Return a value as a condition; see `number`."""
         if not isinstance(value, Truth):
             raise Unsupported("a condition that is none")
         return value
 
-    def _number(self, value: Value) -> Number:
+    def number(self, value: Value) -> Number:
+        """Return a value as an integer.
+
+        Raises:
+            Unsupported: if it is none.
+        """
         if not isinstance(value, Number):
             raise Unsupported("a loop bound that is no integer")
         return value
-
-
-@dataclass(frozen=True)
-class _Variant:
-    """What changes from one iteration of a loop to the next.
-
-    Attributes:
-        known: number of the last unknown value from before.
-        loop: the loop.
-    """
-
-    known: int
-    loop: int
-
-    def touches(self, poly: Poly) -> bool:
-        """Whether a number may differ between iterations."""
-        for atom in atoms_in(poly):
-            if atom.kind == DATA and atom.parts[0] > self.known:
-                return True
-            if atom is iteration(self.loop):
-                return True
-            if atom.kind == SYMBOL and atom.parts[0].startswith(
-                f"carried.{self.loop}."
-            ):
-                return True
-        return False
-
-
-def _has(guess: Poly, delta: Poly) -> bool:
-    atom = guess.single
-    return atom is not None and any(a is atom for a in atoms_in(delta))
 
 
 def _merged_ways(ways: Sequence[Where]) -> Where:
@@ -616,7 +358,7 @@ def _jump(
 
 
 def _targets(words: str) -> tuple[str, str]:
-    from kfuzz.prove.ttir import split_outer
+    from kfuzz.prove.ir.ttir import split_outer
 
     _, then, other = split_outer(words)
     return then, other
@@ -626,18 +368,10 @@ def _labels_after(blocks: Sequence[Block], number: int) -> set[str]:
     return {block.label for block in blocks[number + 1 :]}
 
 
-def itemsize_of(element: str) -> int:
-    """Return the bytes of an element by the IR's name of its type."""
-    if element.startswith("!tt.ptr"):
-        return 8
-    digits = "".join(c for c in element.partition("E")[0] if c.isdigit())
-    return max(int(digits or 8) // 8, 1)
-
-
 _CONTROL: Final[dict[str, Any]] = {
     "scf.if": Evaluator._if,
-    "scf.for": Evaluator._for,
-    "scf.while": Evaluator._while,
+    "scf.for": loops.repeated,
+    "scf.while": loops.until,
     "tt.call": Evaluator._call,
     "tt.reduce": Evaluator._reduce,
     "tt.scan": Evaluator._reduce,
