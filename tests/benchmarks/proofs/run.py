@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="in all")
     parser.add_argument("--each", type=float, default=30.0, help="proving, each kernel")
     parser.add_argument("--cases", type=int, default=CASES, help="searched, of each")
+    parser.add_argument("--only", default="*", help="a glob of names")
     parser.add_argument("--every", type=int, default=1, help="every so many mutant")
     parser.add_argument("--offset", type=int, default=0)
     given = parser.parse_args()
@@ -70,7 +72,7 @@ def _work(given: argparse.Namespace, folder: Path, state: dict[str, Any]) -> Non
 
     try:
         for unit, conforming in _units(given, folder):
-            if unit.id in state:
+            if unit.id in state or not fnmatch(unit.id, given.only):
                 continue
             if time.monotonic() > end:
                 break
