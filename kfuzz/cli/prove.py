@@ -20,6 +20,7 @@ from kfuzz.cli.settings import (
 from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
+from kfuzz.store.proofs import keep_proof
 
 
 def prove(
@@ -88,6 +89,7 @@ def prove(
             told.feed(event)
             if not isinstance(event, KernelFinished) or event.proof is None:
                 return
+            keep_proof(project.corpus, event.proof)
             findings = [
                 json_report.finding_summary(f, event.paths.get(f.id, ""))
                 for f in event.findings
