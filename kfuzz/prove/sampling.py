@@ -20,6 +20,8 @@ FITTED: Final = 0.75
 # Launches of one kind, of fewer more are sought, from so many each.
 _FEW: Final = 24
 _TEMPLATES: Final = 2
+# Other configurations of an autotuner are captured for one case in so many.
+_APART: Final = 8
 
 
 class Sampling:
@@ -42,10 +44,11 @@ class Sampling:
         """Capture the launches of cases of many sizes."""
         plain = drawn(self._kernel)
         configs = 1
-        for case in (*plain, *grown(self._kernel, plain)):
+        for number, case in enumerate((*plain, *grown(self._kernel, plain))):
             if time.process_time() > self._until and self.calls:
                 break
-            for config in range(configs):
+            # Configurations differ in their constants: a few sizes of each tell.
+            for config in range(1 if number % _APART else configs):
                 try:
                     call = capture(self._kernel, case, config=config)
                 except NotCapturedError as error:
