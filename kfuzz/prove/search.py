@@ -26,7 +26,7 @@ from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.runner import runner_of
+from kfuzz.engine.workers.opening import runner_of
 from kfuzz.prove import solver
 from kfuzz.prove.examined import Examined
 from kfuzz.prove.proving import SECONDS, Outcome
