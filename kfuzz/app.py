@@ -15,6 +15,7 @@ from kfuzz.cli.config import config
 from kfuzz.cli.contract_verbs import contracts_app
 from kfuzz.cli.corpus_verbs import corpus_app, show
 from kfuzz.cli.exit_codes import ExitCode, report_error
+from kfuzz.cli.prove import prove
 from kfuzz.cli.replay import replay, shrink
 from kfuzz.cli.report import report
 from kfuzz.cli.run import run
@@ -51,6 +52,7 @@ for verb in (
     grade,
     judge,
     probe,
+    prove,
     config,
     doctor,
 ):

@@ -14,6 +14,10 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
+# A run that is no test of proofs makes none: each starts two more processes.
+os.environ.setdefault("KFUZZ_PROVE", "false")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if not on_gpu:

@@ -17,7 +17,7 @@ LAYERS = [
     {"check", "judge", "monitor", "grade", "probe"},
     {"cli"},
     {"report"},
-    {"fuzz"},
+    {"fuzz", "prove"},
     {"engine"},
     {"evaluation"},
     {"targets"},
@@ -35,18 +35,27 @@ ENGINE = ["search", "replay", "confirm", "reduce", "workers", "config"]
 VERBS = {"check", "doctor", "judge", "monitor", "grade", "probe"}
 HEAVY = {
     "cuda", "numerics", "contracts", "execution", "targets", "evaluation", "judge",
-    "monitor", "doctor",
+    "monitor", "doctor", "prove",
 }  # fmt: skip
 # A heavy package -> where it may be imported. Everything else is free.
 ALLOWED = {
     "torch": HEAVY,
     "numpy": HEAVY,
-    "hypothesis": {"strategies", "engine", "fuzz"},
+    "hypothesis": {"strategies", "engine", "fuzz", "prove"},
     "atheris": {"fuzz"},
     "prometheus_client": {"monitor"},
     # Triton kernels live among the witnesses, and kfuzz has some of its own; the
     # zygote imports triton before it forks.
-    "triton": {"contracts", "execution", "numerics", "targets", "monitor", "doctor"},
+    "triton": {
+        "contracts",
+        "execution",
+        "numerics",
+        "targets",
+        "monitor",
+        "doctor",
+        "prove",
+    },
+    "z3": {"prove"},
     "jinja2": {"engine", "report"},
     "typer": {"app", "cli", *VERBS},
     "rich": {"cli", "report", *VERBS},

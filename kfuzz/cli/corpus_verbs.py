@@ -231,19 +231,26 @@ def show(
     corpus: CorpusOption = None,
     format: FormatOption = "text",
 ) -> int:
-    """Show everything about one finding."""
+    """Show everything about one finding, and what is proved of its kernel."""
     from kfuzz.report import json_report
     from kfuzz.report.finding_view import finding_page, view
     from kfuzz.report.gathered import Shown
+    from kfuzz.report.proofs import proof_lines
+    from kfuzz.store.proofs import kept_proof
 
     project = open_project(corpus)
     stored = project.store().find(id)
     found = stored.finding
     shown = Shown(found.target.node_id, found, str(stored.path))
+    proof = kept_proof(project.corpus, found.target.node_id)
+    proved = [] if proof is None else ["", "proof", *proof_lines(proof, premises=True)]
     print_report(
         format,
-        lambda: json_report.finding_document(stored),
-        lambda: finding_page(view(shown, project.options)),
+        lambda: (
+            json_report.finding_document(stored)
+            | ({"proof": json_report.proof_document(proof)} if proof else {})
+        ),
+        lambda: [*finding_page(view(shown, project.options)), *proved],
     )
     return ExitCode.OK
 

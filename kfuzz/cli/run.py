@@ -16,9 +16,10 @@ from kfuzz.cli.settings import SETTINGS, every_option, run_config
 from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.cli.values import FRESH
 from kfuzz.core.errors import StorageError
-from kfuzz.core.event import Event, Exited
+from kfuzz.core.event import Event, Exited, KernelFinished
 from kfuzz.core.finding import ATEN
 from kfuzz.engine.config import RunConfig
+from kfuzz.store.proofs import keep_proof
 
 if TYPE_CHECKING:  # it loads the contracts
     from kfuzz.report.files import ReportFiles
@@ -105,6 +106,8 @@ def _search(
             folds.append(stack.enter_context(terminal).feed)
 
         def feed(event: Event) -> None:
+            if isinstance(event, KernelFinished) and event.proof is not None:
+                keep_proof(config.corpus, event.proof)
             for fold in folds:
                 fold(event)
 

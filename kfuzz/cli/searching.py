@@ -56,8 +56,9 @@ def search(config: RunConfig, stop: threading.Event, connection: Connection) -> 
     """Search, and send every event; go on to a clean end if nobody takes them."""
     from kfuzz.engine.search import campaign
     from kfuzz.fuzz.source import GUIDES
+    from kfuzz.prove.beside import prover
 
-    for event in campaign.run(config, stop=stop, guides=GUIDES):
+    for event in campaign.run(config, stop=stop, guides=GUIDES, prover=prover):
         try:
             connection.send(("event", event))
         except OSError:

@@ -199,6 +199,15 @@ SETTINGS: Final[dict[str, Setting]] = {
             repeated=True,
         ),
         Setting(
+            "prove",
+            values.FLAG,
+            "Prove memory and race properties of Triton kernels meanwhile, and judge "
+            "the counterexamples first; needs the solver: pip install 'kfuzz[prove]'. "
+            "Default: yes where it is installed.",
+            True,
+            option=("--prove/--no-prove",),
+        ),
+        Setting(
             "jobs",
             values.COUNT,
             "Kernels searched side by side; the cases are the same. Default: one for "

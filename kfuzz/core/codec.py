@@ -104,7 +104,8 @@ def encode_field(owner: Any, name: str) -> Any:
         return MISSING
     if isinstance(owner, Notice) and name == "trace" and not value:
         return MISSING
-    if isinstance(owner, KernelStatement) and name == "forward" and not value:
+    unsaid = ("forward", "proof")
+    if isinstance(owner, KernelStatement) and name in unsaid and not value:
         return MISSING
     if name in ("errors", "first_errors", "mark", "suspicion") and value is None:
         return MISSING

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from kfuzz.core.finding import Finding
+from kfuzz.core.proof import KernelProof
 from kfuzz.core.verdict import ReplayOutcome, State, Tried, Verdict
 
 
@@ -234,6 +235,7 @@ class KernelFinished:
         tried: what its verdicts rest on; None where that was not told.
         uncompared: why no value was compared with the oracle's; "" if one was, if it
             was not asked for, and if the kernel violates a contract.
+        proof: what is proved of it, None where nothing was tried.
     """
 
     kernel: str
@@ -254,6 +256,7 @@ class KernelFinished:
     needs_gpu: bool = False
     tried: Tried | None = None
     uncompared: str = ""
+    proof: KernelProof | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.event import Refusal
 from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.core.proof import KernelProof
 from kfuzz.core.verdict import Kind, State, Tried, Verdict
 
 
@@ -92,6 +93,7 @@ class KernelStatement:
         forward: the operator of which `operator` gives the gradients; "" for others,
             and in files written before there was this field.
         tried: what its verdicts rest on; None in files written before.
+        proof: what is proved of it, with the premises; None where nothing was tried.
     """
 
     kernel: str
@@ -108,6 +110,7 @@ class KernelStatement:
     defects: tuple[KnownDefect, ...] = ()
     forward: str = ""
     tried: Tried | None = None
+    proof: KernelProof | None = None
 
     @property
     def name_in_contracts(self) -> str:

@@ -30,6 +30,7 @@ from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.self_check import UNCALIBRATED, shipped_statement
 from kfuzz.execution.device.backends import BACKENDS, resolve
+from kfuzz.prove.beside import prover
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.statements import read_statement
 from kfuzz.targets.identity import identity
@@ -128,7 +129,7 @@ class Grading:
         corpus = Corpus(self._config.corpus)
         loaded = named_apart(loaded, corpus, self._config.root)
         self._kernels = {kernel.node_id: kernel for kernel in loaded}
-        for event in run_kernels(self._config, loaded, stop=stop):
+        for event in run_kernels(self._config, loaded, stop=stop, prover=prover):
             match event:
                 case KernelFinished():
                     self._finished.append(event)
@@ -195,6 +196,7 @@ class Grading:
             findings=tuple(_fault(f, listed) for f in event.findings),
             defects=listed,
             tried=event.tried,
+            proof=event.proof,
         )
 
     def _soundness(self, identifier: str) -> Soundness:

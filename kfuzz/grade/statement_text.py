@@ -17,6 +17,7 @@ from kfuzz.core.statement import (
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.grade.levels import standing_of, weakest
 from kfuzz.report.layout import Section, markdown_page, text_page
+from kfuzz.report.proofs import proof_lines, proof_summary
 from kfuzz.report.summary import verdict_lines
 from kfuzz.report.text import one_line
 from kfuzz.store import strict_json
@@ -182,6 +183,7 @@ def _rest(statement: Statement) -> list[Section]:
         Section("Findings", list(_findings(statement))),
         Section("Listed defects", list(_defects(statement))),
         Section("What the next level lacks", list(_lacking(statement))),
+        Section("Proofs", list(_proofs(statement))),
         Section("Declarations beside the defaults", list(_declarations(statement))),
         Section("Rejections", list(_refusals(statement))),
         Section("Bounds", rows=[("operator", "bound"), *bounds]),
@@ -275,6 +277,14 @@ def _declarations(statement: Statement) -> Iterator[str]:
         if kernel.claims:
             claims = ", ".join(f"{k}={v}" for k, v in kernel.claims.items())
             yield f"`{kernel.name}`: {claims}"
+
+
+def _proofs(statement: Statement) -> Iterator[str]:
+    for kernel in statement.kernels:
+        if kernel.proof is not None:
+            yield f"{kernel.kernel}: {proof_summary(kernel.proof)}"
+            lines = proof_lines(kernel.proof, premises=True)
+            yield from (f"{kernel.kernel}: {line.strip()}" for line in lines)
 
 
 def _refusals(statement: Statement) -> Iterator[str]:

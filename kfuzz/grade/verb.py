@@ -84,6 +84,10 @@ def grade(
     seed: Annotated[
         int | None, shared("seed", "Default: a fresh one, stated.", "N")
     ] = None,
+    prove: Annotated[
+        bool,
+        shared("prove", "State what is proved of each kernel, too, with the premises."),
+    ] = False,
     jobs: JobsOption = None,
     device: DeviceOption = "auto",
     corpus: CorpusOption = None,
@@ -156,6 +160,7 @@ def grade(
                 started=started,
                 device=device,
                 jobs=jobs,
+                prove=prove,
             )
             made = _graded(config, platform, rests, quiet, project.corpus_option)
         shown = _rendered(made, other, format)

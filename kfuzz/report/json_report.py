@@ -14,6 +14,7 @@ from kfuzz.contracts.language import Contract
 from kfuzz.core.codec import encode
 from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished
 from kfuzz.core.finding import Finding
+from kfuzz.core.proof import KernelProof
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import ReplayResult, Sanitized
 from kfuzz.report.gathered import Gathered
@@ -64,6 +65,13 @@ def run_document(run: Gathered) -> Document:
         "kernels": list(kernels.values()),
         "notices": [encode(event) for event in run.notices],
     }
+
+
+def proof_document(proof: KernelProof) -> Document:
+    """Return what is proved of a kernel, with the premises."""
+    made: Document = encode(proof)
+    del made["kernel"]
+    return {**made, "seconds": _rounded(proof.seconds)}
 
 
 def finding_summary(finding: Finding, path: str | Path) -> Document:
@@ -181,6 +189,7 @@ def _kernel(event: KernelFinished) -> Document:
         "uncompared": event.uncompared or None,
         "refusals": [asdict(refusal) for refusal in event.refusals],
         "notes": [asdict(note) for note in event.notes],
+        **({"proof": proof_document(event.proof)} if event.proof else {}),
         "findings": [
             finding_summary(f, event.paths.get(f.id, ""))
             for f in sorted(event.findings, key=lambda f: f.severity)

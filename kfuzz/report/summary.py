@@ -8,6 +8,7 @@ from kfuzz.core.statement import Graded
 from kfuzz.core.verdict import CHARGED, Evidence, Tried, Verdict
 from kfuzz.report.layout import table
 from kfuzz.report.promises import titled
+from kfuzz.report.proofs import proof_summary
 from kfuzz.report.text import counted, one_line
 
 # The verdicts that are printed by themselves, in order, each with its word.
@@ -133,8 +134,9 @@ def barely(tried: Tried | None) -> str:
 
 
 def remarks(kernel: KernelFinished) -> list[str]:
-    """Return a kernel's refusals and notes, one line each."""
-    return [*map(_refusal, kernel.refusals), *map(_note, kernel.notes)]
+    """Return what is proved of a kernel, its refusals and notes, one line each."""
+    proved = [] if kernel.proof is None else [f"proof: {proof_summary(kernel.proof)}"]
+    return [*proved, *map(_refusal, kernel.refusals), *map(_note, kernel.notes)]
 
 
 def _tally(name: str, tally: ContractTally | Graded, is_open: bool) -> str:

@@ -29,6 +29,7 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
+from kfuzz.core.proof import KernelProof
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
@@ -66,6 +67,7 @@ from kfuzz.engine.search.progress import (
     progress_of,
     trace_of,
 )
+from kfuzz.engine.search.proofs import Proofs, Prover, no_proofs
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.reductions import Reductions
 from kfuzz.engine.search.replay_first import replay_first
@@ -96,6 +98,9 @@ LONGEST_ROUND: Final = 200
 FINDINGS_PER_KERNEL: Final = 6
 # What users brought is compared with so many seconds of kernels before any is searched.
 COMPARING_SECONDS: Final = 3.0
+# A kernel's counterexamples are waited for so long before its first case, and its proof
+# after its last one.
+PROOF_SECONDS: Final = 8.0
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
 # Kernels of a run for each of which a child imports the file by itself from the start,
@@ -104,7 +109,11 @@ EARLY: Final = 2
 
 
 def run(
-    config: RunConfig, *, stop: threading.Event, guides: Guides = NO_GUIDES
+    config: RunConfig,
+    *,
+    stop: threading.Event,
+    guides: Guides = NO_GUIDES,
+    prover: Prover = no_proofs,
 ) -> Iterator[Event]:
     """Search the kernels of the configured targets for violations.
 
@@ -112,6 +121,7 @@ def run(
         config: what to test and how long.
         stop: set from outside to end the run cleanly.
         guides: what chooses the cases where the engine is not Hypothesis.
+        prover: proves the kernels meanwhile.
 
     Yields:
         Events, ending with one `RunFinished`.
@@ -125,7 +135,7 @@ def run(
         if names and module in {k.source.module for k in loaded}:
             told = f"not judged, the table lacks them: {', '.join(names)}"
             yield Notice(module, told)
-    yield from run_kernels(config, loaded, stop=stop, guides=guides)
+    yield from run_kernels(config, loaded, stop=stop, guides=guides, prover=prover)
 
 
 def run_kernels(
@@ -134,6 +144,7 @@ def run_kernels(
     *,
     stop: threading.Event,
     guides: Guides = NO_GUIDES,
+    prover: Prover = no_proofs,
 ) -> Iterator[Event]:
     """Search kernels that are loaded already; otherwise as `run`."""
     classes = select_classes(config.contracts, config.exclude_contracts)
@@ -142,12 +153,18 @@ def run_kernels(
     loaded = named_apart(loaded, Corpus(config.corpus), config.root)
     serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
+    proofs = None
     try:
         require_device(config.scale, backend.on)
         for why in keep_sound(backend):
             yield Notice("", why)
-        yield from Campaign(config, stop, backend, loaded, classes, guide).events()
+        proofs = prover(config)
+        campaign = Campaign(config, stop, backend, loaded, classes, guide)
+        campaign.proofs = proofs
+        yield from campaign.events()
     finally:
+        if proofs is not None:
+            proofs.close()
         backend.close()
 
 
@@ -217,6 +234,7 @@ class Campaign:
         self.bindings = Bindings(self.kernels, on_host=not backend.on.has.asynchronous)
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, GuidedSearch] = {}
+        self.proofs: Proofs | None = None
         if guide is not None:
             self.guided = {
                 k.node_id: guide.search_of(
@@ -307,7 +325,10 @@ class Campaign:
                 yield Notice(kernel.node_id, text)
             if kernel.pace is not None and (text := kernel.pace.told()):
                 yield Notice(kernel.node_id, text)
-            made = finished_of(kernel, self.classes, ending=self._ending(kernel))
+            made = finished_of(
+                kernel, self.classes, ending=self._ending(kernel),
+                proof=self._proof(kernel),
+            )  # fmt: skip
             yield made
             finished.append(made)
             if not kernel.loaded.target.reference:  # judged by a rule of its own
@@ -326,6 +347,12 @@ class Campaign:
         )
         if refused is not None:
             raise refused
+
+    def _proof(self, kernel: KernelSearch) -> KernelProof | None:
+        """Return what is proved of a kernel, as far as that has come."""
+        if self.proofs is None or self.stop.is_set():
+            return None
+        return self.proofs.proof(kernel, until=time.monotonic() + PROOF_SECONDS)
 
     def _ending(self, kernel: KernelSearch) -> str:
         """Return why a kernel had no case, if it had none."""
@@ -493,6 +520,8 @@ class Campaign:
                 text = "not searched: it was not ready when the run ended"
                 yield Notice(kernel.node_id, text)
                 return
+        if self.proofs is not None:
+            yield from self._examples(kernel)
         began = time.monotonic()
         before = kernel.record.cases
         limit = self.config.budget.max_cases
@@ -559,6 +588,18 @@ class Campaign:
             or (self.config.budget.max_time is None and nothing)
         )
         self._retire(kernel)
+
+    def _examples(self, kernel: KernelSearch) -> Iterator[Event]:
+        """Judge a kernel's counterexamples before anything is drawn for it."""
+        assert self.proofs is not None
+        limit = self.config.budget.max_time
+        share = PROOF_SECONDS if limit is None else min(PROOF_SECONDS, limit * 0.15)
+        yield from self.proofs.examples(
+            kernel,
+            lambda: Round(kernel, stop=self.halt, deadline=self.search_end()),
+            self._counted,
+            until=time.monotonic() + (0 if kernel.rounds else share),
+        )
 
     def _charge(self, kernel: KernelSearch, seconds: float) -> None:
         """Count the time of a round, and what it discovered."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kfuzz.core.errors import KfuzzError, class_name, message_of, trace_text
 from kfuzz.core.event import KernelFinished, Notice, Progress
+from kfuzz.core.proof import KernelProof
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.targets.load import LoadedKernel
 
@@ -56,14 +57,16 @@ def outside_notices(outside: Mapping[str, str]) -> Iterator[Notice]:
 
 
 def finished_of(
-    kernel: KernelSearch, classes: Collection[str], *, ending: str
-) -> KernelFinished:
+    kernel: KernelSearch, classes: Collection[str], *, ending: str,
+    proof: KernelProof | None = None,
+) -> KernelFinished:  # fmt: skip
     """Return what a kernel came to.
 
     Args:
         kernel: the kernel.
         classes: ids of the contract classes in force.
         ending: why it had no case, if it had none.
+        proof: what is proved of it.
     """
     record, findings = kernel.record, list(kernel.findings.values())
     return KernelFinished(
@@ -85,6 +88,7 @@ def finished_of(
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
         uncompared=record.uncompared(findings, ending),
+        proof=proof,
     )
 
 

@@ -36,6 +36,8 @@ from kfuzz.execution.calls.branches import source_of
 from kfuzz.execution.processes.limits import VARIABLE as MEMORY
 from kfuzz.targets.load import LoadedKernel
 
+WATCHED: Final = 400
+"""Cases of a kernel whose launches are held against the premises of its proof."""
 UNFENCED: Final = "loads outside arguments go unseen"
 # One symptom can have several causes, but a broken kernel shows its one cause in
 # every case: these occurrences, then each power of two, are diagnosed.
@@ -100,6 +102,7 @@ class KernelSearch:
         quiet: whether what its children print is dropped: while a finding is reduced,
             a crash would print the same stack a hundred times.
         collected: whether it has run beside a collective.
+        tried: cases judged one by one, the first `WATCHED` of them.
         pace: plans what runs next by what it costs; None where the order of the cases
             follows from the seed alone.
     """
@@ -127,6 +130,7 @@ class KernelSearch:
     rate: float = 1.0
     quiet: bool = False
     collected: bool = False
+    tried: list[Case] = field(default_factory=list)
     pace: Pace | None = None
 
     @property
@@ -146,6 +150,8 @@ class KernelSearch:
 
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case showed."""
+        if len(self.tried) < WATCHED:
+            self.tried.append(case)
         self.record.take(case, report)
         self.coverage.take(self.loaded.kernel, case, report)
         branches = len(self.runner.reached.run)

@@ -142,6 +142,11 @@ def is_interpreter_failure(error: BaseException) -> bool:
     return any(str(home).startswith("triton.") for home in homes)
 
 
+def current() -> Launches:
+    """Return what the innermost watch has seen so far."""
+    return _current
+
+
 @contextmanager
 def watch(
     reach: Reach | None = None,

@@ -1,0 +1,1 @@
+"""Proofs of memory and race properties of Triton kernels, for all sizes at once."""

@@ -1,0 +1,417 @@
+"""Launches that a kernel's wrapper makes, for sizes of any kind: nothing is run.
+
+The wrapper is called on tensors without memory, in a process whose Triton compiles. It
+finds the GPU that the interpreter's wrappers find. A number that it reads from a tensor
+is 0 and a condition false, as for indices that are all in bounds; the launches that
+real data gives are compared with what is captured here.
+"""
+
+import inspect
+import math
+import operator
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype
+from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.device import declared
+from kfuzz.execution.interpreter.watch import watch
+from kfuzz.prove.launches import (
+    Argument,
+    ConstArgument,
+    IntArgument,
+    Launch,
+    OtherArgument,
+    TensorArgument,
+)
+
+# Names of torch's types in Triton's signatures.
+_TYPES: Final = {
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "bool": "i1", "uint8": "u8",
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16",
+    "uint32": "u32", "uint64": "u64",
+}  # fmt: skip
+_INTEGERS: Final = ("i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64")
+_ALIGNED: Final = 16
+# Operators whose results hold values of their first argument and no others.
+_MOVES: Final = frozenset(
+    {"clone", "contiguous", "_to_copy", "copy", "view", "_unsafe_view", "reshape",
+     "alias", "as_strided", "expand", "permute", "t", "transpose", "unsqueeze",
+     "squeeze", "slice", "select", "detach", "flatten", "_reshape_alias", "ravel"}
+)  # fmt: skip
+
+
+# Operators whose results are the number that all elements of their argument are.
+_SAME: Final = _MOVES | {"max", "min", "amax", "amin", "any", "all", "mean"}
+_COMPARED: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne, "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_, "logical_and": operator.and_,
+    "logical_or": operator.or_, "add": operator.add, "sub": operator.sub,
+    "mul": operator.mul,
+}  # fmt: skip
+
+
+class NotCapturedError(Exception):
+    """Why the launches of a call are not known."""
+
+
+@dataclass
+class Captured:
+    """What a call on a case launches.
+
+    Attributes:
+        case: the case.
+        launches: in order.
+        functions: `triton.runtime.jit.JITFunction` of each.
+        configs: how many configurations the kernel's autotuner has; 0 without one.
+        results: storages of the results that no launch is given: torch makes them.
+    """
+
+    case: Case
+    launches: list[Launch] = field(default_factory=list)
+    functions: list[Any] = field(default_factory=list)
+    configs: int = 0
+    results: int = 0
+
+
+class _Fake(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Tensors without memory; numbers read from one are 0, as if all indices were 0.
+
+    What a wrapper asks of indices, such as whether the greatest is in bounds, is
+    computed as if they were.
+
+    Attributes:
+        below: what indices stay below, by storage.
+        equal: the number that all elements of a tensor are, by storage.
+        empty: storages that hold nothing yet.
+        kept: what must not be freed, or another would get its storage's address.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.below: dict[int, int] = {}
+        self.equal: dict[int, int] = {}
+        self.empty: set[int] = set()
+        self.kept: list[Any] = []
+
+    def dispatch(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Carry out an operator; what reads a value gives 0."""
+        if func is torch.ops.aten._local_scalar_dense.default:
+            read = self.equal.get(_storage_of(args[0]), 0)
+            return bool(read) if args[0].dtype is torch.bool else read
+        made = super().dispatch(func, types, args, kwargs)
+        name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
+        self._fill(name, args, made)
+        value = self._computed(name, args)
+        if value is not None and isinstance(made, Tensor):
+            self.kept.append(made)
+            self.equal[_storage_of(made)] = value
+        if name in _MOVES and args and isinstance(args[0], Tensor):
+            bound = self.below.get(_storage_of(args[0]))
+            if bound is not None and isinstance(made, Tensor):
+                self.note(made, bound)
+        return made
+
+    def _fill(self, name: str, args: Sequence[Any], made: Any) -> None:
+        """Note which memory holds nothing, and which does from now on."""
+        if name.startswith(("empty", "new_empty")) and isinstance(made, Tensor):
+            self.kept.append(made)
+            self.empty.add(_storage_of(made))
+        elif name in ("fill_", "zero_", "copy_") and isinstance(args[0], Tensor):
+            storage = args[0].untyped_storage()
+            if args[0].numel() * args[0].itemsize == storage.nbytes():
+                self.empty.discard(_storage_of(args[0]))
+
+    def _computed(self, name: str, args: Sequence[Any]) -> int | None:
+        """Return what all elements of a result are, None where that is not known."""
+        known = [
+            self.equal.get(_storage_of(a)) if isinstance(a, Tensor) else a for a in args
+        ]
+        if not known or not any(isinstance(a, Tensor) for a in args):
+            return None
+        if known[0] is None or not isinstance(known[0], int):
+            return None
+        if name in _SAME:
+            return int(known[0])
+        if name == "sum":
+            return int(known[0]) * int(args[0].numel())
+        operation = _COMPARED.get(name)
+        if operation is None or len(known) < 2 or not isinstance(known[1], int):
+            return None
+        return int(operation(known[0], known[1]))
+
+    def note(self, tensor: Tensor, below: int) -> None:
+        """Take it that a tensor holds indices in [0, below)."""
+        self.kept.append(tensor)
+        self.equal[_storage_of(tensor)] = 0
+        self.below[_storage_of(tensor)] = below
+
+
+def capture(kernel: BoundKernel, case: Case, *, config: int = 0) -> Captured:
+    """Return the launches of a call of a kernel on a case.
+
+    Args:
+        kernel: the bound kernel.
+        case: shapes, strides and scalars; no values are made.
+        config: which autotune configuration is launched, modulo their number.
+
+    Raises:
+        NotCapturedError: if the call raises, launches with what is not understood, or
+            needs memory for results whose shapes only its oracle knows.
+    """
+    if kernel.arguments.destinations:
+        raise NotCapturedError("it is given memory for its results")
+    made = Captured(case)
+    mode = _mode()
+    mode.below.clear()
+    mode.equal.clear()
+    mode.empty.clear()
+    mode.kept.clear()
+    with mode, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names: dict[int, tuple[str, TensorSpec]] = {}
+        tensors = []
+        for name, spec in case.tensors.items():
+            tensor = _tensor(spec)
+            names[_storage_of(tensor)] = name, spec
+            if spec.below and (bound := case.bound(spec)):
+                mode.note(tensor, bound)
+            tensors.append(tensor)
+        keywords: dict[str, object] = {
+            name: _as_argument(case.scalars[name])
+            for name in kernel.arguments.scalars
+            if name in case.scalars
+        }
+        keywords |= kernel.declaration.config(config)
+        given = _Given(made, mode, names, sizes_of(case))
+        with declared.gpu(), watch(config=config) as running, _instead(given.launch):
+            try:
+                results = kernel.taking(case.tensors)(*tensors, **keywords)
+            except NotCapturedError:
+                raise
+            except Exception as error:
+                text = str(error).strip().splitlines() or [""]
+                raise NotCapturedError(f"{type(error).__name__}: {text[0]}") from error
+        made.configs = running.configs
+        given.settle(results, inplace=kernel.declaration.inplace)
+    return made
+
+
+def sizes_of(case: Case) -> dict[str, int]:
+    """Return the dimensions and integer scalars of a case by name."""
+    scalars = {n: v for n, v in case.scalars.items() if type(v) is int}
+    return {**case.dims, **scalars}
+
+
+class Recorder:
+    """Turns launches into records.
+
+    Args:
+        made: takes the records.
+        sizes: of the case.
+
+    Attributes:
+        made: the same.
+    """
+
+    def __init__(self, made: Captured, sizes: Mapping[str, int]) -> None:
+        self.made, self._sizes = made, sizes
+
+    def launch(self, function: Any, *given: Any, grid: Any, **named: Any) -> None:
+        """Record one launch in place of making it."""
+        signature = inspect.signature(function.fn)
+        parameters = {n: v for n, v in named.items() if n in signature.parameters}
+        options = {n: v for n, v in named.items() if n not in signature.parameters}
+        options = {n: v for n, v in options.items() if n in ("num_warps", "num_stages")}
+        bound = signature.bind(*given, **parameters)
+        bound.apply_defaults()
+        if callable(grid):
+            grid = grid(dict(bound.arguments))
+        if isinstance(grid, int):
+            grid = (grid,)
+        x, y, z = (*(int(n) for n in grid), 1, 1, 1)[:3]
+        arguments = {
+            parameter.name: self._argument(
+                parameter, bound.arguments[parameter.name], function
+            )
+            for parameter in function.params
+        }
+        code = function.fn.__code__
+        self.made.launches.append(
+            Launch(
+                function.fn.__name__, code.co_filename, code.co_firstlineno,
+                arguments, (x, y, z), options, self._sizes,
+            )
+        )  # fmt: skip
+        self.made.functions.append(function)
+
+    def _argument(self, parameter: Any, value: Any, function: Any) -> Argument:
+        if parameter.is_constexpr or value is None:
+            return ConstArgument(value, _text(value))
+        if isinstance(value, Tensor):
+            return self.tensor(value)
+        wanted = parameter.annotation_type
+        if isinstance(value, bool):
+            return IntArgument(wanted or "u1", int(value), declared=True)
+        if isinstance(value, int):
+            if wanted and wanted not in _INTEGERS:
+                return OtherArgument(wanted)
+            narrow = -(2**31) <= value < 2**31
+            kind = wanted or ("i32" if narrow else "i64")
+            return IntArgument(kind, value, declared=bool(wanted))
+        if isinstance(value, float):
+            return OtherArgument(wanted or "fp32")
+        module = type(value).__module__
+        if module.startswith("triton.") and "Descriptor" in type(value).__name__:
+            made = self.tensor(value.base)
+            return replace(made, block=tuple(value.block_shape))
+        if hasattr(value, "dtype") and hasattr(value, "base"):  # a reinterpreted one
+            made = self.tensor(value.base)
+            name = str(value.dtype).removeprefix("torch.")
+            return replace(made, type=f"*{_TYPES.get(name, name)}")
+        if isinstance(value, torch.dtype) or module.startswith("triton."):
+            return ConstArgument(value, _text(value))
+        raise NotCapturedError(
+            f"{function.fn.__name__} is given a {type(value).__name__}"
+        )
+
+    def tensor(self, tensor: Tensor) -> TensorArgument:
+        """Return a tensor as an argument, as if it were all of its memory."""
+        kind = str(tensor.dtype).removeprefix("torch.")
+        if kind not in _TYPES:
+            raise NotCapturedError(f"a tensor of {kind}")
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+        return TensorArgument(
+            f"*{_TYPES[kind]}", tensor.itemsize, shape, strides, 0, 0,
+            span(shape, strides),
+        )  # fmt: skip
+
+
+class _Given(Recorder):
+    """Tells also what the memory of the tensors is.
+
+    Args:
+        made: takes the records.
+        mode: the mode that the call runs in.
+        names: operator arguments by storage.
+        sizes: of the case.
+    """
+
+    def __init__(
+        self,
+        made: Captured,
+        mode: _Fake,
+        names: Mapping[int, tuple[str, TensorSpec]],
+        sizes: Mapping[str, int],
+    ) -> None:
+        super().__init__(made, sizes)
+        self._mode, self._names = mode, names
+        self._storages: dict[int, int] = {}
+
+    def tensor(self, tensor: Tensor) -> TensorArgument:
+        """Return a tensor with the memory that it is part of."""
+        made = super().tensor(tensor)
+        key = _storage_of(tensor)
+        self._mode.kept.append(tensor)
+        number = self._storages.setdefault(key, len(self._storages))
+        name, spec = self._names.get(key, ("", None))
+        size, start = tensor.itemsize, int(tensor.storage_offset())
+        if spec is None or DTYPES[spec.dtype].itemsize != size:
+            low, high = 0, tensor.untyped_storage().nbytes() // size
+            name = ""
+        else:
+            low, high = spec.offset, spec.offset + spec.span
+        return replace(
+            made, storage=number, before=start - low, after=high - start, name=name,
+            below=self._mode.below.get(key), filled=key not in self._mode.empty,
+            aligned=start * size % _ALIGNED == 0,
+        )  # fmt: skip
+
+    def settle(self, results: Any, *, inplace: tuple[str, ...]) -> None:
+        """Note which of the storages hold results."""
+        outputs = {
+            _storage_of(leaf)
+            for leaf in tree_leaves(results)
+            if isinstance(leaf, FakeTensor)
+        }
+        outputs |= {key for key, (name, _) in self._names.items() if name in inplace}
+        numbers = {n for key, n in self._storages.items() if key in outputs}
+        self.made.results = len(outputs - set(self._storages))
+        self.made.launches = [
+            replace(
+                launch,
+                arguments={
+                    name: replace(a, output=a.storage in numbers)
+                    if isinstance(a, TensorArgument)
+                    else a
+                    for name, a in launch.arguments.items()
+                },
+            )
+            for launch in self.made.launches
+        ]
+
+
+@contextmanager
+def _instead(launch: Any) -> Iterator[None]:
+    """Have launches recorded, not made."""
+    jit: Any = sys.modules.get("triton.runtime.jit")
+    patches = Patches()
+    if jit is not None:
+
+        def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+            launch(self, *args, grid=grid, **kwargs)
+
+        patches.set(jit.JITFunction, "run", run)
+    try:
+        yield
+    finally:
+        patches.undo()
+
+
+@cache
+def _mode() -> _Fake:
+    """Return the mode of all captures: making one takes longer than a call."""
+    return _Fake()
+
+
+def _tensor(spec: TensorSpec) -> Tensor:
+    held = getattr(torch, spec.dtype)
+    room = torch.empty(spec.offset + max(spec.span, 0), dtype=held)
+    return room.as_strided(spec.shape, spec.element_strides, spec.offset)
+
+
+def _storage_of(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _as_argument(value: Scalar) -> object:
+    return getattr(torch, str(value)) if is_dtype(value) else value
+
+
+def _text(value: Any) -> str:
+    if hasattr(value, "fn"):
+        return f"function {value.fn.__qualname__}"
+    return repr(value) if not isinstance(value, float) else value.hex()
+
+
+def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Return elements from the first to the last addressed one."""
+    if not math.prod(shape):
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))

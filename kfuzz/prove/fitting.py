@@ -1,0 +1,484 @@
+"""Fitting: expressions for what a wrapper computes, found on some of its launches."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, permutations, product
+from typing import Final
+
+import numpy as np
+
+from kfuzz.prove.candidates import (
+    Candidate,
+    cdiv_of,
+    least_of,
+    pairs,
+    plus,
+    products,
+    times,
+)
+from kfuzz.prove.ir.terms import (
+    TRUE,
+    Atom,
+    Cond,
+    Poly,
+    UnknownValueError,
+    Valuation,
+    all_of,
+    any_of,
+    as_poly,
+    at_most,
+    equal,
+    negated,
+    remainder,
+)
+from kfuzz.prove.ir.values import grid, symbol
+from kfuzz.prove.launches import (
+    ConstArgument,
+    IntArgument,
+    Launch,
+    TensorArgument,
+)
+from kfuzz.prove.relations import (
+    MOST_ELEMENTS,
+    NEAR,
+    Layout,
+    Premise,
+    Relations,
+    quantities,
+)
+
+_ENOUGH: Final = 3
+"""Different values that a quantity has at least where an expression is fitted."""
+_MIXED: Final = 8
+_CAPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 65535)
+_GRIDS: Final = (2**31 - 1, 65535, 65535)
+
+
+class Fit:
+    """Finds what launches of one kernel have in common.
+
+    Args:
+        launches: of one kernel whose tensors have the same ranks, with constants of
+            any value.
+    """
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = launches
+        self._values = [quantities(launch) for launch in launches]
+        self._known: dict[Atom, Poly] = {}  # what is a function of others
+        self._bases: list[Atom] = []
+        self._constants = [
+            symbol(name)
+            for name, argument in launches[0].arguments.items()
+            if isinstance(argument, ConstArgument) and argument.number is not None
+        ]
+        self._columns: dict[Poly, tuple[int, ...] | None] = {}
+        self._sizes: set[tuple[int, ...] | None] | None = None
+        self._strides: set[tuple[int, ...] | None] = set()
+
+    def fitted(self) -> Relations:
+        """Return the relations."""
+        premises: list[Premise] = []
+        first = self._launches[0].arguments
+        integers = [n for n, a in first.items() if isinstance(a, IntArgument)]
+        tensors = [n for n, a in first.items() if isinstance(a, TensorArgument)]
+        for name in sorted(integers, key=self._spread, reverse=True):
+            premises += self._related(symbol(name), offer=True)
+        layouts = {}
+        for name in tensors:
+            found, more = self._layouts(name)
+            layouts[name] = found
+            premises += more
+        for axis in range(3):
+            premises += self._related(grid(axis), offer=False, of_grid=True)
+            premises.append(
+                Premise(
+                    all_of([at_most(1, grid(axis)), at_most(grid(axis), _GRIDS[axis])]),
+                    "",
+                )
+            )
+        for name in tensors:
+            below = symbol(f"{name}.below")
+            if all(below in values for values in self._values):
+                premises += self._related(below, offer=True)
+                premises += self._bounds(below)
+                bound = shown(self._known.get(below, as_poly(below)))
+                premises.append(Premise(TRUE, f"{name} holds integers in [0, {bound})"))
+        for name in integers:
+            premises += self._bounds(symbol(name))
+            premises.append(_far(symbol(name)))
+        premises += self._multiples(integers)
+        premises += self._constant_relations()
+        grids = {grid(axis) for axis in range(3)}
+        known = {a: p for a, p in self._known.items() if a not in grids}
+        shared = self._shared(tensors)
+        return Relations(tuple(_once(premises)), layouts, known, shared)
+
+    # Single quantities.
+
+    def _column(self, poly: Poly) -> tuple[int, ...] | None:
+        """Return the values of an expression on all launches, None where undefined."""
+        if poly not in self._columns:
+            try:
+                made = tuple(Valuation(values).poly(poly) for values in self._values)
+            except UnknownValueError:
+                self._columns[poly] = None
+            else:
+                self._columns[poly] = made
+        return self._columns[poly]
+
+    def _spread(self, name: str) -> tuple[bool, int]:
+        """Return what is preferred as a base: sizes of tensors, and what varies."""
+        column = self._column(as_poly(symbol(name))) or ()
+        return "stride" not in name.lower(), len(set(column))
+
+    def _related(
+        self, target: Atom, *, offer: bool, of_grid: bool = False
+    ) -> list[Premise]:
+        """Fit a quantity to those before it.
+
+        Args:
+            target: the quantity.
+            offer: whether others may be fitted to it.
+            of_grid: whether it counts programs.
+        """
+        wanted = self._column(as_poly(target))
+        if wanted is None:
+            return []
+        if len(set(wanted)) == 1:
+            if len(self._launches) < _ENOUGH or (
+                offer and not of_grid and wanted[0] not in (0, 1)
+            ):
+                self._bases.append(target)
+                return []
+            return self._take(target, as_poly(wanted[0]))
+        column = np.array([n % (1 << 64) for n in wanted], np.uint64).view(np.int64)
+        for values, expression in self._candidates(of_grid=of_grid):
+            if np.array_equal(values, column):
+                made = expression()
+                if self._column(made) == wanted:
+                    return self._take(target, made)
+        if offer:
+            self._bases.append(target)
+        return []
+
+    def _take(self, target: Atom, expression: Poly) -> list[Premise]:
+        self._known[target] = expression
+        return [
+            Premise(
+                equal(as_poly(target), expression), f"{target} = {shown(expression)}"
+            )
+        ]
+
+    def _candidates(self, *, of_grid: bool) -> Iterator[Candidate]:
+        """Yield expressions over the bases, the simplest first, with their values."""
+        every = [self._candidate(b) for b in self._bases]
+        yield from every
+        bases = [self._candidate(b) for b in self._bases if not self._steps(b)]
+        constants = [self._candidate(c) for c in self._constants]
+        numbers = [self._number(n) for n in _CAPS]
+        several = list(products(bases))
+        yield from several
+        few = [*bases, *several[: len(bases) ** 2]]
+        divisors = [c for c in [*constants, *numbers[1:]] if (c[0] > 0).all()]
+        own = [cdiv_of(n, c) for n in bases for c in constants if (c[0] > 0).all()]
+        parts = [cdiv_of(n, c) for n in few for c in divisors]
+        yield from constants
+        yield from parts
+        for part in own:
+            for factor in [*few, *constants] if of_grid else bases:
+                yield times(part, factor)
+        for i, left in enumerate(own if of_grid else ()):
+            for right in own[i:]:
+                both = times(left, right)
+                yield both
+                for factor in bases:
+                    yield times(both, factor)
+        for i, left in enumerate(bases):
+            for right in bases[:i] + bases[i + 1 :]:
+                yield least_of(left, right)
+                if not of_grid:
+                    yield from pairs(left, right)
+        for part in [*few, *parts]:
+            for cap in numbers if of_grid else [*constants, *numbers]:
+                yield least_of(part, cap)
+        for base in bases:
+            for step in (1, -1, 2, -2):
+                yield plus(base, step)
+            for factor in [*constants, self._number(2)]:
+                yield times(base, factor)
+
+    def _steps(self, atom: Atom) -> bool:
+        """Whether a quantity is a stride of some tensor and no size of any."""
+        column = self._column(as_poly(atom))
+        if self._sizes is None:
+            names = {a for values in self._values for a in values}
+            self._sizes, self._strides = (
+                {self._column(as_poly(a)) for a in names if word in a.parts[0]}
+                for word in (".size(", ".stride(")
+            )
+        return column in self._strides and column not in self._sizes
+
+    def _candidate(self, atom: Atom) -> Candidate:
+        column = self._column(as_poly(atom))
+        assert column is not None
+        wrapped = [n % (1 << 64) for n in column]
+        return np.array(wrapped, np.uint64).view(np.int64), lambda: as_poly(atom)
+
+    def _number(self, value: int) -> Candidate:
+        return np.full(len(self._values), value, np.int64), lambda: as_poly(value)
+
+    def _bounds(self, target: Atom) -> list[Premise]:
+        column = self._column(as_poly(target))
+        if column is None or target in self._known:
+            return []
+        lowest = min(column)
+        if lowest >= 1:
+            return [Premise(at_most(1, target), f"{target} >= 1")]
+        if lowest >= 0:
+            return [Premise(at_most(0, target), f"{target} >= 0")]
+        return []
+
+    def _multiples(self, names: Iterable[str]) -> Iterator[Premise]:
+        """Yield which sizes are multiples of others."""
+        atoms = [b for b in self._bases if not self._steps(b)]
+        for left in atoms:
+            for right in atoms:
+                a, b = self._column(as_poly(left)), self._column(as_poly(right))
+                if left is right or a is None or b is None or len(set(a)) < _ENOUGH:
+                    continue
+                pairs = list(zip(a, b, strict=True))
+                if max(b) > 1 and all(n > 0 and m % n == 0 for m, n in pairs):
+                    yield Premise(
+                        equal(remainder(as_poly(left), as_poly(right)), 0),
+                        f"{left} is a multiple of {right}",
+                    )
+
+    # Tensors.
+
+    def _layouts(self, name: str) -> tuple[tuple[Layout, ...], list[Premise]]:
+        """Return how an argument's elements lie, and what that takes for granted."""
+        given = [launch.arguments[name] for launch in self._launches]
+        tensors = [a for a in given if isinstance(a, TensorArgument)]
+        rank = len(tensors[0].shape)
+        dense = all(t.contiguous for t in tensors)
+        premises: list[Premise] = []
+        whole = symbol(f"{name}.numel")
+        found: list[Layout] = []
+        if dense:
+            premises.append(Premise(TRUE, f"{name} is contiguous"))
+        if all(len(t.shape) == rank for t in tensors) and rank:
+            sizes, strides = [], []
+            for dim in range(rank):
+                atom = symbol(f"{name}.size({dim})")
+                premises += [*self._related(atom, offer=True), *self._bounds(atom)]
+                sizes.append(self._known.get(atom, as_poly(atom)))
+            own = []
+            for dim in range(rank):
+                atom = symbol(f"{name}.stride({dim})")
+                premises += [*self._related(atom, offer=True), *self._bounds(atom)]
+                own.append(self._known.get(atom, as_poly(atom)))
+                inner = _product(sizes[dim + 1 :])
+                strides.append(inner if dense else own[dim])
+            numel = _product(sizes)
+            premises.append(Premise(equal(as_poly(whole), numel), ""))
+            if dense:
+                span = numel
+            else:
+                steps = zip(sizes, strides, strict=True)
+                span = as_poly(1)
+                for n, s in steps:
+                    span = span + (n - 1) * s
+            if dense:
+                found.append(Layout(tuple(sizes), tuple(strides), span, dense))
+                # A dimension's stride is that of the sizes after it, or its size is 1
+                # and it may be any: the elements are the same by either.
+                mixed = product(*zip(strides, own, strict=True))
+                found += [
+                    Layout(tuple(sizes), each, span, dense=False)
+                    for each in islice(dict.fromkeys(mixed), _MIXED)
+                    if each != tuple(strides)
+                ]
+            else:
+                premises += self._unit_steps(name, tensors, sizes, strides)
+                distinct = all(t.distinct for t in tensors)
+                found.append(
+                    Layout(tuple(sizes), tuple(strides), span, dense, distinct)
+                )
+                if distinct:
+                    apart = equal(symbol(f"{name}.distinct"), 1)
+                    text = f"no two elements of {name} share memory"
+                    premises.append(Premise(apart, text))
+            premises.append(Premise(at_most(span, MOST_ELEMENTS), ""))
+            premises.append(Premise(at_most(numel, MOST_ELEMENTS), ""))
+            premises += [
+                Premise(at_most(n, MOST_ELEMENTS), "") for n in (*sizes, *strides, *own)
+            ]
+            for n, s in zip([*sizes, *sizes], [*strides, *own], strict=True):
+                # Each step of one dimension alone stays within the span.
+                premises.append(Premise(at_most((n - 1) * s, MOST_ELEMENTS), ""))
+        if dense:
+            more = self._related(whole, offer=True)
+            premises += [*more, *self._bounds(whole)]
+            flat = self._known.get(whole, as_poly(whole))
+            premises.append(Premise(at_most(flat, MOST_ELEMENTS), ""))
+            found.append(Layout((flat,), (as_poly(1),), flat, dense=True))
+            for factors in _orders(flat):
+                chain = [_product(factors[i + 1 :]) for i in range(len(factors))]
+                found.append(Layout(tuple(factors), tuple(chain), flat, dense=True))
+        after = symbol(f"{name}.after")
+        if any(t.before or t.after > t.span for t in tensors):
+            premises += self._related(after, offer=False)
+            reach = self._known.get(after, as_poly(after))
+            found.append(Layout((reach,), (as_poly(1),), reach, dense=False))
+        return tuple(dict.fromkeys(found)), premises
+
+    def _unit_steps(
+        self, name: str, tensors: Sequence[TensorArgument], sizes: Sequence[Poly],
+        strides: list[Poly],
+    ) -> Iterator[Premise]:  # fmt: skip
+        """Put 1 for strides that are 1 wherever they are stepped over."""
+        for dim, stride in enumerate(strides):
+            if stride.constant is not None or dim < len(strides) - 1:
+                continue
+            if all(t.shape[dim] <= 1 or t.strides[dim] == 1 for t in tensors):
+                either = any_of([at_most(sizes[dim], 1), equal(stride, 1)])
+                text = f"{name}.stride({dim}) is 1 or {name}.size({dim}) <= 1"
+                strides[dim] = as_poly(1)
+                yield Premise(either, text)
+
+    def _shared(self, tensors: Iterable[str]) -> frozenset[tuple[str, str]]:
+        found = set()
+        for launch in self._launches:
+            storages: dict[int, list[str]] = {}
+            for name in tensors:
+                argument = launch.arguments[name]
+                if isinstance(argument, TensorArgument):
+                    storages.setdefault(argument.storage, []).append(name)
+            for names in storages.values():
+                found |= {(a, b) for a in names for b in names if a != b}
+        return frozenset(found)
+
+    # Constants.
+
+    def _constant_relations(self) -> list[Premise]:
+        """Return what the integers have to do with the constants of each launch."""
+        made: list[Premise] = []
+        numbers = [b for b in self._bases if not self._steps(b)]
+        for constant in self._constants:
+            values = self._column(as_poly(constant))
+            assert values is not None
+            most, fewest = max(values), min(values)
+            flag = set(values) <= {0, 1}
+            for number in numbers:
+                column = self._column(as_poly(number))
+                if column is None or len(set(column)) < _ENOUGH:
+                    continue
+                pairs = list(zip(column, values, strict=True))
+                c, n = as_poly(constant), as_poly(number)
+                if flag:
+                    made += self._flags(constant, number, pairs)
+                    continue
+                if all(a == b for a, b in pairs):
+                    made.append(Premise(equal(c, n), f"{constant} = {number}"))
+                    continue
+                if all(a <= b for a, b in pairs):
+                    made.append(Premise(at_most(n, c), f"{number} <= {constant}"))
+                elif most > fewest and all(a <= b for a, b in pairs if b < most):
+                    capped = any_of([at_most(n, c), equal(c, most)])
+                    made.append(
+                        Premise(
+                            capped, f"{number} <= {constant} where that is below {most}"
+                        )
+                    )
+                if most > fewest and all(2 * a > b for a, b in pairs if b > fewest):
+                    tight = any_of([at_most(c + 1, n * 2), equal(c, fewest)])
+                    made.append(
+                        Premise(
+                            tight,
+                            f"{constant} < 2 * {number} where it is above {fewest}",
+                        )
+                    )
+                if all(b and a % b == 0 for a, b in pairs) and most > 1:
+                    made.append(
+                        Premise(
+                            equal(remainder(n, c), 0),
+                            f"{number} is a multiple of {constant}",
+                        )
+                    )
+        return made
+
+    def _flags(
+        self, flag: Atom, number: Atom, pairs: Sequence[tuple[int, int]]
+    ) -> list[Premise]:
+        """Return what a constant that is 0 or 1 says of an integer."""
+        made = []
+        n, held = as_poly(number), equal(as_poly(flag), 1)
+        for constant in self._constants:
+            sizes = self._column(as_poly(constant))
+            assert sizes is not None
+            if set(sizes) <= {0, 1}:
+                continue
+            columns = [(a, b, c) for (a, b), c in zip(pairs, sizes, strict=True)]
+            c = as_poly(constant)
+            if len({b for _, b in pairs}) > 1 and all(
+                c_ and (a % c_ == 0) == bool(b) for a, b, c_ in columns
+            ):
+                goal = equal(remainder(n, c), 0)
+                made.append(
+                    Premise(
+                        _iff(held, goal),
+                        f"{flag}: {number} is a multiple of {constant}",
+                    )
+                )
+        return made
+
+
+def _iff(left: Cond, right: Cond) -> Cond:
+    return any_of([all_of([left, right]), all_of([negated(left), negated(right)])])
+
+
+def _far(number: Atom) -> Premise:
+    narrow = at_most(number, (1 << 31) - NEAR)
+    return Premise(
+        any_of([narrow, at_most(1 << 31, number)]),
+        f"{number} is not within {NEAR:,} below 2^31",
+    )
+
+
+def _product(factors: Iterable[Poly]) -> Poly:
+    made = as_poly(1)
+    for factor in factors:
+        made = made * factor
+    return made
+
+
+def _orders(flat: Poly) -> Iterator[list[Poly]]:
+    """Yield the factors of a product in each order."""
+    if len(flat.terms) != 1:
+        return
+    ((monomial, factor),) = flat.terms.items()
+    if not 2 <= len(monomial) <= 4 or factor != 1:
+        return
+    for order in dict.fromkeys(permutations(monomial)):
+        yield [as_poly(atom) for atom in order]
+
+
+def _once(premises: Iterable[Premise]) -> Iterator[Premise]:
+    seen = set()
+    for premise in premises:
+        if premise not in seen:
+            seen.add(premise)
+            yield premise
+
+
+def shown(poly: Poly) -> str:
+    """Return an expression as people write it."""
+    atom = poly.single
+    if atom is not None and atom.kind == "div":
+        left, right = atom.parts
+        upper = left - right + 1
+        if len(upper.terms) <= 1 or upper.single is not None:
+            return f"cdiv({shown(upper)}, {shown(right)})"
+    if atom is not None and atom.kind in ("min", "max"):
+        return f"{atom.kind}({', '.join(map(shown, atom.parts))})"
+    return str(poly)

@@ -1,0 +1,1 @@
+"""From a launch to its access graph: Triton's IR, read and evaluated symbolically."""

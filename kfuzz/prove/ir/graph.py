@@ -1,0 +1,394 @@
+"""Symbolic evaluation of Triton's IR: from a kernel to its access graph.
+
+Every program runs the same text, so one evaluation with the program's number as an atom
+stands for all of them, and one with the places in a block as atoms for all lanes. A
+loop is evaluated once with the number of its iteration as an atom; what it carries from
+one iteration to the next is in closed form where each adds the same, and unknown
+otherwise. An unknown number may be anything that its type holds. What is not understood
+at all is noted in `Graph.open`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kfuzz.prove.ir import loops, operations
+from kfuzz.prove.ir.terms import (
+    DATA,
+    Atom,
+    Cond,
+    Poly,
+    all_of,
+    any_of,
+    as_poly,
+    at_most,
+    choice,
+    negated,
+)
+from kfuzz.prove.ir.ttir import Block, Function, Operation, Type
+from kfuzz.prove.ir.values import (
+    NO_CHECKS,
+    Access,
+    Check,
+    Checks,
+    Data,
+    Descriptor,
+    Graph,
+    Number,
+    Other,
+    Pointer,
+    Shape,
+    Truth,
+    Unsupported,
+    Value,
+    Where,
+    itemsize_of,
+    iteration,
+    lane,
+    program,
+    symbol,
+)
+from kfuzz.prove.launches import ConstArgument, IntArgument, Launch, TensorArgument
+
+_CALLS: Final = 24
+"""Calls inside one another at most."""
+
+
+class Evaluator:
+    """Evaluates the functions of a module.
+
+    Args:
+        functions: by name, the kernel first.
+        launch: what the kernel is given.
+
+    Attributes:
+        graph: what has been found.
+    """
+
+    def __init__(self, functions: Mapping[str, Function], launch: Launch) -> None:
+        self.graph = Graph()
+        self._functions = functions
+        self._launch = launch
+        self._calls: list[tuple[str, int]] = []
+        self.loops = 0
+        self.unknowns = 0
+        self._symbols: dict[str, TensorArgument] = {}
+
+    def run(self) -> Graph:
+        """Return the graph of the kernel."""
+        kernel = next(iter(self._functions.values()))
+        given: list[Value] = []
+        arguments = [
+            (name, argument)
+            for name, argument in self._launch.arguments.items()
+            if not isinstance(argument, ConstArgument)
+        ]
+        for (name, argument), (_, kind) in zip(
+            arguments, kernel.arguments, strict=True
+        ):
+            given.append(self._argument(name, argument, kind))
+        self._function(kernel, given, Where())
+        return self.graph
+
+    def _argument(self, name: str, argument: Any, kind: Type) -> Value:
+        if isinstance(argument, TensorArgument):
+            self._symbols[name] = argument
+            return Pointer(name, as_poly(0), argument.itemsize)
+        if isinstance(argument, IntArgument):
+            atom = symbol(name)
+            if kind.bits == 1:
+                return Truth(at_most(as_poly(1), atom))
+            wide = frozenset() if argument.declared else frozenset({atom})
+            return Number(as_poly(atom), kind.bits, (), NO_CHECKS, wide)
+        return Other()
+
+    # Control flow.
+
+    def _function(
+        self, function: Function, given: Sequence[Value], where: Where
+    ) -> list[Value]:
+        """Evaluate a function's blocks in order; return its results."""
+        names = {
+            name: value
+            for (name, _), value in zip(function.arguments, given, strict=True)
+        }
+        reached: dict[str, list[tuple[Where, list[Value]]]] = {}
+        returns: list[tuple[Where, list[Value]]] = []
+        for number, block in enumerate(function.blocks):
+            if number == 0:
+                inside = where
+            else:
+                ways = reached.pop(block.label, [])
+                if not ways:
+                    continue
+                inside = _merged_ways([way for way, _ in ways])
+                given = self._merged([(w.path, v) for w, v in ways])
+                for (name, _), value in zip(block.arguments, given, strict=True):
+                    names[name] = value
+            for operation in block.operations:
+                if operation.name == "cf.br":
+                    _jump(reached, operation.words, inside, names)
+                elif operation.name == "cf.cond_br":
+                    truth = self.truth(names[operation.operands[0]])
+                    then, other = _targets(operation.words)
+                    _jump(reached, then, inside.under(truth), names)
+                    opposite = replace(truth, cond=negated(truth.cond))
+                    _jump(reached, other, inside.under(opposite), names)
+                elif operation.name == "tt.return":
+                    returns.append((inside, [names[n] for n in operation.operands]))
+                else:
+                    self._operation(operation, names, inside)
+            if any(
+                label not in _labels_after(function.blocks, number) for label in reached
+            ):
+                raise Unsupported("a jump backwards")
+        if not returns:
+            return []
+        return self._merged([(way.path, values) for way, values in returns])
+
+    def _merged(self, ways: Sequence[tuple[Cond, Sequence[Value]]]) -> list[Value]:
+        """Return the values that come from one of several ways."""
+        *others, (_, last) = ways
+        made = list(last)
+        for path, values in reversed(others):
+            made = [
+                self.chosen(Truth(path), value, old)
+                for value, old in zip(values, made, strict=True)
+            ]
+        return made
+
+    def chosen(self, truth: Truth, then: Value, other: Value) -> Value:
+        """Return one of two values by a condition."""
+        if then == other:
+            return then
+        match then, other:
+            case Number(), Number():
+                return replace(
+                    then,
+                    poly=choice(truth.cond, then.poly, other.poly),
+                    checks=truth.checks | then.checks | other.checks,
+                    wide=then.wide | other.wide,
+                )
+            case Truth(), Truth():
+                made = any_of(
+                    [
+                        all_of([truth.cond, then.cond]),
+                        all_of([negated(truth.cond), other.cond]),
+                    ]
+                )
+                checks = truth.checks | then.checks | other.checks
+                return Truth(made, then.shape, checks)
+            case Pointer(), Pointer():
+                if then.base != other.base or then.itemsize != other.itemsize:
+                    why = "a pointer into one of several tensors"
+                    return replace(then, base="", why=then.why or other.why or why)
+                return replace(
+                    then,
+                    offset=choice(truth.cond, then.offset, other.offset),
+                    checks=truth.checks | then.checks | other.checks,
+                )
+            case Descriptor(), _:
+                raise Unsupported("one of several tensor descriptors")
+        return Other(getattr(then, "shape", ()))
+
+    def region(
+        self, blocks: list[Block], given: Sequence[Value], names: dict[str, Value],
+        where: Where,
+    ) -> Operation | None:  # fmt: skip
+        """Evaluate a region of one block; return the operation that ends it."""
+        if len(blocks) != 1:
+            raise Unsupported("a region of several blocks")
+        for (name, _), value in zip(blocks[0].arguments, given, strict=False):
+            names[name] = value
+        last = None
+        for last in blocks[0].operations:
+            if last.name not in ("scf.yield", "scf.condition"):
+                self._operation(last, names, where)
+        return last
+
+    def _operation(
+        self, operation: Operation, names: dict[str, Value], where: Where
+    ) -> None:
+        handler = _CONTROL.get(operation.name)
+        try:
+            if handler is not None:
+                results = handler(self, operation, names, where)
+            else:
+                given = [names[name] for name in operation.operands]
+                results = operations.evaluate(self, operation, given, where)
+        except Unsupported as error:
+            if operation.regions:
+                raise Unsupported(str(error)) from error
+            raise
+        names.update(zip(operation.results, results, strict=True))
+
+    def _if(
+        self, operation: Operation, names: dict[str, Value], where: Where
+    ) -> list[Value]:
+        truth = self.truth(names[operation.operands[0]])
+        opposite = replace(truth, cond=negated(truth.cond))
+        ends = []
+        for region, held in zip(operation.regions, (truth, opposite), strict=False):
+            inner = dict(names)
+            end = self.region(region, (), inner, where.under(held))
+            ends.append([inner[n] for n in end.operands] if end else [])
+        if not operation.results:
+            return []
+        return [self.chosen(truth, a, b) for a, b in zip(*ends, strict=True)]
+
+    def _call(
+        self, operation: Operation, names: dict[str, Value], where: Where
+    ) -> list[Value]:
+        symbol_ = operation.words.removeprefix("@").partition("(")[0].strip('"')
+        function = self._functions.get(symbol_)
+        if function is None or len(self._calls) >= _CALLS:
+            raise Unsupported(f"a call of {symbol_}")
+        self._calls.append((operation.file, operation.line))
+        try:
+            return self._function(
+                function, [names[name] for name in operation.operands], where
+            )
+        finally:
+            self._calls.pop()
+
+    def _reduce(
+        self, operation: Operation, names: dict[str, Value], where: Where
+    ) -> list[Value]:
+        why = operation.name.removeprefix("tt.")
+        return [self.fresh(kind, where, f"a {why}") for kind in operation.made]
+
+    # What operations are made of.
+
+    def place(self, operation: Operation) -> tuple[str, int]:
+        """Return file and line of an operation, in the user's source if it can be."""
+        file = self._launch.file
+        for found, line in reversed([*self._calls, (operation.file, operation.line)]):
+            if found == file:
+                return found, line
+        return operation.file, operation.line
+
+    def check(
+        self, poly: Poly, bits: int, wide: frozenset[Atom], where: Where, shape: Shape,
+        needs: Iterable[int], operation: Operation, what: str,
+    ) -> Checks:  # fmt: skip
+        """Note what has to hold for a result; return it with what it needs."""
+        # Each one, also of constants: a loop's body makes the same ones twice.
+        file, line = self.place(operation)
+        made = Check(
+            poly, bits, wide, where.path, shape, frozenset(needs) | where.checks, line,
+            file, what,
+        )  # fmt: skip
+        self.graph.checks.append(made)
+        return frozenset({*needs, len(self.graph.checks) - 1})
+
+    def unknown(
+        self, bits: int, shape: Shape, where: Where, why: str, *,
+        low: Poly | None = None, high: Poly | None = None,
+    ) -> Number:  # fmt: skip
+        """Return a number of which only its type is known, or also its range."""
+        self.unknowns += 1
+        self.graph.data[self.unknowns] = Data(low, high, bits, why)
+        return Number(as_poly(self._atom(shape, where)), bits, shape)
+
+    def doubt(self, shape: Shape, where: Where) -> Truth:
+        """Return a condition of which nothing is known."""
+        self.unknowns += 1
+        atom = self._atom(shape, where)
+        return Truth(Cond("data", *atom.parts), shape)
+
+    def _atom(self, shape: Shape, where: Where) -> Atom:
+        places = [program(axis) for axis in range(3)]
+        places += [iteration(loop) for loop in where.loops]
+        places += [lane(dim) for dim, size in enumerate(shape) if size > 1]
+        return Atom(DATA, self.unknowns, tuple(map(as_poly, places)))
+
+    def fresh(self, kind: Type, where: Where, why: str) -> Value:
+        """Return a value of a type of which nothing else is known."""
+        if kind.bits == 1:
+            return self.doubt(kind.shape, where)
+        if kind.bits:
+            return self.unknown(kind.bits, kind.shape, where, why)
+        if kind.element == "ptr":
+            size = itemsize_of(kind.pointee)
+            return Pointer("", as_poly(0), size, kind.shape, why=why)
+        return Other(kind.shape)
+
+    def loaded_below(self, base: str) -> Poly | None:
+        """Return what the integers that an argument holds stay below, if anything."""
+        argument = self._symbols.get(base)
+        if argument is None or argument.below is None:
+            return None
+        return as_poly(symbol(f"{base}.below"))
+
+    def access(self, access: Access) -> None:
+        """Note an access."""
+        self.graph.accesses.append(access)
+
+    def truth(self, value: Value) -> Truth:
+        """Return a value as a condition; see `number`."""
+        if not isinstance(value, Truth):
+            raise Unsupported("a condition that is none")
+        return value
+
+    def number(self, value: Value) -> Number:
+        """Return a value as an integer.
+
+        Raises:
+            Unsupported: if it is none.
+        """
+        if not isinstance(value, Number):
+            raise Unsupported("a loop bound that is no integer")
+        return value
+
+
+def _merged_ways(ways: Sequence[Where]) -> Where:
+    first = ways[0]
+    checks = frozenset().union(*(way.checks for way in ways))
+    return replace(first, path=any_of(way.path for way in ways), checks=checks)
+
+
+def _jump(
+    reached: dict[str, list[tuple[Where, list[Value]]]], target: str, where: Where,
+    names: Mapping[str, Value],
+) -> None:  # fmt: skip
+    label, _, given = target.partition("(")
+    passed = given.partition(" : ")[0].partition(":")[0].rstrip(")").split(",")
+    values = [names[n.strip()] for n in passed if n.strip()]
+    reached.setdefault(label.strip(), []).append((where, values))
+
+
+def _targets(words: str) -> tuple[str, str]:
+    from kfuzz.prove.ir.ttir import split_outer
+
+    _, then, other = split_outer(words)
+    return then, other
+
+
+def _labels_after(blocks: Sequence[Block], number: int) -> set[str]:
+    return {block.label for block in blocks[number + 1 :]}
+
+
+_CONTROL: Final[dict[str, Any]] = {
+    "scf.if": Evaluator._if,
+    "scf.for": loops.repeated,
+    "scf.while": loops.until,
+    "tt.call": Evaluator._call,
+    "tt.reduce": Evaluator._reduce,
+    "tt.scan": Evaluator._reduce,
+    "tt.map_elementwise": Evaluator._reduce,
+}
+
+
+def graph_of(functions: Mapping[str, Function], launch: Launch) -> Graph:
+    """Return the access graph of a kernel.
+
+    Args:
+        functions: of its module, the kernel first.
+        launch: what it is given; integers are symbols all the same.
+    """
+    evaluator = Evaluator(functions, launch)
+    try:
+        return evaluator.run()
+    except Unsupported as error:
+        evaluator.graph.open.append((0, str(error)))
+    return evaluator.graph

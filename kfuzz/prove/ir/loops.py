@@ -1,0 +1,275 @@
+"""Loops: what they carry, in closed form where each iteration adds the same."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kfuzz.prove.ir.terms import (
+    DATA,
+    SYMBOL,
+    Atom,
+    Cond,
+    Poly,
+    all_of,
+    as_poly,
+    at_most,
+    atoms_in,
+    below,
+    greatest,
+    quotient,
+)
+from kfuzz.prove.ir.ttir import Operation
+from kfuzz.prove.ir.values import (
+    Checks,
+    Descriptor,
+    Number,
+    Pointer,
+    Truth,
+    Unsupported,
+    Value,
+    Where,
+    iteration,
+)
+
+if TYPE_CHECKING:
+    from kfuzz.prove.ir.graph import Evaluator
+
+
+def repeated(
+    ev: "Evaluator", operation: Operation, names: dict[str, Value], where: Where
+) -> list[Value]:
+    """Return the results of a loop over a range."""
+    counter, *rest = operation.operands
+    if operation.words.startswith("unsigned"):
+        raise Unsupported("a loop over unsigned integers")
+    count = len(operation.results)
+    carried = rest[3::2] if count else []
+    # "%i = %lb to %ub step %s iter_args(%a = %x, …)"
+    low, high, step = (ev.number(names[n]) for n in rest[:3])
+    inits = [names[n] for n in rest[4::2]] if count else []
+    ev.loops += 1
+    loop, place = ev.loops, iteration(ev.loops)
+    wide = low.wide | high.wide | step.wide
+    checks = low.checks | high.checks | step.checks
+    index = low.poly + as_poly(place) * step.poly
+    running = Truth(all_of([at_most(0, place), below(index, high.poly)]), (), checks)
+    ev.check(
+        high.poly + step.poly - 1, low.bits, wide, where, (), checks, operation,
+        "loop counter",
+    )  # fmt: skip
+    inside = replace(where.under(running), loops=(*where.loops, loop))
+    value = Number(index, low.bits, (), checks, wide)
+    # Once to see what each iteration adds, then with that.
+    kept = len(ev.graph.accesses), len(ev.graph.checks), len(ev.graph.hints)
+    opened, known = len(ev.graph.open), ev.unknowns
+    guesses = [_carried(ev, init, loop, j) for j, init in enumerate(inits)]
+    ends = _body(ev, operation, counter, carried, value, guesses, names, inside)
+    del ev.graph.accesses[kept[0] :]
+    del ev.graph.checks[kept[1] :]
+    del ev.graph.hints[kept[2] :]
+    del ev.graph.open[opened:]
+    variant = _Variant(known, loop)
+    forms = [
+        _closed(ev, init, guess, end, variant, place, inside)
+        for init, guess, end in zip(inits, guesses, ends, strict=True)
+    ]
+    _body(
+        ev,
+        operation, counter, carried, value, [form for form, _ in forms], names,
+        inside,
+    )  # fmt: skip
+    trips = quotient(
+        greatest(high.poly - low.poly, as_poly(0)) + step.poly - 1, step.poly
+    )
+    return [
+        _after(ev, init, delta, trips, checks, where)
+        for init, (_, delta) in zip(inits, forms, strict=True)
+    ]
+
+
+def _body(
+    ev: "Evaluator", operation: Operation, counter: str, carried: Sequence[str],
+    index: Number, given: Sequence[Value], names: dict[str, Value], where: Where,
+) -> list[Value]:  # fmt: skip
+    inner = {**names, counter: index, **dict(zip(carried, given, strict=True))}
+    end = ev.region(operation.regions[0], (), inner, where)
+    return [inner[name] for name in end.operands] if end and given else []
+
+
+def _carried(ev: "Evaluator", init: Value, loop: int, number: int) -> Value:
+    """Return what stands for a carried value in the first evaluation."""
+    atom = as_poly(Atom(SYMBOL, f"carried.{loop}.{number}"))
+    match init:
+        case Number():
+            return replace(init, poly=atom)
+        case Pointer():
+            return replace(init, offset=init.offset + atom)
+        case Truth():
+            return replace(init, cond=Cond("data", "carried", loop, number))
+        case Descriptor() if init.offsets:
+            moved = [
+                replace(
+                    o,
+                    poly=o.poly + as_poly(Atom(SYMBOL, f"carried.{loop}.{number}.{d}")),
+                )
+                for d, o in enumerate(init.offsets)
+            ]
+            return replace(init, offsets=tuple(moved))
+    return init
+
+
+def _closed(
+    ev: "Evaluator", init: Value, guess: Value, end: Value, variant: "_Variant",
+    place: Atom, where: Where,
+) -> tuple[Value, Any]:  # fmt: skip
+    """Return a carried value in an iteration, and what each one adds.
+
+    The second is None where that is unknown.
+    """
+    count = as_poly(place)
+    match init, guess, end:
+        case Number(), Number(), Number():
+            delta = end.poly - guess.poly
+            if not variant.touches(delta) and not _has(guess.poly, delta):
+                made = replace(
+                    init,
+                    poly=init.poly + count * delta,
+                    checks=init.checks | end.checks,
+                    wide=init.wide | end.wide,
+                )
+                return made, replace(end, poly=delta)
+            return ev.unknown(init.bits, init.shape, where, "a loop"), None
+        case Pointer(), Pointer(), Pointer():
+            if end.base != init.base:
+                return replace(init, base="", why="a pointer that a loop changes"), None
+            delta = end.offset - guess.offset
+            if not variant.touches(delta):
+                made_ = replace(
+                    init,
+                    offset=init.offset + count * delta,
+                    checks=init.checks | end.checks,
+                )
+                return made_, replace(end, offset=delta)
+            away = ev.unknown(64, init.shape, where, "a loop")
+            return replace(init, offset=away.poly), None
+        case Truth(), _, _:
+            return ev.doubt(init.shape, where), None
+        case Descriptor(), Descriptor(), Descriptor():
+            if end == guess:
+                return init, replace(init, offsets=())
+            if (end.base, end.sizes, end.strides) != (
+                guess.base, guess.sizes, guess.strides,
+            ):  # fmt: skip
+                raise Unsupported("a descriptor that a loop changes")
+            moved: list[Number] = []
+            deltas = []
+            for o, g, e in zip(init.offsets, guess.offsets, end.offsets, strict=True):
+                form, delta_ = _closed(ev, o, g, e, variant, place, where)
+                assert isinstance(form, Number)
+                moved.append(form)
+                deltas.append(delta_)
+            return replace(init, offsets=tuple(moved)), deltas
+    return init, None
+
+
+def _after(
+    ev: "Evaluator", init: Value, delta: Any, trips: Poly, checks: Checks, where: Where
+) -> Value:
+    """Return a carried value after its loop."""
+    match init:
+        case Number() if isinstance(delta, Number):
+            return replace(
+                init,
+                poly=init.poly + trips * delta.poly,
+                checks=init.checks | delta.checks | checks,
+                wide=init.wide | delta.wide,
+            )
+        case Number():
+            return ev.unknown(init.bits, init.shape, where, "a loop")
+        case Pointer() if isinstance(delta, Pointer):
+            return replace(
+                init,
+                offset=init.offset + trips * delta.offset,
+                checks=init.checks | delta.checks | checks,
+            )
+        case Pointer():
+            return replace(init, base="", why="a pointer that a loop changes")
+        case Truth():
+            return ev.doubt(init.shape, where)
+        case Descriptor() if isinstance(delta, list):
+            moved = [
+                _after(ev, o, d, trips, checks, where)
+                for o, d in zip(init.offsets, delta, strict=True)
+            ]
+            return replace(init, offsets=tuple(moved))  # type: ignore[arg-type]
+    return init
+
+
+def until(
+    ev: "Evaluator", operation: Operation, names: dict[str, Value], where: Where
+) -> list[Value]:
+    """Evaluate a loop of which nothing is known but its condition."""
+    ev.loops += 1
+    loop = ev.loops
+    inside = replace(where, loops=(*where.loops, loop))
+    held = operation.operands
+    carried, inits = held[0::2], [names[n] for n in held[1::2]]
+    given = [_anything(ev, init, inside) for init in inits]
+    inner = {**names, **dict(zip(carried, given, strict=True))}
+    end = ev.region(operation.regions[0], (), inner, inside)
+    if end is None or end.name != "scf.condition":
+        raise Unsupported("a loop without a condition")
+    truth = ev.truth(inner[end.operands[0]])
+    passed = [inner[name] for name in end.operands[1:]]
+    last = ev.region(operation.regions[1], passed, inner, inside.under(truth))
+    ends = [inner[name] for name in last.operands] if last else []
+    for init, value in zip(inits, ends, strict=True):
+        if isinstance(init, Pointer) and getattr(value, "base", "") != init.base:
+            raise Unsupported("a pointer that a loop changes")
+        if isinstance(init, Descriptor) and value != init:
+            raise Unsupported("a descriptor that a loop changes")
+    return [_anything(ev, value, where) for value in passed]
+
+
+def _anything(ev: "Evaluator", value: Value, where: Where) -> Value:
+    """Return what may be any value of the kind of another one."""
+    match value:
+        case Number():
+            return ev.unknown(value.bits, value.shape, where, "a while loop")
+        case Pointer():
+            away = ev.unknown(64, value.shape, where, "a while loop")
+            return replace(value, offset=away.poly)
+        case Truth():
+            return ev.doubt(value.shape, where)
+    return value
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """What changes from one iteration of a loop to the next.
+
+    Attributes:
+        known: number of the last unknown value from before.
+        loop: the loop.
+    """
+
+    known: int
+    loop: int
+
+    def touches(self, poly: Poly) -> bool:
+        """Whether a number may differ between iterations."""
+        for atom in atoms_in(poly):
+            if atom.kind == DATA and atom.parts[0] > self.known:
+                return True
+            if atom is iteration(self.loop):
+                return True
+            if atom.kind == SYMBOL and atom.parts[0].startswith(
+                f"carried.{self.loop}."
+            ):
+                return True
+        return False
+
+
+def _has(guess: Poly, delta: Poly) -> bool:
+    atom = guess.single
+    return atom is not None and any(a is atom for a in atoms_in(delta))

@@ -1,0 +1,101 @@
+"""What a source promises the compiler: `tl.multiple_of` and its like, `tl.assume`."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kfuzz.prove.ir.terms import (
+    Cond,
+    Poly,
+    Rewriter,
+    all_of,
+    any_of,
+    as_poly,
+    equal,
+    negated,
+    remainder,
+)
+from kfuzz.prove.ir.ttir import Operation
+from kfuzz.prove.ir.values import (
+    Hint,
+    Number,
+    Truth,
+    Value,
+    lane,
+)
+
+if TYPE_CHECKING:
+    from kfuzz.prove.ir.graph import Evaluator
+    from kfuzz.prove.ir.values import Where
+
+
+def assumed(
+    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
+) -> list[Value]:
+    """Note what `tl.assume` promises."""
+    (truth,) = given
+    assert isinstance(truth, Truth)
+    _, line = graph.place(operation)
+    graph.graph.hints.append(
+        Hint(truth.cond, where.path, (), truth.checks | where.checks, line, "tl.assume")
+    )
+    return []
+
+
+def note(
+    graph: "Evaluator", operation: Operation, value: Number, where: "Where"
+) -> None:
+    """Note what `tl.multiple_of` and `tl.max_contiguous` promise of a value."""
+    promised = {
+        name: [int(n) for n in found[1].split(",")]
+        for name in ("divisibility", "contiguity", "constancy")
+        if (
+            found := re.search(
+                rf"tt\.{name} = dense<\[?([\d, ]+)\]?>", operation.attributes
+            )
+        )
+        or (found := re.search(rf"tt\.{name} = (\d+)", operation.attributes))
+    }
+    _, line = graph.place(operation)
+    rank = max(len(value.shape), 1)
+    for name, numbers in promised.items():
+        goals = []
+        runs = promised.get("contiguity", [1] * rank)
+        for dim, number in enumerate((numbers * rank)[:rank]):
+            if name == "divisibility":
+                goals.append(_divisible(value, dim, number, runs))
+            elif number > 1 and value.shape:
+                goals.append(_runs(value, dim, number, int(name == "contiguity")))
+        words = {"divisibility": "multiple_of", "contiguity": "max_contiguous",
+                 "constancy": "max_constancy"}  # fmt: skip
+        text = f"tl.{words[name]}({', '.join(map(str, numbers))})"
+        graph.graph.hints.append(
+            Hint(
+                all_of(goals), where.path, value.shape, value.checks | where.checks,
+                line, text,
+            )
+        )  # fmt: skip
+
+
+def _next(value: Number, dim: int) -> Poly:
+    """Return a block's value one place further along a dimension."""
+    moved = as_poly(lane(dim)) + 1
+    return Rewriter(lambda a: moved if a is lane(dim) else None).poly(value.poly)
+
+
+def _divisible(value: Number, dim: int, number: int, runs: Sequence[int]) -> Cond:
+    """Return that the first element of each run of neighbours is a multiple."""
+    goal = equal(remainder(value.poly, as_poly(number)), 0)
+    if not value.shape:
+        return goal
+    run = (list(runs) * len(value.shape))[dim]
+    if (_next(value, dim) - value.poly).constant == 1:
+        run = max(run, value.shape[dim])
+    start = remainder(as_poly(lane(dim)), as_poly(run)) if run > 1 else as_poly(0)
+    return any_of([negated(equal(start, 0)), goal])
+
+
+def _runs(value: Number, dim: int, number: int, step: int) -> Cond:
+    """Return that neighbours within a run differ by `step`."""
+    last = equal(remainder(as_poly(lane(dim)), as_poly(number)), number - 1)
+    return any_of([last, equal(_next(value, dim) - value.poly, step)])

@@ -1,0 +1,417 @@
+"""What is proved of a kernel: goals for the solver, from its access graph.
+
+In a layout that a goal holds in, an access is to elements of the tensor, strides
+included. All goals are about numbers without a limit; `safe` proves the checks on which
+they depend, without which nothing else is proved.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from kfuzz.prove.coverage import witness
+from kfuzz.prove.intervals import fits
+from kfuzz.prove.ir.terms import (
+    ITERATION,
+    LANE,
+    PROGRAM,
+    TRUE,
+    Atom,
+    Cond,
+    Poly,
+    Rewriter,
+    all_of,
+    any_of,
+    as_poly,
+    at_most,
+    atoms_in,
+    below,
+    equal,
+)
+from kfuzz.prove.ir.values import (
+    ATOMIC,
+    LOAD,
+    STORE,
+    Access,
+    Check,
+    Checks,
+    Graph,
+    grid,
+    program,
+)
+from kfuzz.prove.layouts import indices_of, inside, products
+from kfuzz.prove.relations import MOST_ELEMENTS, Layout, Relations
+from kfuzz.prove.solver import Answer, Reply, Solver
+
+_NARROW: Final = 32
+
+
+class Property(StrEnum):
+    """What is proved, by the name that reports give it."""
+
+    LOADS = "loads in bounds"
+    STORES = "stores in bounds"
+    APART = "stores of programs apart"
+    COVERED = "results stored whole"
+    INT32 = "no 32-bit overflow"
+    HINTS = "hints true"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one property.
+
+    Attributes:
+        reply: proved, refuted or unknown.
+        line: at which it is not proved.
+        why: why not, "" where it is.
+        model: where it is refuted, values of the launch's symbols.
+    """
+
+    reply: Reply
+    line: int = 0
+    why: str = ""
+    model: Mapping[Atom, int] = field(default_factory=dict)
+
+
+PROVED: Final = Verdict(Reply.PROVED)
+
+
+class Prover:
+    """Proves the properties of one kernel with the same constants.
+
+    Args:
+        graph: its accesses.
+        relations: the premises.
+        solver: answers.
+        fixed: values of symbols, where sizes are concrete.
+    """
+
+    def __init__(
+        self, graph: Graph, relations: Relations, solver: Solver, *,
+        fixed: Mapping[Atom, int],
+    ) -> None:  # fmt: skip
+        self._graph, self._relations, self._solver = graph, relations, solver
+
+        def put(atom: Atom) -> Poly | None:
+            if atom in fixed:
+                return as_poly(fixed[atom])
+            known = relations.known.get(atom)
+            return None if known is None else self._fix.poly(known)
+
+        self._fix = Rewriter(put)
+        given = [
+            c for p in relations.premises if (c := self._fix.cond(p.holds)) != TRUE
+        ]
+        # What the solver is told of programs and of loaded numbers names these.
+        named = [grid(axis) for axis in range(3)]
+        named += [
+            atom
+            for known in graph.data.values()
+            for atom in atoms_in((known.low, known.high))
+        ]
+        for atom in dict.fromkeys(named):
+            made = put(atom)
+            if made is not None:
+                given.append(equal(as_poly(atom), made))
+        linear = [c for c in given if _is_linear(c)]
+        single = [c for c in linear if len(set(atoms_in(c))) == 1]
+        stages = (single, linear, given)
+        self._stages = [s for i, s in enumerate(stages) if s not in stages[:i]]
+        self._facts: dict[int, list[Cond]] = {}
+        self._checked: dict[int, Verdict] = {}
+        self._insides: dict[int, Verdict] = {}
+        self._fitting: dict[int, tuple[Layout, tuple[Poly, ...]] | None] = {}
+
+    def verdict(self, wanted: Property) -> Verdict | None:
+        """Return what becomes of a property; None where it says nothing.
+
+        Of results that are stored whole `covered` tells.
+        """
+        match wanted:
+            case Property.LOADS:
+                return self._bounds(LOAD)
+            case Property.STORES:
+                return self._bounds(STORE, ATOMIC)
+            case Property.APART:
+                return self._apart()
+            case Property.INT32:
+                return self._overflow()
+        return self._hints()
+
+    # Checks.
+
+    def _safe(self, needs: Checks, guard: Cond | None = None) -> Verdict:
+        """Return whether numbers are what their formulas say.
+
+        Args:
+            needs: the checks that they depend on.
+            guard: what holds where they matter; their own way there by default.
+        """
+        for number in sorted(self._closure(needs)):
+            if guard is None or number in self._checked:
+                made = self._check(number)
+                if guard is None or made.reply is Reply.PROVED:
+                    if made.reply is not Reply.PROVED:
+                        return made
+                    continue
+            made = self._check_under(number, guard)
+            if made.reply is not Reply.PROVED:
+                return made
+        return PROVED
+
+    def _closure(self, needs: Iterable[int]) -> set[int]:
+        found: set[int] = set()
+        pending = list(needs)
+        while pending:
+            number = pending.pop()
+            if number not in found:
+                found.add(number)
+                pending += self._graph.checks[number].needs
+        return found
+
+    def _check(self, number: int) -> Verdict:
+        if number not in self._checked:
+            self._checked[number] = self._check_under(number, TRUE)
+        return self._checked[number]
+
+    def _check_under(self, number: int, guard: Cond) -> Verdict:
+        check = self._graph.checks[number]
+        goal = _goal_of(check)
+        if fits(self._fix.poly(check.poly), check.bits, check.shape):
+            return PROVED
+        shape = check.shape
+        answer = self._ask(goal, [check.path, guard], shape)
+        if answer.reply is Reply.PROVED:
+            return PROVED
+        why = (
+            f"a {check.what} may be negative"
+            if not check.bits
+            else f"a {check.what} may leave the range of {check.bits} bits"
+        )
+        return Verdict(answer.reply, check.line, why, answer.model)
+
+    def _ask(
+        self, goal: Cond, given: Iterable[Cond], *shapes: tuple[int, ...]
+    ) -> Answer:
+        own, wanted = [self._fix.cond(c) for c in given], self._fix.cond(goal)
+        # What is not needed costs time, products most of all.
+        for premises in self._stages:
+            answer = self._solver.prove(wanted, [*premises, *own], shapes=shapes)
+            if answer.reply is Reply.PROVED:
+                break
+        return answer
+
+    # Properties.
+
+    def _accesses(self, *kinds: str) -> Iterator[tuple[int, Access]]:
+        return (
+            (number, access)
+            for number, access in enumerate(self._graph.accesses)
+            if access.kind in kinds
+        )
+
+    def _bounds(self, *kinds: str) -> Verdict | None:
+        found = list(self._accesses(*kinds))
+        for number, access in found:
+            made = self._access(number, access)
+            if made.reply is not Reply.PROVED:
+                return made
+        return PROVED if found else None
+
+    def _access(self, number: int, access: Access) -> Verdict:
+        """Return whether an access stays within its tensor."""
+        layouts = self._relations.layouts.get(access.base, ())
+        if not layouts:
+            why = access.why or f"the address of a {access.kind} is not understood"
+            return Verdict(Reply.UNKNOWN, access.line, why)
+        made = self._inside(number, access, layouts)
+        if made.reply is not Reply.PROVED:
+            return made
+        given = [access.path, access.mask]
+        safe = self._safe(access.guards)
+        if safe.reply is Reply.PROVED:
+            known = all_of([*given, *self._facts.get(number, ())])
+            safe = self._safe(access.checks - access.guards, known)
+        return safe
+
+    def _inside(
+        self, number: int, access: Access, layouts: Sequence[Layout]
+    ) -> Verdict:
+        """Return whether an access's formula stays within its tensor."""
+        if number in self._insides:
+            return self._insides[number]
+        self._insides[number] = made = self._tried(number, access, layouts)
+        return made
+
+    def _tried(self, number: int, access: Access, layouts: Sequence[Layout]) -> Verdict:
+        given = [access.path, access.mask]
+        offset = self._fix.poly(access.offset)
+        for layout in map(self._fixed, layouts):
+            indices = indices_of(offset, layout)
+            if indices is None:
+                continue
+            answer = self._ask(inside(indices, layout), given, access.shape)
+            if answer.reply is Reply.PROVED:
+                self._fitting[number] = layout, indices
+                self._facts[number] = list(products(indices, layout))
+                return PROVED
+        # A load may touch what lies between elements too; what leaves the span of them
+        # is no element, whatever the indices are taken to be.
+        span = self._fixed(layouts[0]).span
+        whole = all_of([at_most(0, offset), below(offset, span)])
+        answer = self._ask(whole, given, access.shape)
+        if answer.reply is Reply.PROVED:
+            if access.kind == LOAD:
+                self._facts[number] = [
+                    at_most(0, offset),
+                    at_most(offset, MOST_ELEMENTS),
+                ]
+                return PROVED
+            answer = Answer(Reply.UNKNOWN)
+        why = f"a {access.kind} may leave {access.base}"
+        return Verdict(answer.reply, access.line, why, answer.model)
+
+    def _fixed(self, layout: Layout) -> Layout:
+        poly = self._fix.poly
+        return replace(
+            layout,
+            sizes=tuple(map(poly, layout.sizes)),
+            strides=tuple(map(poly, layout.strides)),
+            span=poly(layout.span),
+        )
+
+    def _apart(self) -> Verdict | None:
+        stores = list(self._accesses(STORE))
+        for place, (number, access) in enumerate(stores):
+            safe = self._access(number, access)
+            if safe.reply is not Reply.PROVED:
+                return replace(safe, reply=Reply.UNKNOWN)
+            for other, second in stores[place:]:
+                if access.base != second.base and (
+                    (access.base, second.base) not in self._relations.shared
+                ):
+                    continue
+                self._access(other, second)
+                answer = self._pair(number, access, other, second)
+                if answer.reply is not Reply.PROVED:
+                    why = "stores of two programs may be to one element"
+                    return Verdict(answer.reply, second.line, why, answer.model)
+        return PROVED if stores else None
+
+    def _pair(self, number: int, one: Access, other: int, two: Access) -> Answer:
+        """Return whether two stores of different programs are to different elements."""
+        first, second = self._fitting.get(number), self._fitting.get(other)
+        same = equal(one.offset, _second.poly(two.offset))
+        alike = first and second and one.base == two.base and first[0] == second[0]
+        if first and second and alike and first[0].distinct:
+            same = all_of(
+                equal(a, _second.poly(b))
+                for a, b in zip(first[1], second[1], strict=True)
+            )
+        elif one.base != two.base:
+            return Answer(Reply.UNKNOWN)  # how they lie in one storage is not known
+        apart = all_of(
+            equal(as_poly(program(axis)), _second.poly(as_poly(program(axis))))
+            for axis in range(3)
+        )
+        given = [
+            one.path, one.mask, _second.cond(two.path), _second.cond(two.mask), same,
+        ]  # fmt: skip
+        return self._ask(apart, given, one.shape, two.shape)
+
+    def covered(self, name: str) -> Verdict:
+        """Return whether every element of an argument is stored."""
+        stores = [(n, a) for n, a in self._accesses(STORE) if a.base == name]
+        line = stores[-1][1].line if stores else 0
+        why = f"{name} may have elements that no program stores"
+        worst = Verdict(Reply.UNKNOWN, line, why)
+        for number, access in stores:
+            if self._access(number, access).reply is not Reply.PROVED:
+                continue
+            if number not in self._fitting:
+                continue
+            fitting = self._fitting[number]
+            assert fitting is not None
+            layout, indices = fitting
+            found = witness(access, layout, indices, self._fix)
+            if found is None:
+                continue
+            goal, given, shape = found
+            if self._ask(goal, given, shape).reply is Reply.PROVED:
+                return PROVED
+        return worst
+
+    def uncovered(self, name: str) -> Verdict:
+        """Return whether an argument certainly has an element that is not stored.
+
+        For concrete sizes: an element is sought that no store can be to.
+        """
+        made = self.covered(name)
+        if made.reply is Reply.PROVED:
+            return made
+        return replace(made, reply=Reply.REFUTED)
+
+    def _overflow(self) -> Verdict | None:
+        needs = {
+            n
+            for access in self._graph.accesses
+            for n in self._closure(access.checks | access.guards)
+        }
+        narrow = [n for n in sorted(needs) if self._graph.checks[n].bits == _NARROW]
+        if not narrow:
+            return PROVED if self._graph.accesses else None
+        for access in self._graph.accesses:
+            given = all_of([access.path, access.mask])
+            guards = self._closure(access.guards)
+            for number in sorted(guards | self._closure(access.checks)):
+                check = self._graph.checks[number]
+                if check.bits != _NARROW:
+                    continue
+                if number in guards:
+                    made = self._check(number)
+                else:
+                    made = self._check_under(number, given)
+                if made.reply is not Reply.PROVED:
+                    return made
+        return PROVED
+
+    def _hints(self) -> Verdict | None:
+        for hint in self._graph.hints:
+            safe = self._safe(hint.needs)
+            if safe.reply is not Reply.PROVED:
+                return replace(safe, reply=Reply.UNKNOWN)
+            answer = self._ask(hint.goal, [hint.path], hint.shape)
+            if answer.reply is not Reply.PROVED:
+                why = f"{hint.text} may be false"
+                return Verdict(answer.reply, hint.line, why, answer.model)
+        return PROVED if self._graph.hints else None
+
+
+def _goal_of(check: Check) -> Cond:
+    if not check.bits:
+        return at_most(0, check.poly)
+    low, high = -(1 << check.bits - 1), (1 << check.bits - 1) - 1
+    goal = all_of([at_most(low, check.poly), at_most(check.poly, high)])
+    if check.bits == _NARROW:
+        # With a wider argument the compiler makes it of 64 bits.
+        wider = (at_most(1 << 31, atom) for atom in sorted(check.wide, key=str))
+        return any_of([goal, *wider])
+    return goal
+
+
+def _is_linear(condition: Cond) -> bool:
+    """Whether no product of two atoms occurs outside quotients and choices."""
+    if condition.kind in ("le", "eq"):
+        return all(len(monomial) < 2 for monomial in condition.parts[0].terms)
+    return all(_is_linear(part) for part in condition.parts if isinstance(part, Cond))
+
+
+def _other(atom: Atom) -> Poly | None:
+    if atom.kind in (PROGRAM, LANE, ITERATION) and len(atom.parts) == 1:
+        return as_poly(Atom(atom.kind, atom.parts[0], 1))
+    return None
+
+
+_second: Final = Rewriter(_other)

@@ -1,0 +1,502 @@
+"""Proving one bound kernel: launches, premises, properties, counterexamples."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
+from kfuzz.core.recipe import Case
+from kfuzz.prove.choosing import (
+    LAUNCHES,
+    described,
+    outputs,
+    spread,
+    varied,
+    whole,
+)
+from kfuzz.prove.groups import (
+    Constants,
+    Group,
+    Grouping,
+    Key,
+    Made,
+    Watch,
+    constants_of,
+    grouped,
+    numbers,
+)
+from kfuzz.prove.ir.compiling import NARROW, WIDE, NotCompiledError, ttir
+from kfuzz.prove.ir.concrete import difference
+from kfuzz.prove.ir.graph import graph_of
+from kfuzz.prove.ir.terms import Atom, all_of, at_most
+from kfuzz.prove.ir.ttir import Function, UnreadableError, read
+from kfuzz.prove.ir.values import Graph, grid
+from kfuzz.prove.launches import IntArgument, TensorArgument
+from kfuzz.prove.observing import Observed
+from kfuzz.prove.properties import PROVED, Property, Prover, Verdict
+from kfuzz.prove.relations import SMALL, Premise, Relations, quantities
+from kfuzz.prove.sampling import Sampling
+from kfuzz.prove.solver import Reply, Solver, Spent
+
+SECONDS: Final = 60.0
+"""Processor time of one kernel."""
+
+OBSERVE_SECONDS: Final = 15.0
+"""How long real launches may take, in all."""
+
+_OBSERVED_CASES: Final = 12
+_OBSERVED_ELEMENTS: Final = 1500
+_TRIED: Final = 48
+_PER_PROPERTY: Final = 4
+_SINGLE_STEPS: Final = 2_000_000
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A case on which a property seems not to hold.
+
+    Attributes:
+        property: which.
+        case: the case.
+        line: in the source.
+        why: what happens there.
+    """
+
+    property: str
+    case: Case
+    line: int
+    why: str
+
+
+@dataclass
+class Outcome:
+    """What came of one kernel.
+
+    Attributes:
+        proof: what is proved; counterexamples are open until they are run.
+        counterexamples: cases to run, those of one property together, small ones first.
+        watch: the premises, None where nothing is proved.
+        seconds: in all.
+    """
+
+    proof: KernelProof
+    counterexamples: list[Counterexample] = field(default_factory=list)
+    watch: Watch | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class _Variant:
+    """Launches of a group with the same constants.
+
+    Attributes:
+        made: the launches, of small cases first.
+        graph: what they access, or why that is not known.
+        verdicts: by property; None where it says nothing.
+        covered: by argument whether it is stored whole.
+    """
+
+    made: list[Made]
+    graph: Graph | str
+    verdicts: dict[Property, Verdict | None] = field(default_factory=dict)
+    covered: dict[str, Verdict] = field(default_factory=dict)
+
+
+class KernelProver:
+    """Proves the properties of one kernel.
+
+    Args:
+        kernel: the kernel.
+        node_id: its name in a run.
+        seconds: of the processor that it may take.
+        observe: runs a case in the interpreter; None where graphs are not held against
+            real launches.
+    """
+
+    def __init__(
+        self, kernel: BoundKernel, node_id: str, *, seconds: float = SECONDS,
+        observe: Callable[[Case], list[Observed] | None] | None = None,
+    ) -> None:  # fmt: skip
+        self._kernel, self._node_id = kernel, node_id
+        self._seconds = seconds
+        self._end = time.process_time() + seconds
+        self._observe, self._observed, self._differs = observe, 0, ""
+        self._spent = Spent()
+        until = self._end - seconds / 2
+        self._sampling = Sampling(kernel, until=until)
+        self._held: dict[Key, Relations] = {}
+        self._variants: dict[tuple[Key, Constants], _Variant] = {}
+        self._alike: dict[object, _Variant] = {}
+        self._casts: dict[object, bool] = {}
+
+    def run(self) -> Outcome:
+        """Return what is proved."""
+        began = time.process_time()
+        self._sampling.capture()
+        if why := self._sampling.nothing():
+            named = (p for p in Property if p is not Property.HINTS)
+            found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
+            return Outcome(KernelProof(self._node_id, found))
+        grouping = Grouping.of(
+            launch for call in self._sampling.calls for launch in call.launches
+        )
+        groups = grouped(self._sampling.calls, grouping)
+        for key, group in groups.items():
+            relations = self._sampling.fit(group)
+            if self._kernel.declaration.offsets == "int32":  # it claims no more
+                relations = relations.below(SMALL)
+            self._held[key] = relations
+            for constants, made in group.variants().items():
+                self._variants[key, constants] = self._proved(key, made)
+        self._drop_refused()
+        self._hold_against_launches(grouping)
+        properties, examples = self._answers(groups)
+        proof = KernelProof(
+            self._node_id,
+            tuple(properties),
+            self._premises(groups),
+            len(self._variants),
+            self._observed,
+            self._spent.queries,
+            self._spent.seconds,
+        )
+        known = {
+            key: frozenset(c for k, c in self._variants if k == key) for key in groups
+        }
+        watch = Watch(grouping, self._held, known)
+        return Outcome(proof, examples, watch, time.process_time() - began)
+
+    # Launches.
+
+    # Variants.
+
+    def _proved(self, key: Key, made: list[Made]) -> _Variant:
+        graph = self._graph(made[0])
+        variant = _Variant(made, graph)
+        if isinstance(graph, str):
+            return variant
+        fixed = numbers(made[0].launch)
+        # The same of other data types as a rule.
+        same = key, tuple(fixed.items()), tuple(outputs(made)), graph.signature()
+        if (known := self._alike.get(same)) is not None:
+            return replace(known, made=made)
+        self._alike[same] = variant
+        prover, solver = self._prover(graph, self._held[key], numbers(made[0].launch))
+        overflow = prover.verdict(Property.INT32)
+        self._count(solver)
+        if overflow is not None and overflow.reply is not Reply.PROVED:
+            # Of tensors that 32-bit offsets reach the rest may hold all the same.
+            self._held[key] = small = self._held[key].below(SMALL)
+            prover, solver = self._prover(graph, small, fixed)
+        for wanted in Property:
+            if time.process_time() > self._end:
+                break
+            if wanted is Property.INT32:
+                variant.verdicts[wanted] = overflow
+            elif wanted is not Property.COVERED:
+                variant.verdicts[wanted] = prover.verdict(wanted)
+        for name in outputs(made):
+            if time.process_time() <= self._end:
+                variant.covered[name] = prover.covered(name)
+        self._count(solver)
+        return variant
+
+    def _graph(self, made: Made) -> Graph | str:
+        """Return what a launch accesses, or why that is not known."""
+        try:
+            functions = read(ttir(made.function, made.launch, integers=NARROW))
+            graph = graph_of(functions, made.launch)
+        except NotCompiledError as error:
+            return f"{_REFUSED}: {error}"
+        except UnreadableError as error:
+            return f"its IR is not understood: {str(error)[:80]}"
+        if graph.open:
+            _, why = graph.open[0]
+            return f"not understood: {why}"
+        if self._narrows(made, functions):
+            return "an argument of 64 bits is made narrower"
+        return graph
+
+    def _narrows(self, made: Made, narrow: Mapping[str, Function]) -> bool:
+        """Whether a kernel casts an argument of 64 bits to fewer.
+
+        The widths of results are followed from those of arguments; such a cast breaks
+        that.
+        """
+        arguments = made.launch.arguments.values()
+        if not any(isinstance(a, IntArgument) and not a.declared for a in arguments):
+            return False
+        place = made.launch.line, made.launch.constants
+        if place not in self._casts:
+            try:
+                wide = read(ttir(made.function, made.launch, integers=WIDE))
+                self._casts[place] = _casts(wide) > _casts(narrow)
+            except NotCompiledError:  # no such launch is possible
+                self._casts[place] = False
+        return self._casts[place]
+
+    def _prover(
+        self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
+        steps: int | None = None,
+    ) -> tuple[Prover, Solver]:  # fmt: skip
+        solver = Solver(graph.data, **({"steps": steps} if steps else {}))
+        return Prover(graph, relations, solver, fixed=fixed), solver
+
+    def _count(self, solver: Solver) -> None:
+        self._spent.queries += solver.spent.queries
+        self._spent.seconds += solver.spent.seconds
+
+    def _hold_against_launches(self, grouping: Grouping) -> None:
+        """Compare graphs and premises with what the interpreter records."""
+        if self._observe is None:
+            return
+        seen: set[tuple[Key, Constants]] = set()
+        end = time.monotonic() + OBSERVE_SECONDS
+        tried = 0
+        for call in self._sampling.calls:
+            places = {
+                (grouping.key(launch), constants_of(launch)) for launch in call.launches
+            }
+            if not places or call.case.elements > _OBSERVED_ELEMENTS:
+                continue
+            if places <= seen or tried >= _OBSERVED_CASES or time.monotonic() > end:
+                continue
+            tried += 1
+            seen |= places
+            for observed in self._observe(call.case) or ():
+                self._observed += 1
+                if why := self._difference(observed, grouping):
+                    self._differs = why
+                    return
+
+    def _drop_refused(self) -> None:
+        """Forget launches that no compiler takes, where it takes others of the kernel.
+
+        They raise, and access nothing.
+        """
+        fine = {
+            key[:2]
+            for (key, _), variant in self._variants.items()
+            if not isinstance(variant.graph, str)
+        }
+        self._variants = {
+            place: variant
+            for place, variant in self._variants.items()
+            if not (
+                isinstance(variant.graph, str)
+                and variant.graph.startswith(_REFUSED)
+                and place[0][:2] in fine
+            )
+        }
+
+    def _difference(self, observed: Observed, grouping: Grouping) -> str:
+        launch = observed.launch
+        key = grouping.key(launch)
+        relations = self._held.get(key)
+        if relations is None:
+            return f"a real launch of {launch.kernel} is of no kind that was captured"
+        if (premise := relations.broken_by(launch, partly=True)) is not None:
+            return f"a real launch breaks a premise: {premise.text or premise.holds}"
+        variant = self._variants.get((key, constants_of(launch)))
+        if variant is None:
+            return f"a real launch of {launch.kernel} has constants never captured"
+        if isinstance(variant.graph, str):
+            return ""
+        return difference(variant.graph, launch, observed.touched, observed.unowned)
+
+    # Answers.
+
+    def _answers(
+        self, groups: Mapping[Key, Group]
+    ) -> tuple[list[ProvenProperty], list[Counterexample]]:
+        made, examples = [], []
+        for wanted in Property:
+            failing = self._failing(wanted)
+            if failing is None:
+                continue
+            if self._differs:
+                made.append(ProvenProperty(wanted, Proven.OPEN, self._differs))
+                continue
+            if not failing:
+                made.append(ProvenProperty(wanted, Proven.ALL_SIZES))
+                continue
+            found = list(islice(self._examples(wanted, failing), _PER_PROPERTY))
+            examples += found
+            if found:
+                first = found[0]
+                made.append(ProvenProperty(wanted, Proven.OPEN, first.why, first.line))
+            else:
+                made.append(self._single(wanted, failing))
+        return made, examples
+
+    def _failing(
+        self, wanted: Property
+    ) -> list[tuple[tuple[Key, Constants], Verdict]] | None:
+        """Return the variants for which a property is not proved, with why.
+
+        None where it says nothing of any.
+        """
+        if wanted is Property.COVERED:
+            return self._uncovered()
+        found, said = [], False
+        for place, variant in self._variants.items():
+            if isinstance(variant.graph, str):
+                said = True
+                found.append((place, Verdict(Reply.UNKNOWN, 0, variant.graph)))
+                continue
+            if wanted not in variant.verdicts:
+                verdict: Verdict | None = Verdict(Reply.UNKNOWN, 0, "for want of time")
+            else:
+                verdict = variant.verdicts[wanted]
+            if verdict is not None:
+                said = True
+                if verdict.reply is not Reply.PROVED:
+                    found.append((place, verdict))
+        if wanted is Property.HINTS and not any(
+            not isinstance(v.graph, str) and v.graph.hints
+            for v in self._variants.values()
+        ):
+            return None
+        return found if said else None
+
+    def _uncovered(self) -> list[tuple[tuple[Key, Constants], Verdict]] | None:
+        """Return the results that no launch of their call is proved to store whole."""
+        by_call: dict[int, list[tuple[tuple[Key, Constants], Made]]] = {}
+        for place, variant in self._variants.items():
+            for made in variant.made:
+                by_call.setdefault(made.call, []).append((place, made))
+        found: dict[tuple[Key, Constants], Verdict] = {}
+        said = False
+        for launches in by_call.values():
+            stored: dict[int, bool] = {}
+            last: dict[int, tuple[tuple[Key, Constants], Verdict]] = {}
+            for place, made in launches:
+                variant = self._variants[place]
+                for name, argument in made.launch.arguments.items():
+                    if not isinstance(argument, TensorArgument) or not argument.output:
+                        continue
+                    said = True
+                    if argument.filled:
+                        verdict = PROVED
+                    elif isinstance(variant.graph, str):
+                        verdict = Verdict(Reply.UNKNOWN, 0, variant.graph)
+                    else:
+                        verdict = variant.covered.get(
+                            name, Verdict(Reply.UNKNOWN, 0, "for want of time")
+                        )
+                    number = argument.storage
+                    proved = verdict.reply is Reply.PROVED and (
+                        argument.filled or whole(argument)
+                    )
+                    stored[number] = stored.get(number, False) or proved
+                    last[number] = place, verdict
+            for number, stored_whole in stored.items():
+                if not stored_whole:
+                    place, verdict = last[number]
+                    found.setdefault(place, verdict)
+        return list(found.items()) if said else None
+
+    def _single(
+        self, wanted: Property, failing: Sequence[tuple[tuple[Key, Constants], Verdict]]
+    ) -> ProvenProperty:
+        """Try a property for single launches where it is not proved for all."""
+        shown: list[str] = []
+        _, first = failing[0]
+        for place, _ in failing:
+            variant = self._variants[place]
+            if isinstance(variant.graph, str):
+                return ProvenProperty(wanted, Proven.OPEN, variant.graph)
+            for made in spread(variant.made):
+                if time.process_time() > self._end:
+                    return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
+                values = quantities(made.launch)
+                fixed = {a: n for a, n in values.items() if a not in _GRIDS}
+                relations = _of_one(self._held[place[0]])
+                prover, solver = self._prover(
+                    variant.graph, relations, fixed, _SINGLE_STEPS
+                )
+                verdicts = (
+                    [prover.covered(name) for name in outputs([made])]
+                    if wanted is Property.COVERED
+                    else [prover.verdict(wanted)]
+                )
+                self._count(solver)
+                for verdict in verdicts:
+                    if verdict is not None and verdict.reply is not Reply.PROVED:
+                        return ProvenProperty(
+                            wanted, Proven.OPEN, first.why, first.line
+                        )
+                shown.append(described(made))
+        text = "; ".join(dict.fromkeys(shown[:LAUNCHES]))
+        return ProvenProperty(wanted, Proven.LAUNCH, first.why, first.line, launch=text)
+
+    def _examples(
+        self, wanted: Property, failing: Sequence[tuple[tuple[Key, Constants], Verdict]]
+    ) -> Iterator[Counterexample]:
+        """Yield cases on which a property does not hold, by its formula."""
+        launches = [
+            (made, place)
+            for place, _ in failing
+            for made in self._variants[place].made
+            if not isinstance(self._variants[place].graph, str)
+        ]
+        for tried, (made, place) in enumerate(varied(launches)):
+            if tried >= _TRIED or time.process_time() > self._end + self._seconds / 4:
+                return
+            graph = self._variants[place].graph
+            assert isinstance(graph, Graph)
+            fixed = quantities(made.launch)
+            relations = _of_one(self._held[place[0]])
+            prover, solver = self._prover(graph, relations, fixed, _SINGLE_STEPS)
+            if wanted is Property.COVERED:
+                verdicts: list[Verdict | None] = [
+                    prover.uncovered(name) for name in outputs([made])
+                ]
+            else:
+                verdicts = [prover.verdict(wanted)]
+            self._count(solver)
+            for verdict in verdicts:
+                if verdict is not None and verdict.reply is Reply.REFUTED:
+                    yield Counterexample(wanted, made.case, verdict.line, verdict.why)
+                    break
+
+    def _premises(self, groups: Mapping[Key, Group]) -> dict[str, tuple[str, ...]]:
+        made: dict[str, dict[str, None]] = {}
+        for key, group in groups.items():
+            texts = made.setdefault(group.made[0].launch.kernel, {})
+            for premise in self._held[key].premises:
+                if premise.text:
+                    texts[premise.text] = None
+            for constants in group.variants():
+                shown = ", ".join(f"{n}={text}" for n, text in constants)
+                if shown:
+                    texts[f"constants: {shown}"] = None
+        return {kernel: tuple(texts) for kernel, texts in made.items()}
+
+
+_REFUSED: Final = "Triton's frontend refuses it"
+_GRIDS: Final = frozenset(grid(axis) for axis in range(3))
+
+
+def _of_one(relations: Relations) -> Relations:
+    """Return the layouts of relations, with no premise but what a grid may be."""
+    limits = (2**31 - 1, 65535, 65535)
+    bounds = all_of(
+        part
+        for axis in range(3)
+        for part in (at_most(1, grid(axis)), at_most(grid(axis), limits[axis]))
+    )
+    return replace(relations, premises=(Premise(bounds, ""),), known={})
+
+
+def _casts(functions: Mapping[str, Function]) -> int:
+    count = 0
+    pending = [block for f in functions.values() for block in f.blocks]
+    while pending:
+        for operation in pending.pop().operations:
+            count += operation.name == "arith.trunci"
+            pending += [block for region in operation.regions for block in region]
+    return count
