@@ -203,8 +203,8 @@ SETTINGS: Final[dict[str, Setting]] = {
             values.FLAG,
             "Prove memory and race properties of Triton kernels meanwhile, and judge "
             "the counterexamples first; needs the solver: pip install 'kfuzz[prove]'. "
-            "Default: yes where it is installed.",
-            True,
+            "Default: no.",
+            False,
             option=("--prove/--no-prove",),
         ),
         Setting(

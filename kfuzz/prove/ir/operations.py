@@ -102,8 +102,10 @@ def evaluate(
 def _constant(
     graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
 ) -> list[Value]:
-    (kind,) = operation.made
     text = operation.words
+    if not operation.made and text.strip() in ("true", "false"):  # prints no type
+        return [Truth(TRUE if text.strip() == "true" else FALSE)]
+    (kind,) = operation.made
     if found := re.fullmatch(r"dense<(.*)>", text, re.DOTALL):
         text = found[1]
     if kind.bits == 1 and text in ("true", "false"):
