@@ -233,7 +233,8 @@ def test_help_names_what_is_built_and_nothing_else() -> None:
     command: Any = get_command(app)
     assert set(command.commands) == {
         "run", "check", "report", "replay", "shrink", "show", "corpus", "contracts",
-        "calibrate", "grade", "judge", "probe", "config", "doctor", "monitor-report",
+        "calibrate", "grade", "judge", "probe", "prove", "config", "doctor",
+        "monitor-report",
     }  # fmt: skip
     options = {o for p in command.commands["run"].params for o in p.opts}
     assert options == {
@@ -241,7 +242,7 @@ def test_help_names_what_is_built_and_nothing_else() -> None:
         "--replay", "--burst", "--engine", "--jobs", "--calibration",
         "--contracts", "--exclude-contracts", "--device",
         "--isolate", "--corpus", "--fail-on", "--report", "--format", "-q", "--quiet",
-        "-v", "--verbose", "--aten",
+        "-v", "--verbose", "--aten", "--prove",
     }  # fmt: skip
 
 
