@@ -66,7 +66,13 @@ class Worker:
 
     def __call__(self, message: dict[str, Any]) -> Reply:
         """Answer one request."""
-        declared.meet(self._meets_gpu)  # in one process another kernel may not
+        declared.meet(self._meets_gpu)
+        try:
+            return self._answered(message)
+        finally:  # whatever else runs in this process meets none
+            declared.meet(False)
+
+    def _answered(self, message: dict[str, Any]) -> Reply:
         match message["do"]:
             case "open":
                 return self._open(message)
@@ -134,7 +140,6 @@ class Worker:
         """Serve a kernel that is loaded."""
         self._evaluator = evaluator
         self._meets_gpu = interpreting() and not is_triton_free(evaluator.kernel)
-        declared.meet(self._meets_gpu)
 
     def _open(self, message: dict[str, Any]) -> Reply:
         os.chdir(message["cwd"])
@@ -160,6 +165,7 @@ class Worker:
             evaluator = Evaluator(loaded[0].kernel, setting)
             evaluator.beside_collective = partial(_beside_collective, message)
             self.adopt(evaluator)
+            declared.meet(self._meets_gpu)
             if message["fences"] and not setting.fences:
                 self._unfenced = backend.unfenced(setting.device)
             if (around := surroundings_of(device)) is not None:

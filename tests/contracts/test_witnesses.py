@@ -51,10 +51,7 @@ INF, NAN = float("inf"), float("nan")
 def named(witnesses: list[Witness], *, every: int = 1) -> object:
     """Parametrise by witnesses, all but one of so many marked slow."""
     chosen = [
-        # What a test before it leaves in the process makes dropout fail at times.
-        w
-        if i % every == 0 and "dropout" not in w.kernel
-        else pytest.param(w, marks=pytest.mark.slow)
+        w if i % every == 0 else pytest.param(w, marks=pytest.mark.slow)
         for i, w in enumerate(witnesses)
     ]
     return pytest.mark.parametrize("witness", chosen, ids=lambda w: w.kernel)

@@ -24,9 +24,6 @@ CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn"))})
 ONE, TWO = torch.tensor([1.0, -1, 2, -2]), torch.tensor([-3.0, 3, -4, 4])
 WAITS = "called a synchronizing CUDA operation"
 
-# Fails at times after other tests in one process: what those leave is not known yet.
-pytestmark = pytest.mark.slow
-
 
 class Graph:
     """One of them captures at a time."""
