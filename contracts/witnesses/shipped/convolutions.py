@@ -95,8 +95,10 @@ def causal_kernel(
     mask = offs < n
     bias = tl.load(b_ptr + channel * stride_b).to(tl.float32)
     acc = tl.zeros([BLOCK], tl.float32) + bias
+    w_at = w_ptr + channel * stride_wd
     for tap in range(0, width):
-        w = tl.load(w_ptr + channel * stride_wd + tap * stride_ww).to(tl.float32)
+        w = tl.load(w_at).to(tl.float32)
+        w_at += stride_ww  # a pointer: tap * stride would be a product of 32 bits
         at = row * (n + width - 1) + offs + tap
         acc += w * tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
     if SILU:
