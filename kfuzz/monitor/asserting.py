@@ -3,8 +3,7 @@
 It judges one call that has been made, as the monitor does: no search, no process.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from kfuzz.monitor.subjects.reference_subject import (
     reference_declaration,
 )
 from kfuzz.monitor.subjects.subject import Outside, Subject, signature_of
+from kfuzz.monitor.violation import summary_of
 
 WHERE: Final = "kfuzz.assert_conforms"
 
@@ -93,22 +93,34 @@ def _subject(
     """Return what results are held to, and the inputs that are its own."""
     if isinstance(operator, str):
         operator = operator_named(operator, WHERE)
-    if isinstance(operator, BoundKernel):
-        kernel, operator = operator, operator.operator
-        own = {n: v for n, v in named.items() if n in operator.inputs}
-        claims = {n: v for n, v in named.items() if n not in own}
-        declaration = kernel.declaration.declare(WHERE, **claims)
-        return _held(operator, declaration, kernel.explicit | set(claims)), inputs, own
-    if isinstance(operator, Operator):
-        own = {n: v for n, v in named.items() if n in operator.inputs}
-        claims = {n: v for n, v in named.items() if n not in own}
-        declaration = declared(operator, claims, WHERE)
-        return _held(operator, declaration, frozenset(claims)), inputs, own
-    if not callable(operator):
+    kernel = operator if isinstance(operator, BoundKernel) else None
+    known = operator if kernel is None else kernel.operator
+    if not isinstance(known, Operator) and not callable(known):
         raise UsageError(
             f"{operator!r:.60} is neither an operator nor a function", where=WHERE
         )
-    return _reference(operator, named), inputs, _inputs_of(operator, named)
+    own = {n: v for n, v in named.items() if n in _parameters(known)}
+    claims = {n: v for n, v in named.items() if n not in own}
+    explicit = frozenset(claims)
+    if not isinstance(known, Operator):
+        subject: Subject = ReferenceSubject(
+            known, known, reference_declaration(WHERE, **claims),
+            name=getattr(known, "__name__", "reference"), outputs=("y",),
+            explicit=explicit, arguments=None,
+        )  # fmt: skip
+    elif kernel is not None:
+        declaration = kernel.declaration.declare(WHERE, **claims)
+        subject = _held(known, declaration, kernel.explicit | explicit)
+    else:
+        subject = _held(known, declared(known, claims, WHERE), explicit)
+    return subject, inputs, own
+
+
+def _parameters(known: "Operator | Callable[..., Any]") -> Collection[str]:
+    if isinstance(known, Operator):
+        return known.inputs
+    signature = signature_of(known)
+    return () if signature is None else signature.parameters
 
 
 def _held(operator: Operator, declaration: Any, explicit: frozenset[str]) -> Subject:
@@ -128,25 +140,6 @@ def _held(operator: Operator, declaration: Any, explicit: frozenset[str]) -> Sub
         arguments, operator, declaration,
         name=operator.name_in_contracts, explicit=explicit, arguments=arguments,
     )  # fmt: skip
-
-
-def _reference(function: Callable[..., Any], named: Mapping[str, Any]) -> Subject:
-    own = _inputs_of(function, named)
-    claims = {n: v for n, v in named.items() if n not in own}
-    return ReferenceSubject(
-        function, function, reference_declaration(WHERE, **claims),
-        name=getattr(function, "__name__", "reference"), outputs=("y",),
-        explicit=frozenset(claims), arguments=None,
-    )  # fmt: skip
-
-
-def _inputs_of(
-    function: Callable[..., Any], named: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the keywords that are a function's own parameters."""
-    signature = signature_of(function)
-    taken = {} if signature is None else signature.parameters
-    return {n: v for n, v in named.items() if n in taken}
 
 
 def _seen(call: Call, actual: Any) -> Seen:
@@ -188,7 +181,6 @@ def _require_decided(subject: Subject, report: CaseReport) -> None:
 
 def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
     """Yield the lines of a message."""
-    total = _elements(seen)
     yield f"{subject.operator_name}: {failure.message} ({failure.contract})"
     if failure.index is not None:
         where = f"{failure.output}[{', '.join(map(str, failure.index))}]"
@@ -197,31 +189,21 @@ def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
             line += f", allowed [{failure.low!r}, {failure.high!r}]"
         yield line
     if failure.elements:
-        kinds = ", ".join(f"{n} {what}" for what, n in _kinds(seen).items() if n)
+        total, kinds = _counts(seen)
         yield f"  missed    {failure.elements} of {total} elements; {kinds}"
     if found := _admitting(subject, seen):
         text = ", ".join(f"{name}={value!r}" for name, value in found.items())
         yield f"  admitted  by {text}: declare it if the kernel computes so"
 
 
-def _elements(seen: Seen) -> int:
-    copies = (c for c in seen.returned.leaves if isinstance(c, TensorCopy))
-    return sum(c.values.numel() for c in copies)
-
-
-def _kinds(seen: Seen) -> Counter[str]:
-    """Return how many elements of the results are of each kind."""
-    found: Counter[str] = Counter()
-    for copy in seen.returned.leaves:
-        if not isinstance(copy, TensorCopy):
-            continue
-        x = copy.values
-        wide = x.float() if x.dtype.is_floating_point else x
-        nan, inf = int(wide.isnan().sum()), int(wide.isinf().sum())
-        found["NaN"] += nan
-        found["infinite"] += inf
-        found["finite"] += x.numel() - nan - inf
-    return found
+def _counts(seen: Seen) -> tuple[int, str]:
+    """Return how many elements the results have, and how many of each kind."""
+    copies = [c for c in seen.returned.leaves if isinstance(c, TensorCopy)]
+    told = [summary_of(copy, elements=False) for copy in copies]
+    total = sum(copy.values.numel() for copy in copies)
+    nan, infinite = sum(one.nan for one in told), sum(one.infinite for one in told)
+    kinds = {"NaN": nan, "infinite": infinite, "finite": total - nan - infinite}
+    return total, ", ".join(f"{n} {what}" for what, n in kinds.items() if n)
 
 
 def _admitting(subject: Subject, seen: Seen) -> dict[str, Any]:

@@ -13,15 +13,19 @@ where fewer cases ran than were asked for, or where a third of them or less was 
 import argparse
 import fnmatch
 import sys
+import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import SizeBudget
-from tests.benchmarks.judging import ITEMS, judged
+from tests.helpers.batched import Tally, tallied
 
 CASES: Final = 2_000
+ITEMS: Final = 10
+# For one kernel.
+SECONDS: Final = 600.0
 COLUMNS: Final = ("cases", "structures", "decided", "rejected", "failing")
 # Room for one tile of scales of 128 x 128.
 COMPILED: Final = SizeBudget(1 << 14, 1 << 12)
@@ -43,15 +47,19 @@ def correct(globs: Sequence[str]) -> list[tuple[str, Witness]]:
     ]
 
 
-def proven(witness: Witness, cases: int) -> tuple[dict[str, Any], bool]:
+def proven(witness: Witness, cases: int) -> tuple[Tally, bool]:
     """Return what cases of one kernel gave, and whether they speak for it."""
     interpreted = "interpret" in witness.backends
-    made = judged(
-        witness.load(), cases, INTERPRETED if interpreted else COMPILED,
+    made = tallied(
+        witness.load(),
+        cases,
+        budget=INTERPRETED if interpreted else COMPILED,
         items=1 if interpreted else ITEMS,
-    )  # fmt: skip
-    enough = made.get("cases", 0) >= cases and made.get("decided", 0) > cases / 3
-    return made, enough and not made["findings"] and not made["errors"]
+        seconds=SECONDS,
+    )
+    counts = made.counts
+    enough = counts["cases"] >= cases and counts["decided"] > cases / 3
+    return made, enough and not made.findings and not made.errors
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -73,12 +81,14 @@ def main(words: Sequence[str] | None = None) -> int:
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     open_ones = []
     for operator, witness in wanted:
+        began = time.monotonic()
         made, is_proven = proven(witness, options.cases)
-        counts = [made.get(column, 0) for column in COLUMNS]
-        found = "; ".join([*made["findings"], *made["errors"].values()]) or "none"
-        row = (operator, witness.kernel, *counts, found, made["seconds"])
+        spent = round(time.monotonic() - began, 1)
+        counts = [made.counts[column] for column in COLUMNS]
+        found = "; ".join([*made.findings, *made.errors.values()]) or "none"
+        row = (operator, witness.kernel, *counts, found, spent)
         print(f"| {' | '.join(str(value) for value in row)} |", flush=True)
-        for key, text in made["findings"].items():
+        for key, text in made.findings.items():
             print(f"    {key}: {text}", file=sys.stderr)
         if not is_proven:
             open_ones.append(witness.kernel)

@@ -16,6 +16,7 @@ from kfuzz.engine.search.case_drawing import groups_of, search_round, strategy_o
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.prefilter import Prefilter, member_case
 
+SMALL: Final = SizeBudget(1 << 10, 1 << 10)
 # What needs several devices, and what needs other configurations.
 _LEFT_OUT: Final = {"C-ORD-03", "C-CMP-02"}
 _VALUES: Final = ("K-VAL-01", "C-CMP-03", "C-PRC-01", "C-PRC-02", "C-EXC-01")
@@ -38,7 +39,7 @@ class Tally:
 
 
 def tallied(
-    kernel: BoundKernel, cases: int, *, items: int = 10, elements: int = 1 << 10,
+    kernel: BoundKernel, cases: int, *, items: int = 10, budget: SizeBudget = SMALL,
     seed: int = 7, explained: int = 4, stops: bool = False,
     seconds: float | None = None,
 ) -> Tally:  # fmt: skip
@@ -49,8 +50,8 @@ def tallied(
     Args:
         kernel: to judge.
         cases: how many.
-        items: of each structure.
-        elements: of a case at most.
+        items: of each structure; 1 where calls do not batch.
+        budget: limits on the sizes of cases.
         seed: of the structures.
         explained: failing cases whose class is told, at a dozen calls each.
         stops: whether the first finding ends it.
@@ -58,7 +59,6 @@ def tallied(
     """
     began, made = time.monotonic(), Tally()
     counts = made.counts
-    budget = SizeBudget(elements, elements)
     classes = frozenset(CLASSES) - _LEFT_OUT
     evaluator = Evaluator(kernel, setting_of("cpu", budget, classes))
     prefilter = Prefilter(kernel, torch.device("cpu"), classes)
@@ -86,6 +86,9 @@ def tallied(
             return None
         counts["structures"] += 1
         size = min(items, cases - counts["cases"])
+        if size == 1:
+            alone(case)
+            return None
         batch = groups.burst(case, size, counts["structures"])
         screened = prefilter.screen(batch)
         if screened.unsupported or screened.lost or screened.error:

@@ -24,5 +24,5 @@ NAMES: Final = [
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_found(name: str) -> None:
     made, is_proven = proven(everywhere()[name], CASES)
-    assert made["findings"] == {}
+    assert made.findings == {}
     assert is_proven, made

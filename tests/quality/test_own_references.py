@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from kfuzz.core.budget import SizeBudget
 from tests.helpers.batched import tallied
 from tests.helpers.own import kernels
 from tests.helpers.own.subject import Kernel
@@ -17,6 +18,7 @@ CASES = int(os.environ.get("KFUZZ_CASES", "20"))
 # Cases in which a fault has to show, and in which nearly all did.
 FOUND = 600
 EVERY = tuple(kernels())
+SMALLEST = SizeBudget(256, 256)
 # Of the references whose float64 run is short; the others wait for the night.
 LONG = ("segment", "ragged", "decayed", "causal_conv", "integer_scan", "long_scan")
 
@@ -44,7 +46,7 @@ def each(*, right: bool) -> list[object]:
 
 @pytest.mark.parametrize("kernel", each(right=True), ids=named)
 def test_a_right_kernel_conforms(kernel: Kernel) -> None:
-    made = tallied(kernel.bound, CASES, elements=256)
+    made = tallied(kernel.bound, CASES, budget=SMALLEST)
     assert made.findings == {}
     assert made.errors == {}
     assert made.counts["cases"] == CASES
@@ -53,7 +55,7 @@ def test_a_right_kernel_conforms(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("kernel", each(right=False), ids=named)
 def test_a_wrong_kernel_is_found(kernel: Kernel) -> None:
-    made = tallied(kernel.bound, FOUND, elements=256, explained=0, stops=True)
+    made = tallied(kernel.bound, FOUND, budget=SMALLEST, explained=0, stops=True)
     assert made.findings
     assert made.errors == {}
 

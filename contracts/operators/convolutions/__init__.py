@@ -1,6 +1,6 @@
 """Convolutions: what those in any number of dimensions have in common."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kfuzz import numerics as nm
@@ -17,7 +17,6 @@ BOUND = (
 
 def convolution(
     name: str,
-    reference: Callable[..., Any],
     *,
     axes: str,
     filters: str,
@@ -27,8 +26,7 @@ def convolution(
     """Return the operator of a convolution, or of its adjoint.
 
     Args:
-        name: e.g. "conv1d".
-        reference: its oracle.
+        name: of torch.nn.functional's function, which is its oracle: "conv1d".
         axes: names of the spatial dimensions, "H W".
         filters: names of the filter's, as many.
         longest: most taps along one dimension.
@@ -70,7 +68,7 @@ def convolution(
             "bias": ks.tensors("Q" if transposed else "O", role="bias", optional=True),
             **scalars,
         },
-        oracle=reference,
+        oracle=partial(_functional, name),
         homogeneous={"x bias": 1, "weight bias": 1},
         error_model=accept_adjoint if transposed else accept,
         batch="N",
@@ -94,6 +92,15 @@ def convolution(
         + " contribute nothing, or a product with 0, which is NaN where the weight is "
         "infinite",
     )  # fmt: skip
+
+
+def _functional(
+    name: str, x: Any, weight: Any, bias: Any = None, **scalars: Any
+) -> Any:
+    """Return what torch.nn.functional's function gives, with zeros around x."""
+    import torch
+
+    return getattr(torch.nn.functional, name)(x, weight, bias, **scalars)
 
 
 def accept(problem: "nm.Problem") -> "nm.Acceptance":

@@ -159,8 +159,7 @@ def run_kernels(
         for why in keep_sound(backend):
             yield Notice("", why)
         proofs = prover(config)
-        campaign = Campaign(config, stop, backend, loaded, classes, guide)
-        campaign.proofs = proofs
+        campaign = Campaign(config, stop, backend, loaded, classes, guide, proofs)
         yield from campaign.events()
     finally:
         if proofs is not None:
@@ -193,6 +192,7 @@ class Campaign:
         loaded: list[LoadedKernel],
         classes: frozenset[str],
         guide: Guide | None = None,
+        proofs: Proofs | None = None,
     ) -> None:
         self.config = config
         self.stop = stop
@@ -234,7 +234,7 @@ class Campaign:
         self.bindings = Bindings(self.kernels, on_host=not backend.on.has.asynchronous)
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, GuidedSearch] = {}
-        self.proofs: Proofs | None = None
+        self.proofs = proofs
         if guide is not None:
             self.guided = {
                 k.node_id: guide.search_of(

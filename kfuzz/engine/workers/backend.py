@@ -58,12 +58,15 @@ class Backend:
         self._lent: dict[str, zygotes.Lent] = {}
         self._lending = threading.Lock()
         self._turns = -1
+        self.device = self.called(self.devices[0])
         if self.isolated:
-            self.device = self.on.alone(self.devices[0])
             self._of(self.devices[0])
         else:
-            self.device = self.devices[0]
             self.on.select(self.device)
+
+    def called(self, device: str) -> str:
+        """Return what whoever runs a kernel on one of the devices calls it."""
+        return self.on.alone(device) if self.isolated else device
 
     def fork(
         self,

@@ -80,7 +80,7 @@ def keep_sound(backend: Backend) -> list[str]:
 def _tried(backend: Backend, device: str) -> Tried:
     try:
         with backend.fork(lambda: True, device=device, serve=SERVE) as child:
-            asked = {"device": backend.on.alone(device)}
+            asked = {"device": backend.called(device)}
             told = child.request(asked, PATIENCE_SECONDS)
     except KfuzzError as error:
         return Tried(device, ailment=str(error).partition("\n")[0])

@@ -53,7 +53,7 @@ def runner_of(
     """
     device = device or backend.devices[0]
     place = Place(
-        device=backend.on.alone(device) if backend.isolated else device,
+        device=backend.called(device),
         backend=backend.name,
         budget=budget or budget_for(loaded.kernel, backend.name),
         classes=tuple(sorted(classes)),
