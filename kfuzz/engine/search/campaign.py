@@ -150,7 +150,11 @@ def run_kernels(
     classes = select_classes(config.contracts, config.exclude_contracts)
     guide = _guide_of(config, guides)
     require_processes(config)
-    loaded = named_apart(loaded, Corpus(config.corpus), config.root)
+    if (chosen := config.chosen) is None:
+        loaded = named_apart(loaded, Corpus(config.corpus), config.root)
+    else:
+        loaded = [k for k in loaded if k.kernel.name == chosen.name]
+        loaded = [replace(k, alias=chosen.alias) for k in loaded]
     serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     proofs = None
@@ -266,6 +270,7 @@ class Campaign:
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelSearch(loaded, runner, budget, record)
+        kernel.seen.update(self.config.seen)
         if self._is_paced():
             compiles = self.backend.on.has.asynchronous
             kernel.pace = Pace(kernel.discovery.ledger, compiles=compiles)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from kfuzz.core.budget import Scale
 from kfuzz.core.errors import BackendError, UsageError
@@ -18,7 +18,6 @@ from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.processors import processors
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.memory import host_fences as pages
-from kfuzz.store.corpus import Corpus
 from kfuzz.targets.homes import binds, file_of_module, home_of
 from kfuzz.targets.load import LoadedKernel
 
@@ -104,8 +103,15 @@ def no_fences(backend: Backend) -> str:
 _PLATFORM: Final = "kfuzz.contracts.platform."
 
 
+class Homes(Protocol):
+    """A corpus, as far as kernels are told apart by it."""
+
+    def homes(self, kernel: str) -> list[Target]:
+        """Return where the entries of a kernel's name say that it lives."""
+
+
 def named_apart(
-    loaded: Sequence[LoadedKernel], corpus: Corpus, root: Path
+    loaded: Sequence[LoadedKernel], corpus: Homes, root: Path
 ) -> list[LoadedKernel]:
     """Return a run's kernels, each with a name of its own for its findings.
 
