@@ -169,7 +169,8 @@ def _graded(
     from kfuzz.store.statements import read_calibration
 
     config = _placed(work.search, root, folder)
-    rests = config.calibration and read_calibration(config.calibration)
+    made = config.calibration
+    rests = None if made is None else read_calibration(made)
     grading = Grading(config, platform=work.platform, calibration=rests)
     for event in grading.events(stop=stop):
         if not isinstance(event, Notice):  # the statement holds them
