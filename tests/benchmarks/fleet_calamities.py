@@ -69,6 +69,12 @@ class Figures:
     damaged: list[str] = field(default_factory=list)
     differing: list[str] = field(default_factory=list)
 
+    def wants(self, chosen: argparse.Namespace) -> bool:
+        """Whether there are to be more kills."""
+        drivers = self.kills["driver"]
+        others = self.kills.total() - drivers
+        return others < chosen.kills or drivers < chosen.drivers
+
     @property
     def faults(self) -> int:
         """How much is not as it should be."""
@@ -92,10 +98,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         figures = calamities(chosen, Path(folder))
-    shown = {
-        k: dict(v) if isinstance(v, Counter) else v for k, v in vars(figures).items()
-    }
-    print(json.dumps(shown))
+    print(json.dumps(vars(figures)))
     sys.exit(int(figures.faults > 0))
 
 
@@ -110,10 +113,11 @@ def drive(folder: Path, *, here: bool) -> None:
         device="cpu", budget=Budget(None, max_cases=_CASES),
     )  # fmt: skip
     stop = threading.Event()
-    search = (
-        apart.events if here else (lambda c, stop: OnRay().search("ray", c, stop=stop))
-    )
-    for event in search(config, stop=stop):
+    if here:
+        events = apart.events(config, stop=stop)
+    else:
+        events = OnRay().search("ray", config, stop=stop)
+    for event in events:
         match event:
             case FindingSaved():
                 print("told", event.stage, event.finding.id, flush=True)
@@ -142,18 +146,19 @@ def calamities(chosen: argparse.Namespace, folder: Path) -> Figures:
         nodes = [cluster.add_node(**node) for _ in range(NODES)]
         address = str(cluster.address)
         said: list[str] = []
-        while (
-            figures.kills.total() < chosen.kills
-            or figures.kills["driver"] < chosen.drivers
-        ):
+        while figures.wants(chosen):
             kills_driver = figures.kills["driver"] < chosen.drivers
             said = _driven(
                 chosen, folder, address, dice, figures, cluster, nodes, node,
                 kills_driver=kills_driver,
             )  # fmt: skip
             _look(said, folder, figures)
-            print(f"{dict(figures.kills)}, {figures.announced} announced, "
-                  f"{figures.faults} faults", file=sys.stderr, flush=True)  # fmt: skip
+            print(
+                f"{dict(figures.kills)}, {figures.announced} announced, "
+                f"{figures.faults} faults",
+                file=sys.stderr,
+                flush=True,
+            )
         told = _finished(folder, address)
         _look(told, folder, figures)
     finally:
@@ -193,7 +198,7 @@ def _driven(
     said: list[str] = []
     assert process.stdout is not None
     lines = process.stdout
-    reader = threading.Thread(target=lambda: said.extend(l.rstrip() for l in lines))
+    reader = threading.Thread(target=lambda: said.extend(x.rstrip() for x in lines))
     reader.start()
     each = max(round(chosen.kills / max(chosen.drivers, 1)), 1)
     for _ in range(each):
@@ -287,11 +292,11 @@ def _processes() -> list[tuple[int, bytes]]:
 
 
 # In the environment of all that this process begins, so that others' are left alone.
+_VARIABLE: Final = "KFUZZ_CALAMITIES"
 _MARK: Final = (
-    f"KFUZZ_CALAMITIES={os.environ.get('KFUZZ_CALAMITIES') or os.getpid()}".encode()
+    f"{_VARIABLE}={os.environ.setdefault(_VARIABLE, str(os.getpid()))}".encode()
 )
 
 
 if __name__ == "__main__":
-    os.environ["KFUZZ_CALAMITIES"] = _MARK.decode().partition("=")[2]
     main()
