@@ -143,6 +143,8 @@ class RayFleet:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
         if self._own:
+            # A cluster that kfuzz begins tells its makers nothing.
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             options |= {
                 "address": "local",
                 "num_cpus": max(min(processors(), self._jobs or processors()), 1),

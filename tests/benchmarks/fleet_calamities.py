@@ -277,18 +277,31 @@ def _left() -> list[str]:
 
 
 def _processes() -> list[tuple[int, bytes]]:
-    """Return this benchmark's own processes, with their command lines."""
-    found = []
+    """Return this benchmark's own processes, with their command lines.
+
+    Ray's workers write their titles over their environments: theirs is that of what
+    began them.
+    """
+    lines: dict[int, bytes] = {}
+    parents: dict[int, int] = {}
+    marked: set[int] = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            line = entry.joinpath("cmdline").read_bytes()
+            pid = int(entry.name)
+            lines[pid] = entry.joinpath("cmdline").read_bytes()
+            status = entry.joinpath("stat").read_text().rpartition(") ")[2]
+            parents[pid] = int(status.split()[1])
             if _MARK in entry.joinpath("environ").read_bytes():
-                found.append((int(entry.name), line))
+                marked.add(pid)
         except OSError:
             continue
-    return found
+    return [
+        (pid, line)
+        for pid, line in lines.items()
+        if pid in marked or parents.get(pid) in marked
+    ]
 
 
 # In the environment of all that this process begins, so that others' are left alone.
