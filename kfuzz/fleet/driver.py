@@ -20,13 +20,23 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.random_streams import Purpose, hashed, stream
+from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import ReplayOutcome, Verdict
 from kfuzz.engine.config import Chosen, ReplayConfig, ReplayResult, RunConfig
 from kfuzz.fleet.dispatch import Dispatch, Doubt, Fleet, Heard, Over, Said
 from kfuzz.fleet.filing import Filing
 from kfuzz.fleet.plan import LEAST_SECONDS, Task
 from kfuzz.fleet.tallies import added, closed, unfinished
-from kfuzz.fleet.work import Happened, Place, Replay, Search, Survey, Surveyed, Work
+from kfuzz.fleet.work import (
+    Grade,
+    Happened,
+    Place,
+    Replay,
+    Search,
+    Survey,
+    Surveyed,
+    Work,
+)
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.life import utc_now
 
@@ -47,10 +57,27 @@ class Driver:
         config: of the run.
         fleet: the workers; whoever made it closes it.
         stop: set from outside to end the run cleanly.
+        graded: whether each kernel gets a conformance statement, which takes one unit
+            whatever the time limit.
+        platform: whether torch's own kernels are meant.
+
+    Attributes:
+        filing: the corpus.
+        statements: the statements by kernel, in the order in which they came.
     """
 
-    def __init__(self, config: RunConfig, fleet: Fleet, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        fleet: Fleet,
+        stop: threading.Event,
+        *,
+        graded: bool = False,
+        platform: bool = False,
+    ) -> None:
         self.config = config
+        self.statements: dict[str, Statement] = {}
+        self._graded, self._platform = graded, platform
         self.corpus = Corpus(config.corpus)
         self.corpus.require_writable()
         self.filing = Filing(self.corpus)
@@ -72,6 +99,11 @@ class Driver:
         self._full = False
         if config.calibration is not None:
             self._calibration = config.calibration.read_bytes()
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether a kernel gets as many units as time allows."""
+        return self.config.budget.max_cases is None and not self._graded
 
     @property
     def _now(self) -> float:
@@ -102,7 +134,7 @@ class Driver:
         self._dispatch.plan.ask(
             list(self._places),
             # With a number of cases the seed alone says which cases there are.
-            seconds=budget.max_time if budget.max_cases is None else None,
+            seconds=budget.max_time if self._is_shared else None,
             began=searched,
         )
         refused: StorageError | None = None
@@ -131,11 +163,13 @@ class Driver:
         budget = self.config.budget
         limit = budget.max_time
         # Units under a time limit end by themselves, and tell what came of them.
-        late = LATE_SECONDS if budget.max_cases is None else 0.0
+        late = 0.0 if budget.max_cases is not None else LATE_SECONDS
         for told in self._dispatch.run(self._work_of, self._is_exhausted):
             match told:
                 case Heard(task, Happened(event, finding)):
                     yield from self._happened(task, event, finding)
+                case Heard(task, Statement() as statement):
+                    self.statements[task.subject] = statement
                 case Heard(task, ReplayResult() as result) if task.doubted:
                     self._replays[task.doubted] = result
                 case Doubt():
@@ -264,7 +298,7 @@ class Driver:
 
     def _work_of(self, task: Task) -> Work:
         if self._surveyed is None:
-            return Survey(_portable(self.config), self._homes())
+            return Survey(_portable(self.config), self._homes(), self._platform)
         if task.doubted:
             return self._again(task)
         place = self._places[task.subject]
@@ -273,12 +307,15 @@ class Driver:
             budget = replace(budget, max_time=task.seconds)
         elif budget.max_time is not None:
             left = self._searched + budget.max_time - self._now
+            if budget.max_cases is None:
+                share = self._dispatch.plan.workers() / len(self._places)
+                left = min(left, budget.max_time * share)
             budget = replace(budget, max_time=max(left, LEAST_SECONDS))
         replayed = config.replay and task.block == 0
         if place.called not in self._marks:
             self._marks[place.called] = tuple(self.corpus.marks(place.called))
         stored = self._stored(place) if replayed else self._marks[place.called]
-        return Search(
+        search = Search(
             replace(
                 _portable(config),
                 targets=(place.target,),
@@ -295,6 +332,7 @@ class Driver:
             stored,
             self._calibration,
         )
+        return Grade(search, self._platform) if self._graded else search
 
     def _stored(self, place: Place) -> tuple[Finding, ...]:
         entries = self.corpus.entries(place.called)

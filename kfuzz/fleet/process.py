@@ -110,8 +110,13 @@ def _survey(work: Survey, root: Path) -> Surveyed:
     from kfuzz.execution.device.backends import resolve
     from kfuzz.targets.load import load_all
 
-    on, _ = resolve(work.config.device)
-    loaded = named_apart(load_all(work.config.targets, root=root), _Homes(work), root)
+    config = work.config
+    if work.platform:
+        from kfuzz.grade.grading import platform_config
+
+        config = platform_config(config)
+    on, _ = resolve(config.device)
+    loaded = named_apart(load_all(config.targets, root=root), _Homes(work), root)
     places = []
     for kernel in loaded:
         source, name = kernel.source, kernel.kernel.name
@@ -181,15 +186,15 @@ def _graded(
 def _witnessed(work: Witnesses, stop: threading.Event) -> Iterator[Any]:
     from kfuzz.contracts.witnesses.roster import Entry
     from kfuzz.core.codec import decode
-    from kfuzz.core.fingerprint import host_fingerprint
-    from kfuzz.execution.device.backends import resolve
+    from kfuzz.grade.calibrating import place_of
     from kfuzz.grade.witness_pool import Pool
 
-    backend, (device, *_) = resolve(work.device)
+    place = place_of(work.device)
+    yield place
     entries = [decode(Entry, entry, "entry") for entry in work.entries]
-    with Pool(device, cases=work.cases, seed=work.seed, jobs=1) as pool:
-        yield from pool.search(entries, stop)
-    yield host_fingerprint(device=backend.device_name(device))
+    if entries:
+        with Pool(place.device, cases=work.cases, seed=work.seed, jobs=1) as pool:
+            yield from pool.search(entries, stop)
 
 
 def _tried(work: Trial) -> tuple[str, str]:

@@ -21,10 +21,12 @@ class Survey:
     Attributes:
         config: of the run.
         homes: where the corpus says that kernels live, by name: see `named_apart`.
+        platform: whether torch's own kernels on the device are meant instead.
     """
 
     config: RunConfig
     homes: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
+    platform: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Grade:
 
 @dataclass(frozen=True)
 class Witnesses:
-    """A part of a calibration; tells `Outcome`s, then the device's fingerprint.
+    """A part of a calibration; tells its `Place`, then `Outcome`s.
 
     Attributes:
         entries: encoded witnesses.

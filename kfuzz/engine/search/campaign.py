@@ -54,7 +54,7 @@ from kfuzz.engine.search.guidance import is_climbed
 from kfuzz.engine.search.plan import SHARE, Pace
 from kfuzz.engine.search.preconditions import (
     jobs_of,
-    named_apart,
+    kernels_of,
     no_fences,
     require_device,
     require_processes,
@@ -150,11 +150,7 @@ def run_kernels(
     classes = select_classes(config.contracts, config.exclude_contracts)
     guide = _guide_of(config, guides)
     require_processes(config)
-    if (chosen := config.chosen) is None:
-        loaded = named_apart(loaded, Corpus(config.corpus), config.root)
-    else:
-        loaded = [k for k in loaded if k.kernel.name == chosen.name]
-        loaded = [replace(k, alias=chosen.alias) for k in loaded]
+    loaded = kernels_of(config, loaded)
     serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     proofs = None

@@ -18,6 +18,7 @@ from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.processors import processors
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.memory import host_fences as pages
+from kfuzz.store.corpus import Corpus
 from kfuzz.targets.homes import binds, file_of_module, home_of
 from kfuzz.targets.load import LoadedKernel
 
@@ -148,6 +149,17 @@ def named_apart(
                 alias = kernel.full_name
         made.append(replace(kernel, alias=alias))
     return made
+
+
+def kernels_of(config: RunConfig, loaded: Sequence[LoadedKernel]) -> list[LoadedKernel]:
+    """Return the kernels that a campaign searches, of those of its targets.
+
+    Each bears a name of its own, see `named_apart`.
+    """
+    if (chosen := config.chosen) is None:
+        return named_apart(loaded, Corpus(config.corpus), config.root)
+    found = [kernel for kernel in loaded if kernel.kernel.name == chosen.name]
+    return [replace(kernel, alias=chosen.alias) for kernel in found]
 
 
 def _is_elsewhere(other: Target, kernel: LoadedKernel, here: Path, root: Path) -> bool:

@@ -25,6 +25,10 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 # on a node do not meet on a port.
 ip=${HEAD_IP:-$(hostname -I | cut -d ' ' -f 1)}
 export RAY_ADDRESS="$ip:$((20000 + SLURM_JOB_ID % 10000))"
+# Whoever reaches a cluster of Ray runs code in it: this job alone has the key.
+export RAY_AUTH_MODE=token
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_AUTH_TOKEN
 has=(--num-cpus "${SLURM_CPUS_PER_TASK:-1}" --num-gpus "${SLURM_GPUS_ON_NODE:-0}")
 
 srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" \
