@@ -19,6 +19,8 @@ UNIT_SECONDS: Final = 300.0
 """Of one task under a time limit: start-up is some 3 % of it, and no more is lost."""
 LEAST_SECONDS: Final = 5.0
 """What a task of less would find is not worth its start-up."""
+START_SECONDS: Final = 30.0
+"""A subject that had none yet begins so long after the end: start-up is not counted."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,8 @@ class Plan:
         self._quarantined: set[str] = set()
         self._numbers = 0
         self._end: float | None = None
+        self._limit = 0.0
+        self._fresh = 0
         # Seconds given, place in the order, subject, its next block.
         self._shares: list[tuple[float, int, str, int]] = []
         self._open: set[str] = set()
@@ -196,8 +200,9 @@ class Plan:
         if seconds is None:
             self._queue += (Task(self._number(), each) for each in subjects)
             return
-        self._end = began + seconds
+        self._end, self._limit = began + seconds, seconds
         self._open |= set(subjects)
+        self._fresh += len(subjects)
         for place, each in enumerate(subjects):
             heapq.heappush(self._shares, (0.0, place, each, 0))
 
@@ -319,7 +324,8 @@ class Plan:
     def _is_open(self, now: float) -> bool:
         if self._end is None or not self._open:
             return False
-        return self._end - now >= LEAST_SECONDS
+        last = self._end + START_SECONDS if self._fresh else self._end - LEAST_SECONDS
+        return now <= last
 
     def _assigned(self, now: float) -> Iterator[Action]:
         if self.halted:
@@ -351,11 +357,14 @@ class Plan:
         while self._is_open(now):
             given, place, subject, block = heapq.heappop(self._shares)
             if subject not in self._open:
-                continue
+                continue  # a subject that is exhausted has had a task
             assert self._end is not None
-            left = self._end - now
-            fair = left * max(len(self._devices), 1) / len(self._open)
-            seconds = min(left, max(min(fair, UNIT_SECONDS), LEAST_SECONDS))
+            left, many = self._end - now, len(self._open)
+            if block == 0:
+                self._fresh -= 1
+                left = self._limit  # as if all began at once
+            fair = left * max(len(self._devices), 1) / many
+            seconds = max(min(fair, left, UNIT_SECONDS), LEAST_SECONDS)
             more = (given + seconds, place, subject, block + 1)
             heapq.heappush(self._shares, more)
             return Task(self._number(), subject, block, seconds)

@@ -62,6 +62,17 @@ def test_a_time_limit_is_shared_and_used_up() -> None:
     assert plan.is_over(1000 - LEAST_SECONDS + 1)
 
 
+def test_each_subject_has_a_task_although_starting_takes_the_time() -> None:
+    plan = Plan(["a", "b", "c"], seconds=15, began=0)
+    plan.take(Joined("w1", "d1"), 0)
+    plan.take(Joined("w2", "d2"), 0)
+    third = assigned(plan.take(Ended("w1"), 18))["w1"]
+    assert (third.subject, third.block, third.seconds) == ("c", 0, 10)
+    assert not assigned(plan.take(Ended("w2"), 19))
+    plan.take(Ended("w1"), 36)
+    assert plan.is_over(36)
+
+
 def test_many_workers_share_one_subject_by_blocks_of_seeds() -> None:
     plan = Plan(["a"], seconds=100, began=0)
     blocks = [
