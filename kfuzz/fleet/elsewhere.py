@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from kfuzz.core.budget import Scale
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
@@ -25,8 +26,9 @@ class OnRay:
 
         portable = travelling(config)
         fleet = RayFleet(
-            address_of(on), root=config.root, device=config.device, jobs=config.jobs
-        )
+            address_of(on), root=config.root, device=config.device, jobs=config.jobs,
+            alone=config.scale is Scale.LARGE,
+        )  # fmt: skip
         with closing(fleet):
             yield from Driver(replace(portable, jobs=1), fleet, stop).events()
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from kfuzz.core.event import FindingSaved
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import FAILING, State
-from kfuzz.engine.search.found import FiledFinding
+from kfuzz.engine.search.filed import FiledFinding
 from kfuzz.fleet.work import key_of
 from kfuzz.store.corpus import Corpus
 

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from kfuzz.core.errors import BackendError, UsageError
 from kfuzz.core.home import HOME
-from kfuzz.engine.search.preconditions import SHARING
-from kfuzz.engine.workers.processors import processors
+from kfuzz.engine.workers.processors import PROCESSORS_EACH, SHARING, processors
 from kfuzz.execution.device.backends import AUTO, guess
 from kfuzz.fleet.work import Gone, Report, Unit
 from kfuzz.fleet.worker import Worker
@@ -31,7 +30,6 @@ _GROWTH_SECONDS: Final = 5.0
 """Between two looks whether the cluster has changed."""
 STORE_BYTES: Final = 80_000_000
 """Of shared memory of a cluster that is begun here; messages are small."""
-_PROCESSORS_EACH: Final = 4
 # What no worker needs of a project.
 _EXCLUDED: Final = (".git", ".venv", "venv", "node_modules", "__pycache__", "corpus")
 
@@ -62,19 +60,27 @@ class RayFleet:
         root: the project, whose files the workers get.
         device: as the command line names it.
         jobs: most workers; None for as many as the cluster has room for.
+        alone: whether each worker has a GPU's memory for itself.
 
     Raises:
         UsageError: if Ray is not installed, or the cluster does not answer.
     """
 
     def __init__(
-        self, address: str, *, root: Path, device: str, jobs: int | None = None
+        self,
+        address: str,
+        *,
+        root: Path,
+        device: str,
+        jobs: int | None = None,
+        alone: bool = False,
     ) -> None:
         self._ray = _imported()
         address = address or os.environ.get(ADDRESS, "")
         self._own = not address or address == "local"
         self.title = f"--on {ON}" + (f" ({address})" if address else "")
         self._root, self._device, self._jobs = root, device, jobs
+        self._sharing = 1 if alone else SHARING
         self._actors: dict[str, _Actor] = {}
         self._parked: list[_Actor] = []
         self._told: deque[Report] = deque()
@@ -188,7 +194,9 @@ class RayFleet:
         options: dict[str, Any] = {"num_cpus": 1, "max_concurrency": 4}
         most = int(cpus)
         if self._gpus:
-            each = max(min(int(cpus // (_PROCESSORS_EACH * max(gpus, 1))), SHARING), 1)
+            each = max(
+                min(int(cpus // (PROCESSORS_EACH * max(gpus, 1))), self._sharing), 1
+            )
             most = min(int(gpus) * each, int(cpus))
             options["num_gpus"] = 1 / each
         if self._jobs is not None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
-from kfuzz.engine.replay.replayer import keep_regressed
 from kfuzz.fleet.dispatch import Dispatch, Fleet, Heard, Over
 from kfuzz.fleet.plan import Task
 from kfuzz.fleet.work import Replay, Work
@@ -86,4 +85,6 @@ def _kept(
         return result
     if entry.finding.state is not State.FIXED:
         return result
+    from kfuzz.engine.replay.replayer import keep_regressed  # with it comes torch
+
     return replace(result, message=result.message + keep_regressed(corpus, entry))

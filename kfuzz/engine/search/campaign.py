@@ -44,8 +44,8 @@ from kfuzz.engine.search.case_drawing import (
 )
 from kfuzz.engine.search.case_source import NO_GUIDES, Guide, GuidedSearch, Guides
 from kfuzz.engine.search.clock import RunClock
+from kfuzz.engine.search.filed import FiledFinding
 from kfuzz.engine.search.found import (
-    FiledFinding,
     first_finding,
     taken_further,
     taken_to_minimum,

@@ -15,7 +15,7 @@ from kfuzz.core.errors import BackendError, UsageError
 from kfuzz.core.finding import Target
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.processors import processors
+from kfuzz.engine.workers.processors import PROCESSORS_EACH, SHARING, processors
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.memory import host_fences as pages
 from kfuzz.store.corpus import Corpus
@@ -52,18 +52,6 @@ def require_processes(config: RunConfig) -> None:
         )
 
 
-SHARING: Final = 4
-"""Kernels that share a GPU: a search mostly compiles, draws and confirms.
-
-One H100, 16 processors, kernels of Liger-Kernel and fla-core: of 16 searched in four
-commands at once, 14 had over 2,000 cases in a minute. Of 24 searched one after the
-other in four minutes, with a device that was mostly idle, 14 had fewer than 500.
-"""
-
-# A child that judges, and those that compile ahead for it.
-_PROCESSORS_EACH: Final = 4
-
-
 def jobs_of(config: RunConfig, backend: Backend, kernels: int) -> int:
     """Return how many kernels are searched side by side.
 
@@ -75,7 +63,7 @@ def jobs_of(config: RunConfig, backend: Backend, kernels: int) -> int:
     devices = len(backend.devices)
     most = processors()
     if backend.on.has.asynchronous:
-        each = most // (_PROCESSORS_EACH * devices)
+        each = most // (PROCESSORS_EACH * devices)
         most = devices * max(min(each, SHARING), 1)
     wanted = config.jobs or most
     if config.scale is Scale.LARGE:  # the memory of a device is enough for one
