@@ -194,9 +194,8 @@ class RayFleet:
         options: dict[str, Any] = {"num_cpus": 1, "max_concurrency": 4}
         most = int(cpus)
         if self._gpus:
-            each = max(
-                min(int(cpus // (PROCESSORS_EACH * max(gpus, 1))), self._sharing), 1
-            )
+            ample = int(cpus // (PROCESSORS_EACH * max(gpus, 1)))
+            each = max(min(ample, self._sharing), 1)
             most = min(int(gpus) * each, int(cpus))
             options["num_gpus"] = 1 / each
         if self._jobs is not None:
