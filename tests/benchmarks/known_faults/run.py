@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.benchmarks.known_faults import wheels
+from tests.benchmarks.known_faults.bindings.released import FUNCTION
 from tests.benchmarks.known_faults.decide import (
     Decided,
     Found,
@@ -117,6 +118,7 @@ def _search(
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path),
+            FUNCTION: entry.function,
             "TRITON_CACHE_DIR": str(place / "triton"),
             # What a library hands to torch.compile runs as it is written.
             "TORCHDYNAMO_DISABLE": "1",
