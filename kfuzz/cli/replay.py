@@ -441,7 +441,7 @@ def _folder_of(name: str, project: Project) -> Path:
     path = Path(name)
     if path.name == FINDING:
         return path.parent
-    if path.is_dir():
+    if os.path.isdir(path):
         return path
     for entry in project.store().entries():
         relative = "-".join(entry.path.relative_to(project.corpus).parts)

@@ -294,7 +294,7 @@ def _from_here(target: str, place: Place) -> str:
     path, separator, name = target.partition("::")
     if base is None or base == here:
         return target
-    if not ("/" in path or path.endswith(".py") or (base / path).exists()):
+    if not ("/" in path or path.endswith(".py") or os.path.exists(base / path)):
         return target
     return os.path.relpath(base / path, here) + separator + name
 
