@@ -5,6 +5,7 @@ carries its calls.
 """
 
 import contextlib
+import math
 import os
 import pickle
 import shutil
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 from kfuzz.cli.apart import portable
 from kfuzz.core.errors import HarnessError
-from kfuzz.core.event import FindingSaved
+from kfuzz.core.event import FindingSaved, Progress
 from kfuzz.core.home import HOME
 from kfuzz.execution.processes.child import signal_name
 from kfuzz.fleet.plan import CANARIES
@@ -41,8 +42,10 @@ from kfuzz.fleet.work import (
 )
 
 _MODULE: Final = "kfuzz.fleet.process"
-LEASE_SECONDS: Final = 120.0
+LEASE_SECONDS: Final = 300.0
 """A driver that has not asked for so long is gone; its unit ends."""
+PROGRESS_SECONDS: Final = 5.0
+"""Between two counters of one unit: a driver has a thousand workers to listen to."""
 _LOOK_SECONDS: Final = 0.2
 TRIAL_SECONDS: Final = 180.0
 """Of a canary: importing torch and creating a context on a machine that is busy."""
@@ -116,10 +119,14 @@ class Worker:
         try:
             if not self._are_told(self._canaries()):
                 return
+            progressed = -math.inf
             for value in self._performed(unit.work, stop):
-                found = isinstance(value, Happened) and isinstance(
-                    value.event, FindingSaved
-                )
+                event = value.event if isinstance(value, Happened) else None
+                if isinstance(event, Progress):
+                    if time.monotonic() - progressed < PROGRESS_SECONDS:
+                        continue
+                    progressed = time.monotonic()
+                found = isinstance(event, FindingSaved)
                 canaries = self._canaries() if found else []
                 # Told first: with the canaries the unit may be another's.
                 suspect = bool(canaries and canaries[-1])
