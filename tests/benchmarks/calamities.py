@@ -31,7 +31,8 @@ from typing import Final
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved
 from kfuzz.engine.config import RunConfig
-from kfuzz.execution.processes import forked, table
+from kfuzz.execution import parent
+from kfuzz.execution.processes import table
 from kfuzz.store import durable, life
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind
 from tests.e2e.project import HEADER
@@ -178,7 +179,7 @@ def _forked(config: RunConfig, prepared: Callable[[], None]) -> Callable[[int], 
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(null, descriptor)
-            forked.prctl(forked.PR_SET_CHILD_SUBREAPER, 0)
+            parent.prctl(parent.PR_SET_CHILD_SUBREAPER, 0)
             prepared()
             _search(config, tells)
             code = 0
@@ -254,7 +255,7 @@ class Worker:
         self.figures = Figures()
         self._corpus = Corpus(folder / "corpus")
         # What loses its parent comes here, and is seen.
-        forked.prctl(forked.PR_SET_CHILD_SUBREAPER, 1)
+        parent.prctl(parent.PR_SET_CHILD_SUBREAPER, 1)
 
     def _config(self, **budget: float) -> RunConfig:
         seed = self.random.getrandbits(32)

@@ -37,13 +37,17 @@ def zygotes() -> Iterator[Callable[[str], Zygote]]:
 
 
 @pytest.mark.parametrize("candidate", chosen(LIARS, wrong=True), ids=LIARS)
-def test_a_liar_violates(candidate: Candidate, zygotes: Callable[[str], Zygote]) -> None:
+def test_a_liar_violates(
+    candidate: Candidate, zygotes: Callable[[str], Zygote]
+) -> None:
     made = Suite(zygotes).judge(candidate)
     assert made.verdict is Verdict.VIOLATES, made.reason
 
 
 @pytest.mark.parametrize("candidate", chosen(HONEST, wrong=False), ids=HONEST)
-def test_an_honest_one_conforms(candidate: Candidate, zygotes: Callable[[str], Zygote]) -> None:
+def test_an_honest_one_conforms(
+    candidate: Candidate, zygotes: Callable[[str], Zygote]
+) -> None:
     made = Suite(zygotes, most_cases=6).judge(candidate)
     assert made.verdict is Verdict.CONFORMS, made.reason
 

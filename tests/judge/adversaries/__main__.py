@@ -3,8 +3,8 @@
     python -m tests.judge.adversaries [--variants 3] [--seed 1] [--family clocks]
         [--jobs 16] [--within 450]
 
-It exits with 1 if a liar does not violate, an honest one does, or one was not judged for
-want of time.
+It exits with 1 if a liar does not violate, an honest one does, or one was not judged
+for want of time.
 """
 
 import argparse

@@ -238,7 +238,9 @@ class Suite:
             budget=Budget(self.seconds, self.most_cases, 1),
             determinism="none" if candidate.random else "run_to_run",
         )  # fmt: skip
-        judging = Judging(config, opened=partial(open_candidate, zygote=self.zygotes(device)))
+        judging = Judging(
+            config, opened=partial(open_candidate, zygote=self.zygotes(device))
+        )
         for _ in judging.events(stop=threading.Event()):
             pass
         return judging.judgement()

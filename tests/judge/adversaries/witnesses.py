@@ -103,7 +103,7 @@ USES: Final = (
     ),
     _use(
         "F.kl_div(A, B)",
-        "[torch.log_softmax(torch.randn(6, 9), 1), torch.softmax(torch.randn(6, 9), 1)]",
+        "[torch.randn(6, 9).log_softmax(1), torch.randn(6, 9).softmax(1)]",
         "triton_kl_div(A, B)", "", "A, B",
     ),
     _use("F.mse_loss(A, B)", _TWO, "triton_mse_loss(A, B)", arguments="A, B"),
