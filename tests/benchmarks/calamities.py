@@ -396,7 +396,14 @@ class Worker:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        return table.children_of(os.getpid())
+        return [pid for pid in table.children_of(os.getpid()) if _has_memory(pid)]
+
+
+def _has_memory(pid: int) -> bool:
+    """Whether a process can go on: one that is ending gives its memory back first."""
+    with contextlib.suppress(OSError):
+        return "VmSize" in Path(f"/proc/{pid}/status").read_text()
+    return False
 
 
 def _at(pid: int) -> str:
@@ -406,7 +413,15 @@ def _at(pid: int) -> str:
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{pid}/{name}").read_text(errors="replace")
             if name == "status":
-                kept = ("State", "PPid", "Threads", "SigBlk", "ShdPnd", "SigPnd")
+                kept = (
+                    "Name",
+                    "State",
+                    "PPid",
+                    "Threads",
+                    "SigBlk",
+                    "ShdPnd",
+                    "SigPnd",
+                )
                 text = " ".join(
                     " ".join(line.split())
                     for line in text.splitlines()

@@ -8,29 +8,14 @@ for want of time.
 """
 
 import argparse
-import multiprocessing
 import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
+from collections.abc import Sequence
 
-from kfuzz.execution.processes import Zygote
-from tests.judge.adversaries.suite import (
-    SECONDS,
-    Candidate,
-    Outcome,
-    Suite,
-    candidates,
-    opener,
-)
-
-# For a judgement to end after its time: a call under way, a finding to be stored.
-GRACE_SECONDS = 15.0
-# What each process has its children forked from.
-_zygotes: Callable[[str], Zygote] = opener(ExitStack())
+from tests.judge.adversaries.at_once import judged
+from tests.judge.adversaries.suite import SECONDS, Outcome, candidates
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     first, step = map(int, options.part.split("/"))
     outcomes = []
-    for outcome in _judged(chosen[first::step], options):
+    for outcome in judged(chosen[first::step], options):
         outcomes.append(outcome)
         if options.all or not outcome.expected:
             _print(_told(outcome))
@@ -77,31 +62,6 @@ def _parser() -> argparse.ArgumentParser:
         "--within", type=float, default=float("inf"), help="seconds of all of it"
     )
     return parser
-
-
-def _judged(
-    chosen: Sequence[Candidate], options: argparse.Namespace
-) -> Iterator[Outcome]:
-    """Yield what becomes of candidates, in the order in which it is known."""
-    until = time.monotonic() + options.within
-    # Forks of this process would share what torch has begun in it.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
-        under_way = [pool.submit(_judge, c, options, until) for c in chosen]
-        for done in as_completed(under_way):
-            if (outcome := done.result()) is not None:
-                yield outcome
-
-
-def _judge(
-    candidate: Candidate, options: argparse.Namespace, until: float
-) -> Outcome | None:
-    """Judge one, unless the time is over: then None."""
-    if time.monotonic() + options.seconds + GRACE_SECONDS > until:
-        return None
-    cases = options.cases if candidate.wrong else options.honest_cases
-    suite = Suite(_zygotes, options.seconds, cases, options.seed, options.device)
-    return suite.judge(candidate)
 
 
 def _told(made: Outcome) -> str:
