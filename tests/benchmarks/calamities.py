@@ -3,9 +3,10 @@
     python -m tests.benchmarks.calamities --kills 1000 --disks 20 --clocks 6 --jobs 2
 
 Searches of faulty kernels meet SIGKILL at random moments: of the search, of the process
-that its children are forked from, of a child; some are the whole command line. The
-writers share one corpus. Others meet a disk that is full from some write on, one search
-for each write, or a clock that jumps by years. After each, all that it announced is
+that its children are forked from, of a child; some are the whole command line, which
+meets SIGINT at times instead. The writers share one corpus. Others meet a disk that is
+full, read-only or broken from some write on, one search for each write, or a clock that
+jumps by years. After each, all that it announced is
 looked for in the corpus, and whatever it began must have ended within two seconds.
 
 The last line has the figures; the exit code is 1 if anything is lost or left.
@@ -47,6 +48,10 @@ COMMAND_EVERY: Final = 12
 COMMAND_SECONDS: Final = 9.0
 _VICTIMS: Final = ("search", "forking", "child")
 _FORKING_SHARE: Final = 0.04
+_INTERRUPTED_SHARE: Final = 0.3
+# For a search to end by itself once it is asked to, on a busy machine.
+INTERRUPTED_SECONDS: Final = 60.0
+_REFUSALS: Final = (errno.ENOSPC, errno.EROFS, errno.EIO, errno.EACCES)
 _YEARS: Final = (1902, 2105)
 
 KERNELS: Final = "".join(
@@ -289,9 +294,12 @@ class Worker:
             if others > 0:
                 others -= self._kill_below(search)
         search.hear()
-        self._note("search", search)
+        interrupts = whole and self.random.random() < _INTERRUPTED_SHARE
+        self._note("interrupted" if interrupts else "search", search)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(search.pid, signal.SIGKILL)
+            os.kill(search.pid, signal.SIGINT if interrupts else signal.SIGKILL)
+        if interrupts:
+            self._await(search, INTERRUPTED_SECONDS)
         self._bury(search)
 
     def _kill_below(self, search: Search) -> bool:
@@ -312,12 +320,13 @@ class Worker:
         self.figures.phases[f"while {search.phase}"] += 1
 
     def fill(self, write: int) -> bool:
-        """Let a search meet a disk that is full from some write on.
+        """Let a search meet a disk that refuses all from some write on.
 
         Returns:
             Whether it came so far.
         """
         met = self.folder / f"met-{os.getpid()}"
+        refusal = _REFUSALS[write % len(_REFUSALS)]
 
         def prepared() -> None:
             real, left = durable.write_file, write
@@ -329,7 +338,7 @@ class Worker:
                     met.touch()
                     with open(path, "wb") as file:  # as far as there is room
                         file.write(content[: len(content) // 2])
-                    raise OSError(errno.ENOSPC, "No space left on device")
+                    raise OSError(refusal, os.strerror(refusal))
                 real(path, content, sync=sync)
 
             for module in list(sys.modules.values()):
@@ -361,14 +370,18 @@ class Worker:
 
     def _to_its_end(self, prepared: Callable[[], None]) -> None:
         search = Search(_forked(self._config(max_findings=1, max_time=30), prepared))
-        end = time.monotonic() + 90
+        self._await(search, 90)
+        self._bury(search)
+
+    def _await(self, search: Search, seconds: float) -> None:
+        """Wait for the end of a search."""
+        end = time.monotonic() + seconds
         while not _has_ended(search.pid) and time.monotonic() < end:
             search.hear()
             time.sleep(0.02)
         if not _has_ended(search.pid):
             self.figures.raised.append("a search did not end")
             os.kill(search.pid, signal.SIGKILL)
-        self._bury(search)
 
     def _bury(self, search: Search) -> None:
         """See that all that a search began is gone, and all that it announced there."""
