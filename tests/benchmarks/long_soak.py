@@ -298,7 +298,7 @@ def _soak(folder: Path, options: argparse.Namespace, chance: random.Random) -> i
 def _checked(corpus: Path) -> str:
     """Return what `kfuzz corpus check` says once what was left is cleared away."""
     store = Corpus(corpus)
-    store.check(repair=True)
+    store.repair()
     made = subprocess.run(
         [sys.executable, "-m", "kfuzz", "corpus", "check", "--corpus", str(corpus)],
         cwd=ROOT, capture_output=True, text=True, check=False,

@@ -17,6 +17,15 @@ process = subprocess.Popen([sys.executable, *parent.bound("{module}")])
 print(process.pid, flush=True)
 time.sleep(3600)
 """
+ZYGOTES = """
+import time
+from kfuzz.execution.processes import Zygote
+zygotes = [Zygote("tests.helpers.processes_serving:serve") for _ in range(2)]
+for zygote in zygotes:
+    zygote.start_here()
+print(*(zygote._running.pid for zygote in zygotes), flush=True)
+time.sleep(3600)
+"""
 
 
 def test_a_module_runs_as_a_program_with_its_arguments(tmp_path: Path) -> None:
@@ -37,6 +46,22 @@ def test_nothing_runs_once_the_parent_has_ended(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == (b"", 1)
 
 
+def test_each_fork_that_forks_sees_the_end_by_itself() -> None:
+    """One that is busy or stopped does not keep another from seeing it."""
+    starts = subprocess.Popen(
+        [sys.executable, "-c", ZYGOTES], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert starts.stdout is not None
+    first, second = map(int, starts.stdout.readline().split())
+    os.kill(second, signal.SIGSTOP)
+    try:
+        starts.send_signal(signal.SIGKILL)
+        starts.communicate()
+        _await_end(first)
+    finally:
+        os.kill(second, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
 def test_it_ends_however_early_its_parent_is_killed(
     seconds: float, tmp_path: Path
@@ -51,6 +76,10 @@ def test_it_ends_however_early_its_parent_is_killed(
     time.sleep(seconds)
     starts.send_signal(signal.SIGKILL)
     starts.communicate()
+    _await_end(pid)
+
+
+def _await_end(pid: int) -> None:
     end = time.monotonic() + 60
     while _runs(pid):
         assert time.monotonic() < end

@@ -139,7 +139,7 @@ _WAYS: Final = {
     "add_mul": ("return torch.mul(A, torch.add(B, A))", "return (A.double() + B.double()).mul(A.double()).float()"),
     "outer": ("return A[:, None] * B[None, :]", "return torch.outer(B, A).t().contiguous()"),
     "cumsum": ("return x.double().cumsum(1).float()", "return torch.cumsum(x.t().contiguous(), 0).t().contiguous()"),
-    "transpose": ("return torch.einsum('ij->ji', x)", "return torch.stack(list(x), dim=1)", "return x.permute(1, 0).clone().contiguous()"),
+    "transpose": ("return torch.stack(list(x), dim=1)", "return x.permute(1, 0).clone().contiguous()"),
     "leaky": ("return torch.where(x > 0, x, 0.1 * x)", "return F.leaky_relu(x.clone(), 0.1)"),
     "square_sum": ("return x.square().sum(1)", "return x.double().square().sum(1).float()"),
 }  # fmt: skip
@@ -229,9 +229,9 @@ _HABITS: Final = {
     ),
     "a trace": (
         "self.traced = {}",
-        "key = tuple(first.shape)\nif key not in self.traced:\n"
+        "key, way = tuple(first.shape), self.way\nif key not in self.traced:\n"
         "    with warnings.catch_warnings():\n        warnings.simplefilter('ignore')\n"
-        "        self.traced[key] = torch.jit.trace(self.way, (ARGS,))\n"
+        "        self.traced[key] = torch.jit.trace(lambda ARGS: way(ARGS), (ARGS,))\n"
         "return self.traced[key](ARGS)",
     ),
     "a log": (
