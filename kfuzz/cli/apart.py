@@ -27,6 +27,7 @@ from kfuzz.core.event import Event
 from kfuzz.core.home import HOME
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
+from kfuzz.execution import parent
 from kfuzz.execution.device.backends import environment_for, guess
 from kfuzz.execution.processes.child import signal_name
 from kfuzz.targets import importing as imports
@@ -64,7 +65,7 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
     with theirs:
         process = subprocess.Popen(
             # -P keeps the working directory, which holds users' files, off sys.path.
-            [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
+            [sys.executable, "-P", *parent.bound(_MODULE), str(theirs.fileno())],
             env={**_environment(config), "PYTHONPATH": os.pathsep.join(path)},
             stdin=subprocess.DEVNULL,
             stdout=2,  # standard output is the report's alone

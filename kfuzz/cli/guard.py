@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn, Self
 from kfuzz.cli.exit_codes import ExitCode, report_error
 from kfuzz.cli.standard_streams import open_descriptors
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.processes import forked
+from kfuzz.execution import parent
 from kfuzz.execution.processes.child import signal_name
 from kfuzz.targets import importing
 
@@ -52,9 +52,7 @@ def watched(work: Callable[[], int]) -> int:
 def _do(work: Callable[[], int], tells: int, guard: int) -> NoReturn:
     """Be the process that does the work."""
     os.setsid()  # the terminal's Ctrl-C is the guard's to pass on, once
-    forked.prctl(forked.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard:  # it ended before that took effect
-        os._exit(ExitCode.INTERRUPTED)
+    parent.end_with(guard)
 
     def tell(target: str) -> None:
         with suppress(OSError):

@@ -6,7 +6,6 @@ The command line starts it (`kfuzz.cli.apart`), is its only reader, and outlives
 import atexit
 import contextlib
 import os
-import signal
 import sys
 import threading
 from multiprocessing.connection import Connection
@@ -16,17 +15,13 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.templates import Home, home_of
-from kfuzz.execution.processes import bytecode, forked
+from kfuzz.execution.processes import bytecode
 from kfuzz.targets import importing
 from kfuzz.targets.load import resolve
 
 
 def main() -> None:
     """Search as the first message says, and tell what happens."""
-    parent = os.getppid()
-    forked.prctl(forked.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that took effect
-        sys.exit(1)
     connection = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
     config: RunConfig = connection.recv()

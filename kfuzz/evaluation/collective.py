@@ -24,6 +24,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
+from kfuzz.execution import parent
 from kfuzz.execution.calls.tuners import choosing
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.backends import backend_of
@@ -60,8 +61,8 @@ def probe(opened: Mapping[str, Any], case: Case, step: Callable[[], None]) -> Co
         asked = folder / "request.json"
         if not asked.exists():
             asked.write_text(json.dumps(request))
-        words = [str(asked), str(rank), str(folder), str(os.getpid())]
-        return [sys.executable, "-m", PROGRAM, *words]
+        words = [str(asked), str(rank), str(folder)]
+        return [sys.executable, *parent.bound(PROGRAM), *words]
 
     return told(collectives.run_ranks(command, step=step, beside=beside))
 
@@ -150,8 +151,7 @@ def run(request: Mapping[str, Any], rank: int, folder: Path) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> None:
     """Run one rank and print what it says."""
-    asked, rank, folder, parent = arguments
-    collectives.end_with(int(parent))
+    asked, rank, folder = arguments
     said = run(json.loads(Path(asked).read_text()), int(rank), Path(folder))
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from kfuzz.core.home import HOME
-from kfuzz.execution.processes import forked
+from kfuzz.execution import parent
 
 _LOOK: Final = 0.05
 
@@ -34,7 +34,7 @@ class Process:
         with theirs:
             self._process = subprocess.Popen(
                 # -P keeps the working directory, which holds users' files, away.
-                [sys.executable, "-P", "-W", "ignore", "-m", module,
+                [sys.executable, "-P", "-W", "ignore", *parent.bound(module),
                  str(theirs.fileno())],
                 env={**os.environ, **own},
                 stdin=subprocess.DEVNULL,
@@ -80,11 +80,7 @@ class Process:
 
 
 def served() -> Connection:
-    """Return what a process hears its parent by, with which it ends."""
-    parent = os.getppid()
-    forked.prctl(forked.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that took effect
-        sys.exit(1)
+    """Return what a process hears its parent by."""
     return Connection(int(sys.argv[1]))
 
 

@@ -3,9 +3,10 @@
     python -m tests.benchmarks.calamities --kills 1000 --disks 20 --clocks 6 --jobs 2
 
 Searches of faulty kernels meet SIGKILL at random moments: of the search, of the process
-that its children are forked from, of a child; some are the whole command line. The
-writers share one corpus. Others meet a disk that is full from some write on, one search
-for each write, or a clock that jumps by years. After each, all that it announced is
+that its children are forked from, of a child; some are the whole command line, which
+meets SIGINT at times instead. The writers share one corpus. Others meet a disk that is
+full, read-only or broken from some write on, one search for each write, or a clock that
+jumps by years. After each, all that it announced is
 looked for in the corpus, and whatever it began must have ended within two seconds.
 
 The last line has the figures; the exit code is 1 if anything is lost or left.
@@ -31,7 +32,8 @@ from typing import Final
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved
 from kfuzz.engine.config import RunConfig
-from kfuzz.execution.processes import forked, table
+from kfuzz.execution import parent
+from kfuzz.execution.processes import table
 from kfuzz.store import durable, life
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind
 from tests.e2e.project import HEADER
@@ -46,6 +48,10 @@ COMMAND_EVERY: Final = 12
 COMMAND_SECONDS: Final = 9.0
 _VICTIMS: Final = ("search", "forking", "child")
 _FORKING_SHARE: Final = 0.04
+_INTERRUPTED_SHARE: Final = 0.3
+# For a search to end by itself once it is asked to, on a busy machine.
+INTERRUPTED_SECONDS: Final = 60.0
+_REFUSALS: Final = (errno.ENOSPC, errno.EROFS, errno.EIO, errno.EACCES)
 _YEARS: Final = (1902, 2105)
 
 KERNELS: Final = "".join(
@@ -178,7 +184,7 @@ def _forked(config: RunConfig, prepared: Callable[[], None]) -> Callable[[int], 
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(null, descriptor)
-            forked.prctl(forked.PR_SET_CHILD_SUBREAPER, 0)
+            parent.prctl(parent.PR_SET_CHILD_SUBREAPER, 0)
             prepared()
             _search(config, tells)
             code = 0
@@ -254,7 +260,7 @@ class Worker:
         self.figures = Figures()
         self._corpus = Corpus(folder / "corpus")
         # What loses its parent comes here, and is seen.
-        forked.prctl(forked.PR_SET_CHILD_SUBREAPER, 1)
+        parent.prctl(parent.PR_SET_CHILD_SUBREAPER, 1)
 
     def _config(self, **budget: float) -> RunConfig:
         seed = self.random.getrandbits(32)
@@ -288,9 +294,12 @@ class Worker:
             if others > 0:
                 others -= self._kill_below(search)
         search.hear()
-        self._note("search", search)
+        interrupts = whole and self.random.random() < _INTERRUPTED_SHARE
+        self._note("interrupted" if interrupts else "search", search)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(search.pid, signal.SIGKILL)
+            os.kill(search.pid, signal.SIGINT if interrupts else signal.SIGKILL)
+        if interrupts:
+            self._await(search, INTERRUPTED_SECONDS)
         self._bury(search)
 
     def _kill_below(self, search: Search) -> bool:
@@ -311,12 +320,13 @@ class Worker:
         self.figures.phases[f"while {search.phase}"] += 1
 
     def fill(self, write: int) -> bool:
-        """Let a search meet a disk that is full from some write on.
+        """Let a search meet a disk that refuses all from some write on.
 
         Returns:
             Whether it came so far.
         """
         met = self.folder / f"met-{os.getpid()}"
+        refusal = _REFUSALS[write % len(_REFUSALS)]
 
         def prepared() -> None:
             real, left = durable.write_file, write
@@ -328,7 +338,7 @@ class Worker:
                     met.touch()
                     with open(path, "wb") as file:  # as far as there is room
                         file.write(content[: len(content) // 2])
-                    raise OSError(errno.ENOSPC, "No space left on device")
+                    raise OSError(refusal, os.strerror(refusal))
                 real(path, content, sync=sync)
 
             for module in list(sys.modules.values()):
@@ -360,14 +370,18 @@ class Worker:
 
     def _to_its_end(self, prepared: Callable[[], None]) -> None:
         search = Search(_forked(self._config(max_findings=1, max_time=30), prepared))
-        end = time.monotonic() + 90
+        self._await(search, 90)
+        self._bury(search)
+
+    def _await(self, search: Search, seconds: float) -> None:
+        """Wait for the end of a search."""
+        end = time.monotonic() + seconds
         while not _has_ended(search.pid) and time.monotonic() < end:
             search.hear()
             time.sleep(0.02)
         if not _has_ended(search.pid):
             self.figures.raised.append("a search did not end")
             os.kill(search.pid, signal.SIGKILL)
-        self._bury(search)
 
     def _bury(self, search: Search) -> None:
         """See that all that a search began is gone, and all that it announced there."""
@@ -395,7 +409,14 @@ class Worker:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        return table.children_of(os.getpid())
+        return [pid for pid in table.children_of(os.getpid()) if _has_memory(pid)]
+
+
+def _has_memory(pid: int) -> bool:
+    """Whether a process can go on: one that is ending gives its memory back first."""
+    with contextlib.suppress(OSError):
+        return "VmSize" in Path(f"/proc/{pid}/status").read_text()
+    return False
 
 
 def _at(pid: int) -> str:
@@ -405,7 +426,15 @@ def _at(pid: int) -> str:
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{pid}/{name}").read_text(errors="replace")
             if name == "status":
-                kept = ("State", "PPid", "Threads", "SigBlk", "ShdPnd", "SigPnd")
+                kept = (
+                    "Name",
+                    "State",
+                    "PPid",
+                    "Threads",
+                    "SigBlk",
+                    "ShdPnd",
+                    "SigPnd",
+                )
                 text = " ".join(
                     " ".join(line.split())
                     for line in text.splitlines()

@@ -1,29 +1,22 @@
-"""A long run in which everything goes wrong: no announced finding may be lost.
+"""A long run whose children are killed: its memory has to stay flat.
 
     python -m tests.benchmarks.long_soak --seconds 1800 --jobs 2
 
-Witnesses and their twins are searched by `kfuzz run` in legs that share a corpus, each
-leg some of them, drawn anew.
-Half of the time goes to two steady legs, in which children are killed at random and
-the memory of the run is watched; the other half to short ones, each of which also meets
-a SIGKILL or a SIGINT of the run, a full disk, or a corpus that cannot be written to.
-After each leg every finding that it announced is looked for in the corpus, and all of
-the corpus is read. A small tmpfs in a mount namespace of its own holds the corpus where
-such can be made; else permissions and limits on the size of files stand for it.
+Witnesses and their twins are searched by `kfuzz run`, on the CPU and then in Triton's
+interpreter, while children are killed at random and the memory of the run is watched.
+Every finding that was announced is looked for in the corpus, all of the corpus is read,
+and no right kernel may be charged. `calamities.py` has what ends a run or its disk.
 """
 
 import argparse
 import contextlib
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -36,16 +29,10 @@ from kfuzz.core.verdict import CHARGED
 from kfuzz.report.event_lines import read_events
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 
-MODULE: Final = "tests.benchmarks.long_soak"
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "kfuzz.contracts.witnesses"
-MEGABYTE: Final = 1 << 20
-DISK: Final = 256 * MEGABYTE
-STEADY_SHARE: Final = 0.5
-SHORT_SECONDS: Final = (20.0, 45.0)
-SHORT_KERNELS: Final = 24
 # Few enough for each to have several turns: what is kept of a kernel is kept once.
-STEADY_KERNELS: Final = 40
+KERNELS: Final = 40
 # Between two kills of a child, in seconds.
 KILLS: Final = (2.0, 6.0)
 # For a run to end after its time: a finding under way, its reports.
@@ -53,60 +40,9 @@ GRACE_SECONDS: Final = 90.0
 # The first part of a steady leg, in which the memory may still grow.
 WARMING: Final = 1 / 3
 GROWTH: Final = 1.15
-CALAMITIES: Final = ("kill", "interrupt", "full disk", "read-only")
-# 3: what a kill of its child kept from being judged, or a disk that refuses; 4: a busy
-# machine on which no case was judged in time.
-CODES: Final = (0, 1, 3, 4, 130, -signal.SIGKILL)
-
-
-class Disk:
-    """The place of the corpus, which can be filled and made read-only.
-
-    Args:
-        folder: of everything.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.mounted = _mount(folder)
-        self.corpus = folder / "corpus"
-        self.corpus.mkdir()
-        self._folder = folder
-
-    @contextlib.contextmanager
-    def full(self, process: "subprocess.Popen[str]") -> Iterator[None]:
-        """Let nothing be written that takes room."""
-        if not self.mounted:
-            # Even the smallest entry has more bytes.
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (64, -1))
-            yield
-            with contextlib.suppress(ProcessLookupError):
-                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (-1, -1))
-            return
-        ballast = self._folder / "ballast"
-        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-            while file.write(b"\0" * MEGABYTE):
-                pass
-        with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
-            while file.write(b"\0"):
-                pass
-        yield
-        ballast.unlink()
-
-    @contextlib.contextmanager
-    def read_only(self) -> Iterator[None]:
-        """Let nothing be written."""
-        if self.mounted:
-            _remount(self._folder, "ro")
-            yield
-            _remount(self._folder, "rw")
-            return
-        folders = [p for p in (self.corpus, *self.corpus.rglob("*")) if p.is_dir()]
-        for path in folders:
-            path.chmod(0o555)
-        yield
-        for path in folders:
-            with contextlib.suppress(FileNotFoundError):
-                path.chmod(0o755)
+# 3: what a kill of its child kept from being judged; 4: a busy machine on which no
+# case was judged in time.
+CODES: Final = (0, 1, 3, 4)
 
 
 @dataclass
@@ -114,7 +50,7 @@ class Totals:
     """What all legs came to.
 
     Attributes:
-        legs: legs by what they met.
+        legs: how many legs there were.
         announced: findings announced.
         cases: cases judged, of runs that came to their end.
         kernels: kernels searched.
@@ -123,7 +59,7 @@ class Totals:
         faults: what must not be.
     """
 
-    legs: Counter[str] = field(default_factory=Counter)
+    legs: int = 0
     announced: int = 0
     cases: int = 0
     kernels: set[str] = field(default_factory=set)
@@ -136,16 +72,13 @@ class Soak:
     """The legs, one after the other.
 
     Args:
-        disk: where the corpus is.
-        scratch: for all else.
+        folder: of everything.
         jobs: as `--jobs`.
         chance: settles everything that is left to chance.
     """
 
-    def __init__(
-        self, disk: Disk, scratch: Path, *, jobs: int, chance: random.Random
-    ) -> None:
-        self.disk, self.scratch, self.jobs = disk, scratch, jobs
+    def __init__(self, folder: Path, *, jobs: int, chance: random.Random) -> None:
+        self.folder, self.corpus, self.jobs = folder, folder / "corpus", jobs
         self.chance = chance
         self.totals = Totals()
         self.entries = [e for e in roster("cpu") if e.role is not Role.IMPOSTOR]
@@ -155,36 +88,32 @@ class Soak:
         return [e for e in self.entries if e.backend == device]
 
     def leg(
-        self, device: str, entries: list[Entry], seconds: float, calamity: str
+        self, device: str, entries: list[Entry], seconds: float
     ) -> list[tuple[float, float]]:
         """Run one leg and look for what it announced.
 
         Returns:
             The run's resident memory in megabytes, with the seconds since its start.
         """
-        number = self.totals.legs.total()
-        self.totals.legs[calamity] += 1
+        number = self.totals.legs
+        self.totals.legs += 1
         self.totals.kernels |= {e.witness.kernel for e in entries}
-        told = self.scratch / f"{number}.jsonl"
-        errors = (self.scratch / f"{number}.err").open("w+")
+        told = self.folder / f"{number}.jsonl"
+        errors = (self.folder / f"{number}.err").open("w+")
         targets = [f"{PACKAGE}.{e.witness.module}:{e.witness.kernel}" for e in entries]
         command = [
             sys.executable, "-m", "kfuzz", "run", *targets, "--device", device,
             "--max-time", f"{seconds:.0f}s", "--jobs", str(self.jobs), "-q",
-            "--corpus", str(self.disk.corpus), "--report", f"jsonl={told}",
+            "--corpus", str(self.corpus), "--report", f"jsonl={told}",
         ]  # fmt: skip
-        env = {**os.environ, "KFUZZ_CACHE": str(self.scratch / "cache")}
+        env = {**os.environ, "KFUZZ_CACHE": str(self.folder / "cache")}
         began = time.monotonic()
         # What it prints is in the report.
         run = subprocess.Popen(
             command, cwd=ROOT, env=env, text=True,
             stdout=subprocess.DEVNULL, stderr=errors,
         )  # fmt: skip
-        strikes = began + seconds * self.chance.uniform(0.4, 0.9)
-        until = None if calamity == "steady" else strikes
-        memory = self._watch(run, began, until, told)
-        if calamity != "steady" and run.poll() is None:
-            self._strike(run, calamity)
+        memory = self._watch(run, began)
         try:
             run.wait(began + seconds + GRACE_SECONDS - time.monotonic())
         except subprocess.TimeoutExpired:
@@ -199,24 +128,14 @@ class Soak:
         return memory
 
     def _watch(
-        self,
-        run: "subprocess.Popen[str]",
-        began: float,
-        until: float | None,
-        told: Path,
+        self, run: "subprocess.Popen[str]", began: float
     ) -> list[tuple[float, float]]:
-        """Kill children of a run at random, and sample its memory.
-
-        Until it ends, or until a time at which it has begun to tell what happens.
-        """
+        """Kill children of a run at random, and sample its memory, until it ends."""
         memory = []
         due = began + self.chance.uniform(*KILLS)
         while run.poll() is None:
             time.sleep(0.5)
             now = time.monotonic()
-            begun = told.exists() and told.stat().st_size > 0
-            if until is not None and now >= until and begun:
-                break
             if (size := resident(run.pid)) is not None:
                 memory.append((now - began, size))
             if now >= due:
@@ -228,27 +147,10 @@ class Soak:
                         self.totals.kills += 1
         return memory
 
-    def _strike(self, run: "subprocess.Popen[str]", calamity: str) -> None:
-        match calamity:
-            case "kill":
-                run.kill()
-            case "interrupt":
-                run.send_signal(signal.SIGINT)
-            case "full disk":
-                with self.disk.full(run):
-                    self._wait(run)
-            case "read-only":
-                with self.disk.read_only():
-                    self._wait(run)
-
-    def _wait(self, run: "subprocess.Popen[str]") -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            run.wait(self.chance.uniform(3, 10))
-
     def _look(self, number: int, told: Path) -> None:
         """Look for each announced finding in the corpus, and read all of that."""
         held: dict[str, list[Finding]] = {}
-        corpus = Corpus(self.disk.corpus)
+        corpus = Corpus(self.corpus)
         for problem in corpus.check():
             # What a killed writer left is cleared away by the next one.
             if problem.kind in (ProblemKind.DAMAGED, ProblemKind.FORMAT):
@@ -354,79 +256,33 @@ def memory_line(name: str, samples: list[tuple[float, float]]) -> tuple[str, boo
     return text, late <= GROWTH * early
 
 
-def _mount(folder: Path) -> bool:
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _remount(folder: Path, mode: str) -> None:
-    """Remount, waiting for who is writing at the moment."""
-    for _ in range(100):
-        command = ["mount", "-o", f"remount,{mode}", str(folder)]
-        if not subprocess.run(command, capture_output=True, check=False).returncode:
-            return
-        time.sleep(0.05)
-    raise OSError(f"{folder} cannot be made {mode}")
-
-
-def _alone(words: list[str]) -> list[str]:
-    """Return the command that runs this file where it may mount, if that can be."""
-    inner = [sys.executable, "-m", MODULE, *words, "--inside"]
-    probe = ["unshare", "--map-root-user", "--mount", "true"]
-    try:
-        can = not subprocess.run(probe, capture_output=True, check=False).returncode
-    except OSError:
-        can = False
-    return [*probe[:-1], *inner] if can else inner
-
-
 def main() -> int:
     """Run the legs; print what they came to."""
     parse = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parse.add_argument("--seconds", type=float, default=1800.0, help="of all legs")
     parse.add_argument("--jobs", type=int, default=2)
     parse.add_argument("--seed", type=int, default=0, help="of what goes wrong when")
-    parse.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parse.parse_args()
-    if not options.inside:
-        return subprocess.run(_alone(sys.argv[1:]), check=False).returncode
     chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="kfuzz-soak-") as name:
-        folder = Path(name)
-        (folder / "disk").mkdir()
-        disk = Disk(folder / "disk")
-        code = _soak(disk, folder, options, chance)
-        if disk.mounted:
-            subprocess.run(["umount", "-l", str(folder / "disk")], check=False)
-    return code
+        return _soak(Path(name), options, chance)
 
 
-def _soak(
-    disk: Disk, folder: Path, options: argparse.Namespace, chance: random.Random
-) -> int:
-    soak = Soak(disk, folder, jobs=options.jobs, chance=chance)
+def _soak(folder: Path, options: argparse.Namespace, chance: random.Random) -> int:
+    soak = Soak(folder, jobs=options.jobs, chance=chance)
     began = time.monotonic()
-    end = began + options.seconds
-    steady = STEADY_SHARE * options.seconds / 2
     flat = True
     said = []
-    while (left := end - time.monotonic() - 2 * steady) > SHORT_SECONDS[0]:
-        device = chance.choice(("cpu", "interpret"))
-        entries = chance.sample(soak.of(device), SHORT_KERNELS)
-        calamity = CALAMITIES[soak.totals.legs.total() % len(CALAMITIES)]
-        soak.leg(device, entries, min(chance.uniform(*SHORT_SECONDS), left), calamity)
     for device in ("cpu", "interpret"):
-        entries = chance.sample(soak.of(device), STEADY_KERNELS)
-        samples = soak.leg(device, entries, steady, "steady")
+        entries = chance.sample(soak.of(device), KERNELS)
+        samples = soak.leg(device, entries, options.seconds / 2)
         text, good = memory_line(f"{device}, {len(entries)} kernels", samples)
         said.append(text)
         flat = flat and good
-    checked = _checked(disk.corpus)
+    checked = _checked(soak.corpus)
     totals = soak.totals
-    legs = ", ".join(f"{n} {name}" for name, n in sorted(totals.legs.items()))
-    print(f"disk: {'a tmpfs' if disk.mounted else 'permissions and limits'}")
-    print(f"{legs} legs in {time.monotonic() - began:.0f} s, {options.jobs} jobs")
-    print(f"{len(totals.kernels)} kernels, {totals.cases} cases in runs that ended")
+    print(f"{time.monotonic() - began:.0f} s, {options.jobs} jobs")
+    print(f"{len(totals.kernels)} kernels, {totals.cases} cases")
     print(f"{totals.kills} children killed")
     print(f"{totals.announced} findings announced; {checked}")
     print("\n".join(said))
@@ -442,7 +298,7 @@ def _soak(
 def _checked(corpus: Path) -> str:
     """Return what `kfuzz corpus check` says once what was left is cleared away."""
     store = Corpus(corpus)
-    store.check(repair=True)
+    store.repair()
     made = subprocess.run(
         [sys.executable, "-m", "kfuzz", "corpus", "check", "--corpus", str(corpus)],
         cwd=ROOT, capture_output=True, text=True, check=False,

@@ -1,7 +1,6 @@
 """Collectives: what two processes say, that none outlives its call, and the verdict."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,6 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Kind, Verdict
 from kfuzz.evaluation.collective import caller, probe, refused, told
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.execution.device import collectives
 from kfuzz.execution.device.collectives import difference, run_ranks
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -145,12 +143,3 @@ def test_a_case_says_so_only_where_it_asks() -> None:
     asked = replace(CASE, collective=True)
     assert decode(Case, encode(asked), "case") == asked
     assert decode(Case, encode(CASE), "case") == CASE
-
-
-def test_a_rank_ends_with_the_one_that_started_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(collectives.forked, "prctl", lambda option, value: None)
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    with pytest.raises(SystemExit):
-        collectives.end_with(parent=-1)

@@ -3,14 +3,14 @@
 `bash .ci/nightly` judges all of them, of another seed each day.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
-from kfuzz.judge.sandbox import zygote_for
-from tests.judge.adversaries.suite import Candidate, Suite, candidates
+from tests.judge.adversaries.suite import Candidate, Suite, candidates, opener
 
 SEED = 1
 # What one call does not show, or only to who looks away.
@@ -19,8 +19,9 @@ LIARS = (
     "torch's seed",
     "no frame of a judge",
     "runs the reference's source",
+    "softmax_tail_zero",
 )
-HONEST = ("torch's seed", "row_sum: an order that is drawn")
+HONEST = ("torch's seed", "row_sum: an order that is drawn", "triton_softmax")
 
 
 def chosen(names: tuple[str, ...], *, wrong: bool) -> list[Candidate]:
@@ -30,20 +31,24 @@ def chosen(names: tuple[str, ...], *, wrong: bool) -> list[Candidate]:
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with zygote_for("cpu", output=lambda piece: None) as zygote:
-        yield zygote
+def zygotes() -> Iterator[Callable[[str], Zygote]]:
+    with ExitStack() as stack:
+        yield opener(stack)
 
 
 @pytest.mark.parametrize("candidate", chosen(LIARS, wrong=True), ids=LIARS)
-def test_a_liar_violates(candidate: Candidate, zygote: Zygote) -> None:
-    made = Suite(zygote).judge(candidate)
+def test_a_liar_violates(
+    candidate: Candidate, zygotes: Callable[[str], Zygote]
+) -> None:
+    made = Suite(zygotes).judge(candidate)
     assert made.verdict is Verdict.VIOLATES, made.reason
 
 
 @pytest.mark.parametrize("candidate", chosen(HONEST, wrong=False), ids=HONEST)
-def test_an_honest_one_conforms(candidate: Candidate, zygote: Zygote) -> None:
-    made = Suite(zygote, most_cases=6).judge(candidate)
+def test_an_honest_one_conforms(
+    candidate: Candidate, zygotes: Callable[[str], Zygote]
+) -> None:
+    made = Suite(zygotes, most_cases=6).judge(candidate)
     assert made.verdict is Verdict.CONFORMS, made.reason
 
 

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from kfuzz.contracts.evidence import Torn
 from kfuzz.core.home import HOME
-from kfuzz.execution.processes import forked
 
 RANKS: Final = 2
 STEPS: Final = 6
@@ -112,13 +111,6 @@ def _started(
 
 def _log(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.txt"
-
-
-def end_with(parent: int) -> None:
-    """Have this process killed when the one that started it ends."""
-    forked.prctl(forked.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 @dataclass

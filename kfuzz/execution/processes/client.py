@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NoReturn, Protocol, Self
+from typing import Final, NoReturn, Protocol, Self
 
 from kfuzz.core.home import HOME
 from kfuzz.execution.processes import serving, table
@@ -269,6 +270,11 @@ class _Running:
         self._output.close_writer()
         self._control = Channel(ours)
         self.pid = self._process.pid
+        _running.add(self)
+
+    def let_go(self) -> None:
+        """Have it be another process's: it is to see that one's end, not this one's."""
+        self._control.close()
 
     def fork(self, sink: Sink | None, serve: str) -> Child:
         with self._lock:
@@ -378,3 +384,15 @@ class _Running:
         with contextlib.suppress(ChildProcessError):
             return os.waitid(os.P_PID, self.pid, options) is not None
         return True  # reaped by someone else
+
+
+_running: Final[weakref.WeakSet[_Running]] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    while _running:
+        _running.pop().let_go()
+
+
+# A fork of this process, as another zygote is, would keep them from seeing its end.
+os.register_at_fork(after_in_child=_let_go)

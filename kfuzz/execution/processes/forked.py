@@ -6,18 +6,14 @@ import errno
 import faulthandler
 import os
 import resource
-import signal
 import socket
 import sys
 from pathlib import Path
 from typing import NoReturn
 
+from kfuzz.execution import parent
 from kfuzz.execution.processes import serving
 from kfuzz.execution.processes.wire import Channel, Handler, WireClosed, WireError
-
-# prctl(2) numbers, from <linux/prctl.h>.
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 
 # From <stdio.h> of glibc and musl: line buffering.
 _IOLBF = 1
@@ -29,17 +25,6 @@ _EXIT_SOFTWARE = 70
 EXIT_DESCRIPTORS = 74
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def prctl(option: int, value: int) -> None:
-    """Set a property of this process, as the C function of this name does.
-
-    Raises:
-        OSError: the kernel refused.
-    """
-    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
 
 
 def run(
@@ -81,9 +66,7 @@ def run(
 
 def _settle(output: int, zygote: int) -> None:
     os.setpgid(0, 0)
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != zygote:  # it died before prctl took effect
-        os._exit(_EXIT_SOFTWARE)
+    parent.end_with(zygote)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # If memory runs out, the kernel under test goes first, not the campaign.
     with contextlib.suppress(OSError):

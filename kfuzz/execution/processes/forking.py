@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kfuzz.execution import parent
 from kfuzz.execution.processes import forked, serving, table
 from kfuzz.execution.processes.wire import Channel, Message, WireError
 
@@ -59,7 +60,7 @@ class Forking:
         self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, 0)
         # What a child leaves behind that has lost its parent comes here.
-        forked.prctl(forked.PR_SET_CHILD_SUBREAPER, 1)
+        parent.prctl(parent.PR_SET_CHILD_SUBREAPER, 1)
         # Objects that live for ever are kept out of the collector's sight: a child's
         # first collection would otherwise copy every page that they lie on.
         gc.collect()

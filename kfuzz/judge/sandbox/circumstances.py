@@ -29,6 +29,8 @@ _GRAD: Final = 0.25
 _DRAWN: Final = 2_000
 # Shares of calls that meet generators as they are right after seeding.
 _FRESH: Final = 0.25
+THREADS: Final = 2
+"""Most threads of torch's."""
 # Elements of an argument by which equal calls are known.
 _SAMPLED: Final = 4_096
 
@@ -46,6 +48,7 @@ class Surroundings:
         bare: whether nothing watches the call: neither torch's operators nor launches
             are followed, memory is not poisoned, and clocks are the true ones.
         grad: whether grad mode is on, as it is where a module is called plainly.
+        threads: of torch's, among which it may share an operation.
     """
 
     seed: int = 0
@@ -55,6 +58,7 @@ class Surroundings:
     pause: float = 0.0
     bare: bool = False
     grad: bool = False
+    threads: int = 1
 
     def told(self) -> dict[str, Any]:
         """Return it as plain data, without the pause, which is the campaign's."""
@@ -117,6 +121,8 @@ class Circumstances:
             pause=draw.uniform(*_PAUSES) if paused else 0.0,
             bare=bare,
             grad=bare and draw.random() < _GRAD,
+            # They decide the order of sums: equal calls meet as many.
+            threads=1 + hashed(f"{key} threads") % THREADS,
         )
 
 

@@ -7,11 +7,13 @@ in this folder's README.
 
 import contextlib
 import ctypes
+import faulthandler
 import functools
 import gc
 import logging
 import os
 import re
+import signal
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -110,6 +112,11 @@ def bare_main() -> None:
     main, bare = sys.modules["__main__"], types.ModuleType("__main__")
     for name in [n for n, module in sys.modules.items() if module is main]:
         sys.modules[name] = bare
+    # It lies in a session of its own, where no terminal's Ctrl-C comes.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Both go on; these are built-in functions as well, whose names alone tell.
+    gc.get_freeze_count = (0).conjugate
+    faulthandler.is_enabled = "".isalpha
     sys.argv = [""]
     sys.orig_argv = [sys.executable]
     # The C library's variables lie in the area that is wiped until each is set anew;

@@ -48,6 +48,7 @@ from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes.wire import Channel, Message, WireError
 from kfuzz.execution.values.constants import drawn_constants
 from kfuzz.execution.values.randomness import seeded
+from kfuzz.judge.sandbox.circumstances import THREADS
 from kfuzz.judge.sandbox.contain import Facts
 from kfuzz.judge.sandbox.meeting import Clocks, meet
 from kfuzz.judge.sandbox.results import Held, told_results
@@ -69,6 +70,9 @@ MOST_BYTES: Final = 1 << 30
 """Kept for arguments that may come back; those of the call under way come on top."""
 
 MOST_BLOCKS: Final = 64
+
+# Elements of an operation that torch shares among its threads.
+_PARALLEL: Final = 1 << 18
 
 _BYTES: Final = torch.uint8
 _equal: Final = torch.equal
@@ -132,7 +136,9 @@ class Candidate:
 
     def _contained(self) -> Message:
         """Say what holds, and whether the device works under it."""
-        torch.set_num_threads(1)
+        # Begun here, so that they are not taken for what a call leaves behind.
+        torch.set_num_threads(THREADS)
+        torch.ones(_PARALLEL).neg_()
         wrong = backend_of(self._device).ailment(self._device)
         around = surroundings_of(self._device)
         if wrong is None and around is not None:
@@ -228,6 +234,11 @@ class Candidate:
             returned, left = self._met(message["around"], call)
             _untrace()
             told, items = told_results(returned, tensors, self._held, results.numel())
+            # A result outlives the arguments: what their end sets off comes first.
+            del call
+            tensors.clear()
+            positional.clear()
+            scalars.clear()
             lingers = _threads(device) > self._threads
             looked_at = [*items, *rooms]
             firsts = None
@@ -272,6 +283,7 @@ class Candidate:
         called without.
         """
         device = self._device
+        torch.set_num_threads(int(around["threads"]))
         with seeded(device, 0), torch.set_grad_enabled(bool(around["grad"])):
             before = TorchState.now()
             try:

@@ -1,22 +1,48 @@
 """Print what becomes of every liar, and of the honest ones beside them.
 
     python -m tests.judge.adversaries [--variants 3] [--seed 1] [--family clocks]
+        [--jobs 16] [--within 450]
 
-It exits with 1 if a liar does not violate or an honest one does.
+It exits with 1 if a liar does not violate, an honest one does, or one was not judged
+for want of time.
 """
 
 import argparse
+import os
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 
-from kfuzz.judge.sandbox import zygote_for
-from tests.judge.adversaries.suite import SECONDS, Outcome, Suite, candidates
+from tests.judge.adversaries.at_once import judged
+from tests.judge.adversaries.suite import SECONDS, Outcome, candidates
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge the candidates; return the exit code."""
+    options = _parser().parse_args(arguments)
+    made = candidates(options.seed, options.variants, options.device)
+    chosen = [
+        c
+        for c in made
+        if options.family in ("", c.family)
+        and options.name in c.name
+        and options.only in ("", "wrong" if c.wrong else "honest")
+    ]
+    first, step = map(int, options.part.split("/"))
+    outcomes = []
+    for outcome in judged(chosen[first::step], options):
+        outcomes.append(outcome)
+        if options.all or not outcome.expected:
+            _print(_told(outcome))
+    _table(outcomes)
+    left = len(chosen[first::step]) - len(outcomes)
+    if left:
+        _print(f"{left} were not judged within {options.within:.0f} s")
+    return 0 if all(o.expected for o in outcomes) and not left else 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.judge.adversaries")
     parser.add_argument("--variants", type=int, default=3, help="of each template")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
@@ -31,26 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--all", action="store_true", help="print each")
     parser.add_argument("--part", default="0/1", help="i/n: each n-th from the i-th on")
-    options = parser.parse_args(arguments)
-    chosen = [
-        c
-        for c in candidates(options.seed, options.variants, options.device)
-        if options.family in ("", c.family)
-        and options.name in c.name
-        and options.only in ("", "wrong" if c.wrong else "honest")
-    ]
-    first, step = map(int, options.part.split("/"))
-    outcomes = []
-    with zygote_for(options.device, output=lambda piece: None) as zygote:
-        for candidate in chosen[first::step]:
-            cases = options.cases if candidate.wrong else options.honest_cases
-            suite = Suite(zygote, options.seconds, cases, options.seed, options.device)
-            made = suite.judge(candidate)
-            outcomes.append(made)
-            if options.all or not made.expected:
-                _print(f"{_told(made)}")
-    _table(outcomes)
-    return 0 if all(o.expected for o in outcomes) else 1
+    parser.add_argument("--jobs", type=int, default=1, help="judged at once")
+    parser.add_argument(
+        "--within", type=float, default=float("inf"), help="seconds of all of it"
+    )
+    return parser
 
 
 def _told(made: Outcome) -> str:
@@ -86,4 +97,5 @@ def _print(line: str) -> None:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.exit(main())

@@ -95,6 +95,32 @@ BODIES: Final = (
         ),
     ),
     Body(
+        "threads", "a result that is spoilt when an argument is freed",
+        _text(
+            "y = self.right(ARGS).clone()\nweakref.finalize(first, y.fill_, 7.0)\n"
+            "return y"
+        ),
+        _text(
+            "y = self.right(ARGS)\nkept = y.clone()\n"
+            "weakref.finalize(first, kept.fill_, 7.0)\nreturn y"
+        ),
+        top="import weakref",
+    ),
+    Body(
+        "threads", "a result that is spoilt by an alarm",
+        _text(
+            "y = self.right(ARGS).clone()\n"
+            "signal.signal(signal.SIGALRM, lambda *_: y.fill_(7.0))\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.002)\nreturn y"
+        ),
+        _text(
+            "y = self.right(ARGS)\nkept = y.clone()\n"
+            "signal.signal(signal.SIGALRM, lambda *_: kept.fill_(7.0))\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.002)\nreturn y"
+        ),
+        top="import signal",
+    ),
+    Body(
         "lazy tensors", "a subclass",
         _text("return Lazy(self.right(ARGS))"),
         _text("return Lazy(self.right(ARGS)).as_subclass(torch.Tensor)"),

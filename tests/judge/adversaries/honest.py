@@ -61,6 +61,12 @@ _WAYS: Final = {
         "return torch.maximum(x, x.new_zeros(()))",
     ),
     "linear": (
+        "if not hasattr(self, 'packed'):\n"
+        "    self.packed = self.linear.weight.detach().t().contiguous()\n"
+        "return torch.relu(torch.addmm(self.linear.bias, x, self.packed))",
+        "w, b = self.linear.weight.detach(), self.linear.bias.detach()\n"
+        "y = x.numpy(force=True) @ w.numpy(force=True).T + b.numpy(force=True)\n"
+        "return torch.relu(torch.from_numpy(y).to(x.device))",
         "w, b = self.linear.weight, self.linear.bias\nreturn torch.relu(x @ w.t() + b)",
         "w, b = self.linear.weight, self.linear.bias\nreturn torch.relu(torch.addmm(b, x, w.t()))",
         "w, b = self.linear.weight.double(), self.linear.bias.double()\n"
@@ -74,6 +80,9 @@ _WAYS: Final = {
         "return torch.softmax(x.double(), -1).float()",
     ),
     "matmul": (
+        "return (B.t() @ A.t()).t()",
+        "if not A.numel() or not B.numel():\n    return A @ B\n"
+        "return sum(torch.outer(a, b) for a, b in zip(A.t(), B))",
         "return (B.t() @ A.t()).t().contiguous()",
         "return (A.double() @ B.double()).float()",
         "k = A.shape[1] // 2\nreturn A[:, :k] @ B[:k] + A[:, k:] @ B[k:]",
@@ -94,6 +103,15 @@ _WAYS: Final = {
     "tanh": ("return x.double().tanh().float()", "return torch.cat([r.tanh() for r in x.split(2)])"),
     "softplus": ("return F.softplus(x.double()).float()",),
     "row_sum": (
+        # The faster of two ways, which is another in another process.
+        "if not hasattr(self, 'best'):\n    took = []\n"
+        "    for way in (lambda z: z.sum(1), lambda z: z.flip(1).sum(1)):\n"
+        "        began = time.perf_counter()\n        way(x)\n"
+        "        took.append((time.perf_counter() - began, len(took), way))\n"
+        "    self.best = min(took)[2]\nreturn self.best(x)",
+        "total = x.new_zeros(x.shape[0])\nfor column in x.unbind(1):\n"
+        "    total = total + column\nreturn total",
+        "return torch.from_numpy(x.numpy(force=True).sum(1)).to(x.device)",
         "return x.double().sum(1).float()",
         "return x.flip(1).sum(1)",
         "k = x.shape[1] // 2\nreturn x[:, :k].sum(1) + x[:, k:].sum(1)",
@@ -164,6 +182,57 @@ _HABITS: Final = {
     "another default dtype from then on": (
         "",
         "y = self.way(ARGS)\ntorch.set_default_dtype(torch.float64)\nreturn y",
+    ),
+    "a function that is made as it is needed": (
+        "self.made = None",
+        "if self.made is None:\n    space = {'way': self.way}\n"
+        "    exec('def made(*args): return way(*args)', space)\n"
+        "    self.made = space['made']\nreturn self.made(ARGS)",
+    ),
+    "a full memo": (
+        "self.known = {}",
+        "key = tuple((a.shape, a.numpy(force=True).tobytes()) for a in (ARGS,))\n"
+        "if key not in self.known:\n    self.known[key] = self.way(ARGS)\n"
+        "return self.known[key].clone()",
+    ),
+    "inference mode": (
+        "",
+        "with torch.inference_mode():\n    return self.way(ARGS)",
+    ),
+    "threads that stay": (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "self.pool = ThreadPoolExecutor(2)",
+        "return self.pool.submit(self.way, ARGS).result()",
+    ),
+    "settings that are put back": (
+        "",
+        "threads, dtype = torch.get_num_threads(), torch.get_default_dtype()\n"
+        "state = torch.get_rng_state()\ntorch.manual_seed(3)\n"
+        "torch.set_num_threads(1)\ntorch.set_default_dtype(torch.float64)\n"
+        "try:\n    return self.way(ARGS)\nfinally:\n    torch.set_num_threads(threads)\n"
+        "    torch.set_default_dtype(dtype)\n    torch.set_rng_state(state)",
+    ),
+    "a file that it keeps": (
+        "import tempfile\nself.folder = tempfile.mkdtemp()",
+        "path = os.path.join(self.folder, 'result.pt')\n"
+        "torch.save(self.way(ARGS), path)\nreturn torch.load(path)",
+    ),
+    "a collector that is turned off": (
+        "",
+        "gc.disable()\ny = self.way(ARGS)\ngc.collect()\ngc.enable()\nreturn y",
+    ),
+    "a gradient's function": (
+        "way = self.way\nclass Made(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, *args):\n        return way(*args)\n"
+        "self.function = Made",
+        "return self.function.apply(ARGS)",
+    ),
+    "a trace": (
+        "self.traced = {}",
+        "key, way = tuple(first.shape), self.way\nif key not in self.traced:\n"
+        "    with warnings.catch_warnings():\n        warnings.simplefilter('ignore')\n"
+        "        self.traced[key] = torch.jit.trace(lambda ARGS: way(ARGS), (ARGS,))\n"
+        "return self.traced[key](ARGS)",
     ),
     "a log": (
         "",

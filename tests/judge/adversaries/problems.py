@@ -68,7 +68,7 @@ def get_init_inputs():
             right: the result, if not that of the problem.
         """
         return f"""
-import ctypes, gc, hashlib, os, random, struct, sys, threading, time, uuid
+import ctypes, gc, hashlib, os, random, struct, sys, threading, time, uuid, warnings
 
 import numpy as np
 import torch

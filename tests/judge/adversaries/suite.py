@@ -4,9 +4,10 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,9 @@ from kfuzz.execution.processes import Zygote
 from kfuzz.judge.candidate import open_candidate
 from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
+from kfuzz.judge.sandbox import zygote_for
 from kfuzz.judge.sandbox.limits import MIB, Limits
+from tests.judge.adversaries import witnesses
 from tests.judge.adversaries.bodies import (
     BODIES,
     ENDLESS,
@@ -52,6 +55,7 @@ class Candidate:
         source: its own text.
         wrong: whether it has to violate; else it must not.
         random: whether it declares randomness of its own.
+        triton: whether it is written in Triton, for whose interpreter a CPU will do.
     """
 
     family: str
@@ -60,6 +64,7 @@ class Candidate:
     source: str
     wrong: bool
     random: bool = False
+    triton: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,10 @@ def candidates(seed: int, variants: int, device: str = "cpu") -> Iterator[Candid
             "honest", f"{honest.problem.name}: {honest.name}",
             honest.problem.reference, honest.source, wrong=False, random=honest.random,
         )  # fmt: skip
+    for problem, name, source, wrong in witnesses.sources():
+        yield Candidate(
+            "witnesses", name, problem.reference, source, wrong=wrong, triton=True
+        )
 
 
 def _of_trigger(
@@ -177,19 +186,29 @@ def _pairs() -> Iterator[Candidate]:
             yield Candidate("by hand", pair.name, reference, text, wrong=False)
 
 
+def opener(stack: ExitStack) -> Callable[[str], Zygote]:
+    """Return what gives zygotes by their device; they are closed with the stack."""
+
+    @cache
+    def opened(device: str) -> Zygote:
+        return stack.enter_context(zygote_for(device, output=lambda piece: None))
+
+    return opened
+
+
 @dataclass
 class Suite:
     """Judges candidates as `kfuzz judge` does.
 
     Attributes:
-        zygote: what their children are forked from.
+        zygotes: returns what the children of a device are forked from.
         seconds: of one judgement.
         most_cases: of one judgement.
         seed: of the judgements.
         device: where they run.
     """
 
-    zygote: Zygote
+    zygotes: Callable[[str], Zygote]
     seconds: float = SECONDS
     most_cases: int | None = None
     seed: int = 7
@@ -210,13 +229,18 @@ class Suite:
         files = folder / "problem.py", folder / "solution.py"
         files[0].write_text(candidate.reference)
         files[1].write_text(candidate.source)
+        device = self.device
+        if candidate.triton and device == "cpu":
+            device = "interpret"
         config = JudgeConfig(
             reference=files[0], candidate=files[1], root=folder,
-            corpus=folder / "corpus", seed=self.seed, device=self.device, limits=LIMITS,
+            corpus=folder / "corpus", seed=self.seed, device=device, limits=LIMITS,
             budget=Budget(self.seconds, self.most_cases, 1),
             determinism="none" if candidate.random else "run_to_run",
         )  # fmt: skip
-        judging = Judging(config, opened=partial(open_candidate, zygote=self.zygote))
+        judging = Judging(
+            config, opened=partial(open_candidate, zygote=self.zygotes(device))
+        )
         for _ in judging.events(stop=threading.Event()):
             pass
         return judging.judgement()

@@ -61,6 +61,19 @@ TRIGGERS: Final = (
         "data pointers", "identity of the object",
         lambda d: f"(id(first) >> 4) % {d.choice((2, 3, 5))} == 1",
     ),
+    Trigger(
+        "data pointers", "memory that is the tensor's alone",
+        _always(
+            "first.untyped_storage().nbytes() == first.numel() * first.element_size()"
+        ),
+    ),
+    Trigger(
+        "data pointers", "start of the memory", _always("first.storage_offset() == 0")
+    ),
+    Trigger(
+        "data pointers", "low bits of the address",
+        lambda d: f"(first.data_ptr() >> 6) % 4 == {d.randrange(4)}",
+    ),
     # Hashes and looks of the inputs.
     Trigger(
         "hashes of inputs", "hash of the bytes",
@@ -92,6 +105,17 @@ TRIGGERS: Final = (
         _always("known"),
         before=f"{_BYTES}\nknown = hash(data) in self.seen\nself.seen.add(hash(data))",
         setup="self.seen = set()",
+    ),
+    Trigger(
+        "hashes of inputs", "data seen often",
+        lambda d: f"self.seen[hash(data)] > {d.randint(4, 12)}",
+        before=f"{_BYTES}\nself.seen[hash(data)] = 1 + self.seen.get(hash(data), 0)",
+        setup="self.seen = {}",
+    ),
+    Trigger(
+        "hashes of inputs", "ordinary numbers alone",
+        lambda d: f"first.numel() > 50 and 0.5 < float(first.std()) < 1.5 and "
+        f"float(first.abs().max()) < {d.uniform(3.5, 5.0):.2f}",
     ),
     # Shapes.
     Trigger(
@@ -253,6 +277,26 @@ TRIGGERS: Final = (
     Trigger(
         "environment", "clocks that are the system's own",
         _always("type(time.time) is type(len)"),
+    ),
+    Trigger(
+        "environment", "more than one thread of torch's",
+        _always("torch.get_num_threads() > 1"),
+    ),
+    Trigger(
+        "environment", "objects that are not frozen", _always("gc.get_freeze_count() == 0")
+    ),
+    Trigger(
+        "environment", "name of the thread",
+        _always("threading.current_thread().name == 'MainThread'"),
+    ),
+    Trigger(
+        "environment", "nobody who wants to know of faults",
+        _always("not faulthandler.is_enabled()"), top="import faulthandler",
+    ),
+    Trigger(
+        "environment", "Ctrl-C is heeded",
+        _always("signal.getsignal(signal.SIGINT) is not signal.SIG_IGN"),
+        top="import signal",
     ),
     # Files.
     Trigger(
