@@ -83,14 +83,14 @@ class Memoryless(FakeTensorMode):  # type: ignore[no-untyped-call]
         """Carry out an operator; what reads a value gives 0."""
         if func is torch.ops.aten._local_scalar_dense.default:
             return self._read(args[0])
-        made = super().dispatch(func, types, args, kwargs)
         name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
+        value = self._computed(name.removesuffix("_"), args)
+        made = super().dispatch(func, types, args, kwargs)
         self._fill(name, args, made)
         self._write(func, args, kwargs or {})
         if not isinstance(made, Tensor):
             return made
-        value = self._computed(name, args)
-        if value is not None:
+        if value is not None and (not name.endswith("_") or _fills(made)):
             self.kept.append(made)
             self.equal[storage_of(made)] = value
         if name in _KEEPS and args and isinstance(args[0], Tensor):
@@ -143,9 +143,7 @@ class Memoryless(FakeTensorMode):  # type: ignore[no-untyped-call]
             self.kept.append(made)
             self.empty.add(storage_of(made))
         elif name in ("fill_", "zero_", "copy_") and isinstance(args[0], Tensor):
-            storage = args[0].untyped_storage()
-            if args[0].numel() * args[0].itemsize == storage.nbytes():
-                self.empty.discard(storage_of(args[0]))
+            self.empty -= {storage_of(args[0])} if _fills(args[0]) else set()
 
     def _computed(self, name: str, args: Sequence[Any]) -> int | None:
         """Return what all elements of a result are, None where that is not known."""
@@ -204,6 +202,11 @@ class Indices:
             bound + int(parsed(parameter.domain).cuts),
             ignored_index(kernel.operator.inputs, parameter, case),
         )
+
+
+def _fills(tensor: Tensor) -> bool:
+    """Whether a tensor is all of its memory."""
+    return tensor.numel() * tensor.itemsize == tensor.untyped_storage().nbytes()
 
 
 def storage_of(tensor: Tensor) -> int:

@@ -81,19 +81,21 @@ class KernelProver:
         seconds: of the processor that it may take.
         observe: runs a case in the interpreter; None where graphs are not held against
             real launches.
+        pause: called every now and then.
     """
 
     def __init__(
         self, kernel: BoundKernel, node_id: str, *, seconds: float = SECONDS,
         observe: Callable[[Case], list[Observed] | None] | None = None,
+        pause: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._kernel, self._node_id = kernel, node_id
         self._seconds = seconds
         self._end = time.process_time() + seconds
         self._observe, self._observed, self._differs = observe, 0, ""
-        self._spent = Spent()
+        self._spent, self._pause = Spent(), pause
         until = self._end - seconds / 2
-        self._sampling = Sampling(kernel, until=until)
+        self._sampling = Sampling(kernel, until=until, pause=pause)
         self._held: dict[Key, Relations] = {}
         self._variants: dict[tuple[Key, Constants], _Variant] = {}
         self._alike: dict[object, _Variant] = {}
@@ -186,6 +188,7 @@ class KernelProver:
             self._held[key] = small = self._held[key].below(SMALL)
             prover, solver = self._prover(graph, small, fixed)
         for wanted in Property:
+            self._pause()
             if time.process_time() > self._end:
                 break
             if wanted is Property.INT32:
@@ -267,6 +270,7 @@ class KernelProver:
                 continue
             tried += 1
             seen |= places
+            self._pause()
             for observed in self._observe(call.case) or ():
                 self._observed += 1
                 if why := self._difference(observed, grouping):
@@ -422,6 +426,7 @@ class KernelProver:
             if isinstance(variant.graph, str):
                 return ProvenProperty(wanted, Proven.OPEN, variant.graph)
             for made in spread(variant.made):
+                self._pause()
                 if time.process_time() > self._end:
                     return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
                 values = quantities(made.launch)
@@ -456,6 +461,7 @@ class KernelProver:
             if not isinstance(self._variants[place].graph, str)
         ]
         for tried, (made, place) in enumerate(varied(launches)):
+            self._pause()
             if tried >= _TRIED or time.process_time() > self._end + self._seconds / 4:
                 return
             graph = self._variants[place].graph

@@ -1,7 +1,7 @@
 """Launches of a kernel for sizes of any order, and what they have in common."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -16,6 +16,7 @@ from kfuzz.prove.groups import (
 )
 from kfuzz.prove.relations import Relations
 from kfuzz.prove.samples import drawn, grown, neighbours
+from kfuzz.strategies.membership import ignored_index
 from kfuzz.strategies.parameters import IndexParameter
 
 FITTED: Final = 0.75
@@ -39,13 +40,17 @@ class Sampling:
     Args:
         kernel: the kernel.
         until: `time.process_time()` after which no more are captured.
+        pause: called every now and then.
 
     Attributes:
         calls: with their launches.
     """
 
-    def __init__(self, kernel: BoundKernel, *, until: float) -> None:
-        self._kernel, self._until = kernel, until
+    def __init__(
+        self, kernel: BoundKernel, *, until: float,
+        pause: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._kernel, self._until, self._pause = kernel, until, pause
         self.calls: list[Captured] = []
         self._uncaptured: dict[str, int] = {}
         self._limit = ""
@@ -75,6 +80,7 @@ class Sampling:
 
     def _captured(self, case: Case, **how: int) -> Captured | None:
         """Capture a call; None where that fails."""
+        self._pause()
         try:
             call = capture(self._kernel, case, free=self._free, **how)
         except NotCapturedError as error:
@@ -101,7 +107,8 @@ class Sampling:
             given = [c for c in cases if name in c.tensors and c.tensors[name].numel]
             for case in given[-_STRAYS:]:
                 bound = case.bound(case.tensors[name])
-                for index in (bound, -1):
+                ignored = ignored_index(kernel.operator.inputs, parameter, case)
+                for index in {bound, -1, -2} - {ignored}:
                     with suppress(NotCapturedError):
                         if capture(kernel, case, stray=(name, index)).launches:
                             found.add(name)
