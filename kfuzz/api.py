@@ -1,6 +1,7 @@
 """`kfuzz.falsify` and `kfuzz.replay`: searches and replays for notebooks and tests."""
 
 import inspect
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -159,7 +160,7 @@ def _home_of(kernel: BoundKernel, root: Path) -> tuple[LoadedKernel, str]:
     if (
         not kernel.top_level
         or bound_in is None
-        or not bound_in.is_file()
+        or not os.path.isfile(bound_in)
         or bound_in.suffix != ".py"
     ):
         target = Target(file="", name=kernel.name)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from kfuzz.contracts.gradients.bounds import RuleBound, given_of, plain
@@ -209,7 +210,7 @@ def _traced(
         "with each result of the forward and of the backward pass rounded to the "
         "output's format",
     )
-    _require_traceable(made, product, operator)
+    _require_traceable(made, operator, taken, names)
     return made
 
 
@@ -382,34 +383,61 @@ def _example(
 
 
 def _require_traceable(
-    made: Operator, product: Callable[..., Any], operator: Operator
+    made: Operator, operator: Operator, taken: tuple[str, ...], names: tuple[str, ...]
 ) -> None:
-    """Differentiate once, so that what autograd cannot do shows at the binding.
+    """Trace the oracle once, so that what autograd cannot do shows at the binding.
+
+    Nothing is differentiated: autograd's engine asks the driver for its devices, and a
+    process that has done that cannot be forked.
 
     Raises:
         BindingError: if the oracle cannot be differentiated.
     """
-    from functools import partial
-
-    sizes = _sizes(made, tuple(made.tensors))
     if any(p.without for p in made.tensors.values()):
         return  # its shape takes the value of a scalar
-    example = _example(made, tuple(made.tensors), sizes)
+    example = _example(operator, taken, _sizes(made, tuple(made.tensors)))
     scalars = {
         n: p.default
         for n, p in operator.scalars.items()
         if not isinstance(p, DtypeParameter) or p.default
     }
+    oracle = partial(operator.oracle, **scalars)
     try:
-        traced(partial(product, **scalars), example)
+        traced(oracle, example)
+        lacking = _without_derivative(oracle, example, [taken.index(n) for n in names])
     except Exception as error:
+        lacking = f"{type(error).__name__}: {error}"
+    if lacking:
         raise BindingError(
-            f"its oracle cannot be differentiated: {type(error).__name__}: {error}"[
-                :300
-            ],
+            f"its oracle cannot be differentiated: {lacking}"[:300],
             where=f"operator {operator.name}",
             fix="gradients= needs an oracle in plain torch",
         ) from None
+
+
+def _without_derivative(
+    oracle: Callable[..., Any], example: Sequence[Any], wanted: Sequence[int]
+) -> str:
+    """Return what of an oracle has no derivative, "" where all has one."""
+    import torch
+
+    given = list(example)
+    with torch.enable_grad():
+        for i in wanted:
+            given[i] = given[i].detach().requires_grad_()
+        returned = oracle(*given)
+    results = returned if isinstance(returned, tuple | list) else (returned,)
+    pending = [y.grad_fn for y in results]
+    seen = set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if "NotImplemented" in node.name():
+            return "torch has no derivative of one of its operators"
+        pending += [before for before, _ in node.next_functions]
+    return ""
 
 
 def declaration_of(

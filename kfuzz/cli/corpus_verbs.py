@@ -1,5 +1,6 @@
 """kfuzz corpus … and kfuzz show: the store, read and kept up without torch."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -178,9 +179,9 @@ def merge(
     project = open_project(corpus)
     own = project.corpus
     for name in folders:
-        if not Path(name).is_dir():
+        if not os.path.isdir(name):
             raise UsageError("no such folder", where=name)
-        if own.is_dir() and own.samefile(name):
+        if os.path.isdir(own) and own.samefile(name):
             raise UsageError("is the corpus itself", where=name)
     store, deeds = project.store(), list[Deed]()
     for name in folders:

@@ -69,6 +69,9 @@ def _do(work: Callable[[], int], tells: int, guard: int) -> NoReturn:
 class _Signals:
     """Takes signals and passes them on; a context manager.
 
+    They are held back until it is known to which process they go: it may write, and be
+    answered, before its parent goes on.
+
     Attributes:
         asked: `time.monotonic()` of each that asked for an end.
         wakes: is readable after each, and after one of a child's end.
@@ -77,15 +80,17 @@ class _Signals:
     def __init__(self) -> None:
         self.asked: list[float] = []
         self.wakes, self._woken = socket.socketpair()
-        self._early: list[int] = []
         self._pid = 0
         self._before: dict[int, Any] = {}
+        self._mask: set[int] = set()
 
     def __enter__(self) -> Self:
         self.wakes.setblocking(False)
         self._woken.setblocking(False)
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
-        for number in (*_SIGNALS, signal.SIGTSTP, signal.SIGCHLD):
+        taken = (*_SIGNALS, signal.SIGTSTP, signal.SIGCHLD)
+        self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, taken))
+        for number in taken:
             before = signal.getsignal(number)
             # What is ignored stays so, as under nohup; but ends have to be told.
             if before is not signal.SIG_IGN or number == signal.SIGCHLD:
@@ -97,12 +102,12 @@ class _Signals:
         signal.set_wakeup_fd(-1)
         while self._before:
             signal.signal(*self._before.popitem())
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def pass_to(self, pid: int) -> None:
         """Pass on to a process what came, and what will come."""
         self._pid = pid
-        for number in self._early:
-            os.kill(pid, number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGCHLD:
@@ -113,15 +118,11 @@ class _Signals:
             self._send(signal.SIGCONT)
             return
         self.asked.append(time.monotonic())
-        if self._pid:
-            self._send(number)
-        else:
-            self._early.append(number)
+        self._send(number)
 
     def _send(self, number: int) -> None:
-        if self._pid:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, number)
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, number)
 
 
 class _Watch:

@@ -48,7 +48,7 @@ def read_config(start: Path | None = None) -> Config:
     """
     here = (start or Path.cwd()).resolve()
     folders = (here, *here.parents)
-    file = next((f for d in folders if (f := d / "pyproject.toml").is_file()), None)
+    file = next((f for d in folders if os.path.isfile(f := d / "pyproject.toml")), None)
     if file is None:
         return Config()
     document = read_toml(file)
@@ -165,7 +165,7 @@ def open_project(corpus: str | None, *, existing: bool = False) -> Project:
     said = os.environ.get("KFUZZ_CORPUS") or None if corpus is None else corpus
     config, root = read_config(), project_root()
     folder = _corpus_folder(said, config, root)
-    if existing and corpus is not None and not folder.is_dir():
+    if existing and corpus is not None and not os.path.isdir(folder):
         raise UsageError("no such folder", where=f"--corpus {corpus}")
     return Project(root, config, folder, said or "")
 
@@ -193,7 +193,7 @@ def _corpus_folder(option: str | None, config: Config, root: Path) -> Path:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot be used: {reason}", where=str(folder)) from None
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not os.path.isdir(folder):
         raise UsageError(
             "is not a folder", where=str(folder), fix="--corpus names a folder"
         )

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,7 +50,7 @@ def report(
     chosen = reports(words, "kfuzz report")
     project = open_project(corpus, existing=True)
     _require_files(events or [], [str(r.path) for r in chosen])
-    if not events and not project.corpus.is_dir():
+    if not events and not os.path.isdir(project.corpus):
         raise NothingToRunError(
             "no finding is stored here",
             where=str(project.corpus),
@@ -160,7 +159,7 @@ def _require_files(events: list[str], written: list[str]) -> None:
     """
     places = {os.path.realpath(path) for path in written}
     for name in events:
-        if not Path(name).is_file():
+        if not os.path.isfile(name):
             raise UsageError("no such file", where=f"--events {name}")
         if os.path.realpath(name) in places:
             raise UsageError(

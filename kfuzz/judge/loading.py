@@ -5,6 +5,7 @@ Its cases are judged in the campaign's process, while its calls run in a child.
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -190,7 +191,7 @@ def _files(finding: Finding, config: ReplayConfig) -> tuple[Path, Path]:
     base = Path() if config.target else config.root
     fix = "name both: --target REFERENCE.py::CANDIDATE.py"
     for path in (base / reference, base / candidate):
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise UsageError("no such file", where=str(path), fix=fix)
     files = (base / reference).resolve(), (base / candidate).resolve()
     there = candidate_name(*files, config.root).rpartition("_")[2]

@@ -4,6 +4,7 @@ First what the problem is worth; then the candidate on the file's own values at 
 benchmarked shape; then value families and other shapes, drawn as for any kernel.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -115,7 +116,7 @@ class Judging:
             UsageError: if a file is missing, or the reference is not of the form.
             BackendError: if the device is not there.
         """
-        if not self._config.candidate.is_file():
+        if not os.path.isfile(self._config.candidate):
             raise UsageError("no such file", where=str(self._config.candidate))
         self._problem = open_problem(self._config.reference.resolve(), self._device)
         reference = self._problem.reference

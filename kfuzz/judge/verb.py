@@ -1,6 +1,7 @@
 """kfuzz judge: a machine-written candidate against a reference."""
 
 import math
+import os
 import shlex
 import time
 from dataclasses import replace
@@ -111,7 +112,7 @@ def judge(
     """
     started = time.monotonic()
     for path in (reference, candidate):
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise UsageError("no such file", where=str(path), fix="check the path")
     project = open_project(corpus)
     files = reference.resolve(), candidate.resolve()

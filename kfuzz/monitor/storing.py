@@ -13,7 +13,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Signature, State
 from kfuzz.execution.device.backends import backend_of, sharing
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.memory.placement import extent
+from kfuzz.execution.memory.argument_blocks import extent
 from kfuzz.monitor.seen import Seen
 from kfuzz.monitor.subjects.subject import Judged, Subject
 from kfuzz.store.corpus import Corpus, Stored

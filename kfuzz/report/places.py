@@ -1,6 +1,8 @@
 """Where a kernel stands: file and line, as editors open them, and its packages."""
 
 import ast
+import os
+from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -69,9 +71,11 @@ def _tree(target: Target, root: Path) -> ast.Module | None:
     path = root / target.file
     # Findings may be a stranger's: nothing outside, and no device, is read.
     inside = not Path(target.file).is_absolute() and ".." not in Path(target.file).parts
-    if not target.file or not inside or not path.is_file():
+    if not target.file or not inside or not os.path.isfile(path):
         return None
-    return _parsed(path, path.stat().st_mtime_ns)
+    with suppress(OSError):
+        return _parsed(path, path.stat().st_mtime_ns)
+    return None
 
 
 @lru_cache(maxsize=64)

@@ -54,7 +54,7 @@ def cuda_source(
         return CudaSource(source, None, called, tuple(options), compiler)
     home = frame.f_globals.get("__file__")
     path = (Path(home).resolve().parent if home else Path.cwd()) / given
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise BindingError(f"there is no file {path}", where=called)
     return CudaSource(None, path, str(path), tuple(options), compiler)
 

@@ -5,6 +5,7 @@ what targets name.
 """
 
 import ast
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ def home_of(target: Target, root: Path) -> Path | None:
     """
     if target.file:
         path = root / target.file
-        return path.resolve() if path.is_file() else None
+        return path.resolve() if os.path.isfile(path) else None
     return file_of_module(target.module, root) if target.module else None
 
 
@@ -42,7 +43,7 @@ def file_of_module(module: str, root: Path) -> Path | None:
     below = Path(*module.split("."))
     for folder in (Path.cwd(), root, *map(Path, sys.path)):
         for path in (folder / below.with_suffix(".py"), folder / below / "__init__.py"):
-            if path.is_file():
+            if os.path.isfile(path):
                 return path.resolve()
     return None
 

@@ -126,7 +126,7 @@ def project_root(start: Path | None = None) -> Path:
     """Return the nearest folder upwards with pyproject.toml or .git, or `start`."""
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
-        if (folder / "pyproject.toml").is_file() or (folder / ".git").exists():
+        if os.path.isfile(folder / "pyproject.toml") or os.path.exists(folder / ".git"):
             return folder
     return here
 
@@ -150,9 +150,9 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
     path = (base or Path.cwd()) / text
     if prefix:
         return [_module_source(text, target, prefix)]
-    if path.is_file():
+    if os.path.isfile(path):
         return [Source(file=path.resolve(), only=only)]
-    if path.is_dir():
+    if os.path.isdir(path):
         if only:
             raise UsageError(
                 "a folder has no kernels of its own", where=target,
@@ -161,7 +161,7 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
         return [Source(file=f) for f in _python_files(path.resolve())]
     if text.endswith(".py") or "/" in text or "::" in target:
         parent = path.parent
-        near = [p.name for p in parent.glob("*.py")] if parent.is_dir() else []
+        near = [p.name for p in parent.glob("*.py")] if os.path.isdir(parent) else []
         fix = suggestion(path.name, near) if near else "check the path"
         raise UsageError("no such file or folder", where=text, fix=fix)
     return [_module_source(target, target)]

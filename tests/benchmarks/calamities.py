@@ -67,7 +67,7 @@ class Figures:
         phases: the same, by how far the search was.
         announced: kernels of which a finding was announced, summed over the searches.
         lost: those of them whose finding the corpus does not hold.
-        left: processes that went on.
+        left: processes that went on, and what they were at.
         disks: searches on a full disk.
         clocks: searches under a clock that jumps.
         damaged: entries of the corpus that cannot be read.
@@ -78,7 +78,7 @@ class Figures:
     phases: Counter[str] = field(default_factory=Counter)
     announced: int = 0
     lost: list[str] = field(default_factory=list)
-    left: int = 0
+    left: list[str] = field(default_factory=list)
     disks: int = 0
     clocks: int = 0
     damaged: list[str] = field(default_factory=list)
@@ -107,8 +107,8 @@ class Figures:
             f"{self.kills.total()} kills ({_counts(self.kills)}; "
             f"{_counts(self.phases)}), {self.disks} full disks, {self.clocks} clocks "
             f"that jump: {len(self.lost)} lost of {self.announced} announced, "
-            f"{self.left} left over after {GONE_SECONDS:.0f} s, {len(self.damaged)} "
-            f"damaged, {len(self.raised)} raised; {seconds:.0f} s"
+            f"{len(self.left)} left over after {GONE_SECONDS:.0f} s, "
+            f"{len(self.damaged)} damaged, {len(self.raised)} raised; {seconds:.0f} s"
         )
 
 
@@ -374,7 +374,7 @@ class Worker:
         end = time.monotonic() + GONE_SECONDS
         while (left := self._living()) and time.monotonic() < end:
             time.sleep(0.01)
-        self.figures.left += len(left)
+        self.figures.left += [f"{_at(pid)} after {search.phase}" for pid in left]
         while left := self._living():
             for pid in left:
                 table.kill(pid)
@@ -396,6 +396,23 @@ class Worker:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         return table.children_of(os.getpid())
+
+
+def _at(pid: int) -> str:
+    """Return what a process is at, as far as the system says."""
+    told = []
+    for name in ("status", "wchan", "cmdline"):
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+            if name == "status":
+                kept = ("State", "PPid", "Threads", "SigBlk", "ShdPnd", "SigPnd")
+                text = " ".join(
+                    " ".join(line.split())
+                    for line in text.splitlines()
+                    if line.startswith(kept)
+                )
+            told.append(text.replace("\0", " ").strip()[:200])
+    return ", ".join(told) or "gone meanwhile"
 
 
 def _has_ended(pid: int) -> bool:
@@ -481,7 +498,7 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         figures = run(Path(folder), asked)
-    for text in (*figures.lost, *figures.damaged, *figures.raised):
+    for text in (*figures.lost, *figures.left, *figures.damaged, *figures.raised):
         print(text)
     print(figures.line(time.monotonic() - began))
     return 0 if figures.good else 1

@@ -441,3 +441,30 @@ def test_a_script_asks_for_gradients_in_the_way_that_shows_it() -> None:
     )
     assert "find('gradient_tanh_once.backward').function.asked('again', 'x')" in text
     compile(text, "script", "exec")
+
+
+def test_binding_gradients_differentiates_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Autograd's engine asks the driver: a file's process could not be forked then."""
+
+    def engine(*_: object, **__: object) -> None:
+        raise AssertionError("something was differentiated")
+
+    monkeypatch.setattr(torch.autograd, "grad", engine)
+    scaled = kfuzz.Operator(
+        "scaled_by_itself",
+        inputs={"x": ks.tensors("B N")},
+        oracle=lambda x: x * torch.sigmoid(x),
+    )
+    kfuzz.kernel(scaled, name="bound_apart", gradients=True)(lambda x: x)
+
+
+def test_what_has_no_derivative_is_named_when_it_is_bound() -> None:
+    stepped = kfuzz.Operator(
+        "stepped",
+        inputs={"x": ks.tensors("B N")},
+        oracle=lambda x: torch.heaviside(x, x),
+    )
+    with pytest.raises(BindingError, match="cannot be differentiated"):
+        kfuzz.kernel(stepped, name="stepped_by_one", gradients=True)(lambda x: x)

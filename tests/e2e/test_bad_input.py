@@ -32,6 +32,11 @@ TWICE = HEADER + RIGHT + RIGHT
 BAD = {
     "no such file": ("", ["nothing.py"], 2, ["nothing.py", "no such file"]),
     "a near miss": ("", ["kernel.py"], 2, ["did you mean", "kernels.py"]),
+    "a long name": ("", [f"{'n' * 300}.py"], 2, ["no such file"]),
+    "a long report": (
+        HEADER + RIGHT, ["kernels.py", "--report", f"jsonl={'n' * 300}"], 2,
+        ["cannot be written here"],
+    ),
     "no such module": ("", ["no.such_module"], 2, ["no module"]),
     "no path at all": ("", ["kernels.py; rm -rf"], 2, ["neither a path nor a module"]),
     "a name too many": ("", [".::right"], 2, ["folder has no kernels of its own"]),

@@ -63,6 +63,6 @@ def spoilt(folder: str) -> None:
     assert path.exists()
     worker._bury(Search(begin))
     figures: Figures = worker.figures
-    counts = (figures.left, len(figures.damaged), len(figures.raised))
+    counts = (len(figures.left), len(figures.damaged), len(figures.raised))
     told = (*figures.lost, *counts, figures.good)
     sys.stdout.write(" ".join(map(str, told)))

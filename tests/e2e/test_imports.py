@@ -67,7 +67,7 @@ def test_an_import_that_ends_or_hangs_is_told(
         usual("run", signal.SIGINT, is_usual=False),
     ],
 )
-@pytest.mark.slow  # fails at times on a busy machine: not understood yet
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_signal_ends_an_import_that_hangs(
     verb: str, number: int, times: int, project: Project

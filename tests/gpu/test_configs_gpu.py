@@ -314,14 +314,16 @@ def config(targets: Iterable[str], corpus: Path, cases: int) -> RunConfig:
 def test_a_search_finds_them(tmp_path: Path) -> None:
     wanted = {(t.split("::")[1], c) for t, c in VIOLATING.items()}
     stop, found = threading.Event(), set()
+    events = []
     for event in run(config(VIOLATING, tmp_path, 400), stop=stop):
+        events.append(event)
         if isinstance(event, FindingSaved) and event.stage == "done":
             made = event.finding
             if made.state is State.CONFIRMED:
                 found.add((made.signature.kernel, made.signature.contract))
         if wanted <= found:
             stop.set()
-    assert wanted <= found
+    assert wanted <= found, (wanted - found, events[-12:])
 
 
 @pytest.mark.slow

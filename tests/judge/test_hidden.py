@@ -14,6 +14,7 @@ WAYS = {"all": Measures(), "landlock": Measures(namespaces=False)}
 
 LOOKING = '''
 import os
+import subprocess
 import sys
 
 import torch
@@ -81,6 +82,16 @@ def changes_settings(x):
 
 def tells_settings(x):
     return torch.full_like(x, torch.get_num_threads())
+
+
+def starts(x):
+    """Start a program as Triton starts a C compiler: by what it inherits."""
+    told = subprocess.run(
+        ["/bin/sh", "-c", 'printf "%s %s" "$PATH" "$TMPDIR"'],
+        stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout
+    assert told == os.environ["PATH"] + " " + os.environ["TMPDIR"], told
+    return torch.relu(x)
 '''
 
 
@@ -136,3 +147,11 @@ def test_settings_of_torch_are_put_back_and_told(zygote: Zygote, file: Path) -> 
             told = " ".join(called.returned.left)
             for name in ("default dtype", "number of threads", "deterministic"):
                 assert name in told
+
+
+def test_what_a_child_starts_inherits_its_environment(
+    zygote: Zygote, file: Path
+) -> None:
+    with Sandbox(Entry(file, "starts"), device="cpu", zygote=zygote) as box:
+        called = box.call([torch.ones(3)], {})
+    assert called.returned is not None, called.raised or called.ended

@@ -589,3 +589,11 @@ def test_each_kind_of_failure_has_words(kind: Kind) -> None:
         assert "{" not in words
         assert "  " not in words
         assert not words.endswith((" in", " of", " to", " with", " "))
+
+
+@pytest.mark.parametrize(
+    "file", ["n" * 300 + ".py", "a\0b.py", "../up.py", "/dev/zero"]
+)
+def test_a_file_that_none_can_have_has_no_line(file: str, tmp_path: Path) -> None:
+    stranger = replace(finding().target, file=file)
+    assert place_of(stranger, tmp_path) == file

@@ -44,8 +44,8 @@ from kfuzz.engine.search.case_drawing import (
 )
 from kfuzz.engine.search.case_source import NO_GUIDES, Guide, GuidedSearch, Guides
 from kfuzz.engine.search.clock import RunClock
+from kfuzz.engine.search.filed import FiledFinding
 from kfuzz.engine.search.found import (
-    FiledFinding,
     first_finding,
     taken_further,
     taken_to_minimum,
@@ -54,7 +54,7 @@ from kfuzz.engine.search.guidance import is_climbed
 from kfuzz.engine.search.plan import SHARE, Pace
 from kfuzz.engine.search.preconditions import (
     jobs_of,
-    named_apart,
+    kernels_of,
     no_fences,
     require_device,
     require_processes,
@@ -152,7 +152,7 @@ def run_kernels(
     classes = select_classes(config.contracts, config.exclude_contracts)
     guide = _guide_of(config, guides)
     require_processes(config)
-    loaded = named_apart(loaded, Corpus(config.corpus), config.root)
+    loaded = kernels_of(config, loaded)
     serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     proofs = None
@@ -269,6 +269,7 @@ class Campaign:
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelSearch(loaded, runner, budget, record)
+        kernel.seen.update(self.config.seen)
         if self._is_paced():
             compiles = self.backend.on.has.asynchronous
             kernel.pace = Pace(kernel.discovery.ledger, compiles=compiles)

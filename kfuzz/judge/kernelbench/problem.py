@@ -285,7 +285,7 @@ def _imported(path: Path) -> ModuleType:
     Raises:
         UsageError: if it cannot be.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError("no such file", where=str(path), fix="check the path")
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
     name = f"kfuzz_reference_{path.stem}_{digest}"

@@ -112,6 +112,10 @@ def bare_main() -> None:
         sys.modules[name] = bare
     sys.argv = [""]
     sys.orig_argv = [sys.executable]
+    # The C library's variables lie in the area that is wiped until each is set anew;
+    # what is started from here, a compiler say, inherits them from there.
+    for name, value in list(os.environ.items()):
+        os.environ[name] = value
     for name, area in (("cmdline", "arg"), ("environ", "env")):
         with contextlib.suppress(OSError, ValueError, IndexError):
             _overwrite(*_area(area), b"python\0" if name == "cmdline" else b"")

@@ -1,5 +1,6 @@
 """Importing modules of released wheels, and calling what changes between releases."""
 
+import contextlib
 import importlib
 import importlib.machinery
 import importlib.metadata
@@ -11,6 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+
+FUNCTION: Final = "KNOWN_FAULT_FUNCTION"
+"""The variable that names the function of an entry."""
+
+FOLDER: Final = "KNOWN_FAULT_FOLDER"
+"""The variable that names the folder in which its release lies."""
 
 _FLA: Final = ("fla", "fla.modules", "fla.ops", "fla.layers", "fla.models")
 
@@ -44,6 +51,28 @@ def fla(name: str) -> types.ModuleType:
             sys.modules[package] = empty
         sys.modules["fla"].__dict__["__version__"] = _version()
     return importlib.import_module(f"fla.{name}")
+
+
+def import_beforehand() -> None:
+    """Import the module of the function that a run is about, where one is named.
+
+    So it is there before children are forked, as in files that import at their top.
+
+    Raises:
+        RuntimeError: if it is not of the release that is searched.
+    """
+    module = os.environ.get(FUNCTION, "").rpartition(".")[0]
+    package, _, below = module.partition(".")
+    with contextlib.suppress(ImportError):  # the call says so
+        if package == "fla":
+            fla(below)
+        elif package:
+            importlib.import_module(module)
+    for name, loaded in list(sys.modules.items()):
+        file = getattr(loaded, "__file__", None)
+        ours = package and name.startswith(f"{package}.") and file
+        if ours and not file.startswith(os.environ[FOLDER] + os.sep):
+            raise RuntimeError(f"{file} is not of the release in {os.environ[FOLDER]}")
 
 
 def first(function: str, *modules: str) -> Callable[..., Any]:
@@ -125,3 +154,6 @@ def _accept_unknown_autotune_keys() -> None:
 
     autotune.__dict__["accepts_unknown_keys"] = True
     triton.autotune = autotune
+
+
+import_beforehand()
