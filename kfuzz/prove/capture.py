@@ -116,8 +116,8 @@ def capture(
             if known is not None:
                 if name not in free:
                     mode.note(tensor, known)
-                is_stray = stray is not None and stray[0] == name
-                mode.equal[storage_of(tensor)] = stray[1] if is_stray else 0
+                strayed, index = stray or ("", 0)
+                mode.equal[storage_of(tensor)] = index if strayed == name else 0
             tensors.append(tensor)
         keywords: dict[str, object] = {
             name: _as_argument(case.scalars[name])

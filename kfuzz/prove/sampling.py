@@ -78,11 +78,15 @@ class Sampling:
                     break
         self._answer()
 
-    def _captured(self, case: Case, **how: int) -> Captured | None:
+    def _captured(
+        self, case: Case, *, config: int = 0, answers: int = 0
+    ) -> Captured | None:
         """Capture a call; None where that fails."""
         self._pause()
         try:
-            call = capture(self._kernel, case, free=self._free, **how)
+            call = capture(
+                self._kernel, case, config=config, answers=answers, free=self._free
+            )
         except NotCapturedError as error:
             why = str(error)
             self._uncaptured[why] = self._uncaptured.get(why, 0) + 1

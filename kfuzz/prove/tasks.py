@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kfuzz.core.recipe import Case
 from kfuzz.prove.processes import LOOK, Process
@@ -204,4 +204,4 @@ class Proving:
                 watched.seen += message.cases
                 watched.broken = watched.broken or message.broken
             case (str() as name, outcome):
-                self._outcomes[name] = outcome
+                self._outcomes[name] = cast("Outcome", outcome)
