@@ -203,8 +203,9 @@ SETTINGS: Final[dict[str, Setting]] = {
             values.FLAG,
             "Prove memory and race properties of Triton kernels meanwhile, and judge "
             "the counterexamples first; needs the solver: pip install 'kfuzz[prove]'. "
-            "Default: no.",
-            False,
+            "Default: yes where it is installed, in runs of 20 s and more that nothing "
+            "but their time ends.",
+            RunConfig.prove,
             option=("--prove/--no-prove",),
         ),
         Setting(

@@ -68,7 +68,8 @@ class RunConfig:
         calibration: what `kfuzz calibrate` printed; None for what is kept of others.
         keep_inputs: whether a guide begins with the inputs that earlier runs kept, and
             keeps its own: what is drawn then depends on them too.
-        prove: whether kernels are proved meanwhile, where a solver is installed.
+        prove: whether kernels are proved meanwhile, where a solver is installed; None
+            leaves that to what proves them.
         started: `time.monotonic()` when the command began, from which start-up counts;
             the campaign's own start where it is None.
         chosen: the one kernel that is searched; None for all.
@@ -92,7 +93,7 @@ class RunConfig:
     probes: float = 1 / SECOND_CALL_SHARE
     replay: bool = False
     calibration: Path | None = None
-    prove: bool = False
+    prove: bool | None = None
     started: float | None = None
     chosen: Chosen | None = None
     seen: tuple[Signature, ...] = ()

@@ -101,6 +101,8 @@ COMPARING_SECONDS: Final = 3.0
 # A kernel's counterexamples are waited for so long before its first case, and its proof
 # after its last one.
 PROOF_SECONDS: Final = 8.0
+# Of a run's time a kernel's counterexamples get so much.
+EXAMPLES_SHARE: Final = 0.1
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
 # Kernels of a run for each of which a child imports the file by itself from the start,
@@ -235,6 +237,7 @@ class Campaign:
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, GuidedSearch] = {}
         self.proofs = proofs
+        self._watched_until: float | None = None
         if guide is not None:
             self.guided = {
                 k.node_id: guide.search_of(
@@ -353,7 +356,14 @@ class Campaign:
         """Return what is proved of a kernel, as far as that has come."""
         if self.proofs is None or self.stop.is_set():
             return None
-        return self.proofs.proof(kernel, until=time.monotonic() + PROOF_SECONDS)
+        if self._watched_until is None:
+            self._watched_until = time.monotonic() + self._proof_seconds()
+        return self.proofs.proof(kernel, until=self._watched_until)
+
+    def _proof_seconds(self) -> float:
+        """Return how long proofs are waited for, before a search and after it."""
+        limit = self.config.budget.max_time
+        return PROOF_SECONDS if limit is None else min(PROOF_SECONDS, limit * 0.05)
 
     def _ending(self, kernel: KernelSearch) -> str:
         """Return why a kernel had no case, if it had none."""
@@ -593,13 +603,16 @@ class Campaign:
     def _examples(self, kernel: KernelSearch) -> Iterator[Event]:
         """Judge a kernel's counterexamples before anything is drawn for it."""
         assert self.proofs is not None
-        limit = self.config.budget.max_time
-        share = PROOF_SECONDS if limit is None else min(PROOF_SECONDS, limit * 0.15)
+        # Under a time limit a search goes on meanwhile.
+        limit, end = self.config.budget.max_time, self.search_end()
+        first = limit is None and not kernel.rounds
+        if limit is not None:
+            end = min(end, time.monotonic() + EXAMPLES_SHARE * limit)
         yield from self.proofs.examples(
             kernel,
-            lambda: Round(kernel, stop=self.halt, deadline=self.search_end()),
+            lambda: Round(kernel, stop=self.halt, deadline=end),
             self._counted,
-            until=time.monotonic() + (0 if kernel.rounds else share),
+            until=time.monotonic() + (PROOF_SECONDS if first else 0.0),
         )
 
     def _charge(self, kernel: KernelSearch, seconds: float) -> None:
