@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from kfuzz.core.event import FindingReplayed, FindingSaved, Notice
 from kfuzz.core.finding import ATEN, Target
 from kfuzz.engine.config import RunConfig
 from kfuzz.execution.device.backends import environment_for, guess
-from kfuzz.execution.processes import forked
 from kfuzz.fleet.work import (
     CALIBRATION,
     Grade,
@@ -36,10 +34,6 @@ from kfuzz.store.entry import read_entry
 
 def main() -> None:
     """Do as the first message says, and tell what comes of it."""
-    parent = os.getppid()
-    forked.prctl(forked.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that took effect
-        sys.exit(1)
     connection = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
     work, root, folder = connection.recv()

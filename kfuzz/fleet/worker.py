@@ -25,6 +25,7 @@ from kfuzz.cli.apart import portable
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.event import FindingSaved, Progress
 from kfuzz.core.home import HOME
+from kfuzz.execution import parent
 from kfuzz.execution.processes.child import signal_name
 from kfuzz.fleet.plan import CANARIES
 from kfuzz.fleet.versions import versions
@@ -174,7 +175,7 @@ class Worker:
         path = [HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
+                [sys.executable, "-P", *parent.bound(_MODULE), str(theirs.fileno())],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
                 stdin=subprocess.DEVNULL,
                 stdout=2,
