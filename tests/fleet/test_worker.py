@@ -62,6 +62,7 @@ def search(project: Path, *, device: str, target: str = "kernels.py") -> Search:
     return Search(config)
 
 
+@pytest.mark.slow
 def test_the_kernels_of_targets_are_listed(project: Path) -> None:
     config = search(project, device="cpu").config
     made = told(Worker(str(project), "cpu", gpu=False), Survey(config))
@@ -75,6 +76,7 @@ def test_the_kernels_of_targets_are_listed(project: Path) -> None:
     assert item.value.backend == "cpu"
 
 
+@pytest.mark.slow
 def test_an_error_of_a_target_arrives_as_it_is(project: Path) -> None:
     work = search(project, device="cpu", target="broken.py")
     (failed,) = told(Worker(str(project), "cpu", gpu=False), Survey(work.config))
