@@ -1,7 +1,8 @@
 """Proofs as text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from kfuzz.core.event import KernelFinished
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.report.layout import table
 from kfuzz.report.text import one_line
@@ -32,7 +33,17 @@ def proof_summary(proof: KernelProof) -> str:
     ]
     texts = [f"{count} {answer}" for count, answer in made if count]
     text = f"of {len(proof.properties)} properties {', '.join(texts)}"
+    if proof.unwatched:
+        every = proof.watched + proof.unwatched
+        text += f"; launches of {proof.unwatched} of {every} structures went unwatched"
     return f"{text}; {one_line(proof.withdrawn)}" if proof.withdrawn else text
+
+
+def proof_summaries(kernels: Iterable[KernelFinished]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each kernel of which something is proved, and that line."""
+    for kernel in kernels:
+        if kernel.proof is not None:
+            yield kernel.kernel, proof_summary(kernel.proof)
 
 
 def _answer(found: ProvenProperty) -> str:

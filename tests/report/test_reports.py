@@ -17,6 +17,7 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.event import Event, Exited, Notice, Progress, RunFinished
 from kfuzz.core.finding import Explanation
+from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.verdict import State, Tried
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.gathered import MAX_POINTS, Gathered
@@ -35,12 +36,22 @@ from tests.helpers.reported import (
 )
 
 JUNIT = xmlschema.XMLSchema10(str(Path(__file__).parents[1] / "data" / "junit.xsd"))
+PROOF = KernelProof(
+    NODE,
+    (
+        ProvenProperty("loads in bounds", Proven.ALL_SIZES),
+        ProvenProperty("results stored whole", Proven.OPEN, "it <may> not be", 12),
+    ),
+    watched=3,
+    unwatched=1,
+)
 RUNS: dict[str, Callable[[], Iterable[Event]]] = {
     "nothing": list,
     "no finding": campaign,
     "mixed": mixed,
     "cut off": cut_off,
     "hostile": lambda: campaign(hostile()),
+    "proved": lambda: [finished(proof=PROOF), RunFinished(1.0, False, 7, "cpu")],
     "a corpus": lambda: [saved(f, "done", is_new=False) for f in (finding(), known())],
 }
 every_run = pytest.mark.parametrize("name", RUNS)
@@ -333,3 +344,10 @@ def test_a_run_says_how_it_ended() -> None:
     assert "interrupted" in gathered(campaign(interrupted=True)).ending
     assert "cut off" in gathered(campaign()[:2]).ending
     assert HOSTILE in gathered([Exited(3, HOSTILE)]).ending
+
+
+@pytest.mark.parametrize("kind", [junit, sarif, markdown, html])
+def test_every_report_says_what_is_proved(kind: Any) -> None:
+    text = kind.document(gathered(RUNS["proved"]()))
+    assert "of 2 properties 1 proved for all sizes, 1 open" in text
+    assert "1 of 4 structures went unwatched" in text

@@ -16,6 +16,7 @@ from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, by_contract
 from kfuzz.report.kinds import ReportKind
+from kfuzz.report.proofs import proof_summaries
 from kfuzz.report.summary import nothing_compared
 from kfuzz.report.text import one_line
 
@@ -89,6 +90,9 @@ def _suite(
     )
     if run.started and run.started.when:
         suite.set("timestamp", one_line(run.started.when).removesuffix("Z"))
+    for _, proved in proof_summaries([kernel] if kernel else []):
+        properties = ET.SubElement(suite, "properties")
+        ET.SubElement(properties, "property", name="proof", value=proved)
     for contract, result in results.items():
         case = ET.SubElement(
             suite, "testcase", classname=name, name=one_line(contract), time="0"

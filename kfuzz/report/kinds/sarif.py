@@ -16,6 +16,7 @@ from kfuzz.report.kinds import ReportKind
 from kfuzz.report.layout import section_markdown
 from kfuzz.report.places import line_of
 from kfuzz.report.promises import as_sections, promised, title
+from kfuzz.report.proofs import proof_summaries
 from kfuzz.report.summary import nothing_compared
 from kfuzz.report.text import one_line, plain
 
@@ -55,6 +56,8 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     }
     if run.seed is not None:
         made["properties"] = {"seed": run.seed, "device": run.device}
+    if proofs := {one_line(k): t for k, t in proof_summaries(run.kernels.values())}:
+        made.setdefault("properties", {})["proofs"] = proofs
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [made]}
     return json.dumps(log, indent=1, allow_nan=False) + "\n"
 

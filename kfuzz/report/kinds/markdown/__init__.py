@@ -11,6 +11,7 @@ from kfuzz.report.gathered import Gathered, Shown, headline
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.layout import code, fence, inert
 from kfuzz.report.lists import replay_lines, replay_total
+from kfuzz.report.proofs import proof_summaries
 from kfuzz.report.summary import barely, nothing_compared
 
 MAX_BYTES: Final = 1_000_000
@@ -47,6 +48,7 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         run=run,
         headline=", ".join(found),
         kernels=[_row(kernel) for kernel in run.kernels.values()],
+        proofs=list(proof_summaries(run.kernels.values())),
         details=[
             _details(shown, root, options) for shown in run.findings[:_WRITTEN_OUT]
         ],

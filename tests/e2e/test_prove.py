@@ -1,0 +1,75 @@
+"""kfuzz prove: what it prints and returns."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from kfuzz.app import main
+from tests.e2e.project import HEADER, RIGHT, Project, strict
+
+ROOT = Path(__file__).parents[2]
+CORNERS = f"{ROOT}/tests/prove/corners.py"
+ALL_SIZES = "proved for all sizes"
+
+
+def answers(kernel: dict[str, object]) -> dict[str, str]:
+    properties = kernel["properties"]
+    assert isinstance(properties, list)
+    return {p["name"]: p["answer"] for p in properties}
+
+
+def test_a_right_kernel_is_proved_for_all_sizes(project: Project) -> None:
+    target = f"{ROOT}/contracts/witnesses/softmax.py::triton_softmax"
+    done = project.kfuzz("prove", target, "--device", "interpret", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    [kernel] = strict(done.stdout)["kernels"]
+    assert set(answers(kernel).values()) == {ALL_SIZES}
+    assert kernel["premises"]
+
+
+def test_an_overflow_of_32_bits_is_refuted(project: Project) -> None:
+    target = f"{CORNERS}::product_of_32_bits_in_a_function"
+    done = project.kfuzz("prove", target, "--device", "interpret", "--format", "json")
+    [kernel] = strict(done.stdout)["kernels"]
+    assert answers(kernel)["no 32-bit overflow"] == "refuted"
+    assert [f["state"] for f in kernel["findings"]] == ["confirmed"]
+    assert done.returncode == 1
+
+
+def test_what_launches_no_triton_kernel_is_open(project: Project) -> None:
+    project.write("kernels.py", HEADER + RIGHT)
+    done = project.kfuzz("prove", "kernels.py", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "open: it launches no Triton kernel" in done.stdout
+
+
+def test_without_the_solver_the_extra_is_named(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project.write("kernels.py", HEADER + RIGHT)
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setitem(sys.modules, "z3", None)
+    assert main(["prove", "kernels.py"]) == 5
+    assert "pip install 'kfuzz[prove]'" in capsys.readouterr().err
+
+
+def corners() -> list[tuple[str, str]]:
+    """Return the kernels that break something, and what; the file is not imported."""
+    text = Path(CORNERS).read_text()
+    return re.findall(r"^@breaks\((\w+).*\n(?:@.*\n)*def (\w+)", text, re.M)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("broken", "name"), corners())
+def test_no_corner_is_called_proved(broken: str, name: str, project: Project) -> None:
+    names = {"LOADS": "loads in bounds", "STORES": "stores in bounds"}
+    names |= {"APART": "stores of programs apart", "WHOLE": "results stored whole"}
+    names |= {"INT32": "no 32-bit overflow"}
+    words = ["prove", f"{CORNERS}::{name}", "--device", "interpret"]
+    done = project.kfuzz(*words, "--format", "json", "--max-time", "30s")
+    [kernel] = strict(done.stdout)["kernels"]
+    assert answers(kernel).get(names[broken]) != ALL_SIZES
