@@ -20,7 +20,7 @@ time.sleep(3600)
 ZYGOTES = """
 import time
 from kfuzz.execution.processes import Zygote
-zygotes = [Zygote("tests.helpers.processes_serving:serve") for _ in range(2)]
+zygotes = [Zygote("tests.helpers.processes_serving:serve", env={}) for _ in range(2)]
 for zygote in zygotes:
     zygote.start_here()
 print(*(zygote._running.pid for zygote in zygotes), flush=True)
